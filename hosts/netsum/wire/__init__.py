@@ -1,0 +1,6 @@
+"""The wire: its schema as data, the codec, and what is generated from the schema."""
+
+from netsum.wire.codec import Header, pack_header, parse_header, parse_record
+from netsum.wire.schema import Lane, Op, Outcome, Status
+
+__all__ = ["Header", "Lane", "Op", "Outcome", "Status", "pack_header", "parse_header", "parse_record"]

@@ -1,0 +1,184 @@
+"""The wire format, defined once, as data.
+
+Everything that reads or writes a netsum packet is made from this file: the numpy codec (:mod:`netsum.wire.codec`),
+the scapy layer (:mod:`netsum.packets`), the P4 header file (``p4src/include/wire.p4``, by :mod:`netsum.wire.to_p4`)
+and the Wireshark dissector (:mod:`netsum.wire.to_lua`).
+
+Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (4 bytes) / gradients; all fields big-endian.
+The Trio-ML header has the names and widths of "Using Trio" (SIGCOMM 2022, figure 8); the extension is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+VERSION: Final = 1
+"""Version of the extension; a packet of another version is malformed."""
+
+UDP_PORT: Final = 12000
+"""UDP destination port of a contribution, source port of a result."""
+
+CHUNK_BYTES: Final = 256
+"""A payload is a whole number of chunks: one chunk is one 2048-bit field in the P4 program."""
+
+MAX_CHUNKS: Final = 16
+"""Largest payload, in chunks: 4096 bytes."""
+
+EVERYONE: Final = 255
+"""``dest`` of a block whose result every member gets."""
+
+MAX_WORKERS: Final = 255
+"""Members a job can have; ranks and source ids are 0..254."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a header, in wire order. ``bits`` is its width, ``doc`` its meaning in one line."""
+
+    name: str
+    bits: int
+    doc: str
+
+
+TRIO_FIELDS: Final = (
+    Field("job_id", 8, "the aggregation job"),
+    Field("block_id", 32, "serial number of the block within the job; wraps"),
+    Field("age_op", 4, "0 normal, 1 aged out; on a REFUSED answer: the reason"),
+    Field("final", 1, "last block of the generation (informative)"),
+    Field("degraded", 1, "the sum is partial: fewer sources than the job has"),
+    Field("spare", 2, "zero"),
+    Field("src_id", 8, "the sender's source id at this switch; on a result: the receiver's"),
+    Field("src_cnt", 8, "workers that have contributed, with or without payload"),
+    Field("gen_id", 16, "generation: the collective call that the block belongs to"),
+    Field("grad_cnt_high", 4, "high bits of grad_cnt"),
+    Field("grad_cnt", 12, "number of gradients (lanes) in the payload"),
+)
+
+EXTENSION_FIELDS: Final = (
+    Field("version", 4, "version of this extension"),
+    Field("op", 4, "how contributions combine"),
+    Field("lane", 4, "log2 of the bytes in a lane"),
+    Field("status", 4, "outcome, see Status"),
+    Field("dest", 8, "rank that gets the result; 255: every member"),
+    Field("data_cnt", 8, "how many of the src_cnt contributions carried a payload"),
+)
+
+HEADER_FIELDS: Final = TRIO_FIELDS + EXTENSION_FIELDS
+HEADER_BYTES: Final = sum(field.bits for field in HEADER_FIELDS) // 8
+
+
+class Op(IntEnum):
+    """How the payloads of a block combine, lane by lane."""
+
+    SUM = 0
+    MIN = 1
+    MAX = 2
+    AND = 3
+    OR = 4
+    XOR = 5
+    COPY = 6
+
+
+class Lane(IntEnum):
+    """Width of a lane; the value is log2 of its bytes."""
+
+    L8 = 0
+    L16 = 1
+    L32 = 2
+    L64 = 3
+
+    @property
+    def bytes(self) -> int:
+        return 1 << int(self)
+
+    @property
+    def bits(self) -> int:
+        return 8 << int(self)
+
+
+class Status(IntEnum):
+    """OK, RANGE, ABORT and MISMATCH may be set by a member in an empty contribution; they stick to the block and the
+    highest wins. STALE and REFUSED are answers of the switch to one packet."""
+
+    OK = 0
+    RANGE = 1  # the member's values do not fit the agreed scale: the block is done again
+    ABORT = 2  # the member's caller failed (NaN, exception): every rank raises
+    MISMATCH = 3  # the member's call differs from the others' (shape, op, dest): ends the epoch for the communicator
+    STALE = 8  # the block has been recycled
+    REFUSED = 9  # age_op has the reason
+
+
+class Outcome(IntEnum):
+    """What became of a packet at the switch; one each, counted per job at index ``job_id * 32 + outcome``.
+
+    Values from UNKNOWN_JOB on are reasons of refusal; those up to 15 are told to the sender in ``age_op``.
+    """
+
+    ACCEPTED = 0  # combined into an open block
+    COMPLETED = 1  # combined, and it was the last one missing
+    DUPLICATE = 2  # already seen in an unfinished block: not added, not answered
+    REPLAYED = 3  # of a finished block: answered with its result
+    STALE = 4  # of a recycled block: told so
+    AGED = 5  # a block was closed by the timer
+    UNKNOWN_JOB = 8  # no job of that id on this switch
+    NOT_MEMBER = 9  # no such (job, source) on that port
+    WRONG_PORT = 10  # UDP source port is not the one of this epoch
+    SIGNATURE = 11  # op, lane, dest, gen_id or grad_cnt disagree with the block
+    WINDOW = 12  # block_id is not one lap ahead of the slot's record
+    UNSUPPORTED = 13  # the switch does not run this op
+    MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
+    CHECKSUM = 17  # IPv4 or UDP checksum wrong: dropped
+
+
+OUTCOMES_PER_JOB: Final = 32
+"""Width of one job's row in the outcome counter (a power of two, room for more outcomes)."""
+
+
+RECORD_FIELDS: Final = (
+    Field("seen", 256, "sources seen, one bit each"),
+    Field("start", 48, "ingress timestamp of the block's first packet, microseconds"),
+    Field("epoch", 32, "epoch of the job that wrote the record"),
+    Field("block_id", 32, "the block that the slot holds"),
+    Field("gen_id", 16, "signature: generation of the block"),
+    Field("dest", 8, "signature: rank that gets the result"),
+    Field("op", 4, "signature: operation"),
+    Field("lane", 4, "signature: lane width"),
+    Field("grad_cnt", 16, "lanes in the payload; 0: no payload yet"),
+    Field("src_cnt", 8, "workers that have contributed"),
+    Field("data_cnt", 8, "contributions with payload"),
+    Field("status", 4, "highest status contributed"),
+    Field("state", 2, "see BlockState"),
+    Field("signed", 1, "the signature is set (a contribution that was not ABORT has come)"),
+    Field("degraded", 1, "the sum is partial"),
+    Field("chunks", 5, "payload size in chunks"),
+    Field("padding", 3, "zero"),
+)
+"""The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
+RECORD_BITS: Final = sum(field.bits for field in RECORD_FIELDS)
+
+
+class BlockState(IntEnum):
+    """State of a slot. SENT and DEAD are for leaf switches of a tree."""
+
+    EMPTY = 0
+    OPEN = 1
+    DONE = 2
+    SENT = 3
+
+
+CPU_PORT: Final = 510
+"""The switch port of PacketIn/PacketOut; give it to the switch with ``--cpu-port``."""
+
+QUERY_FIELDS: Final = (
+    Field("slot", 16, "index into the record register"),
+    Field("cookie", 16, "returned as it came"),
+)
+"""Metadata of packet_out (a query for one slot's record) and of packet_in (the answer; its payload is the record)."""
+
+SLOTS: Final = 8192
+"""Slots of a switch, shared by its jobs."""
+
+FLOOD_GROUP: Final = 0xFFF0
+"""Multicast group of all ports, for frames to everyone or to nobody known. Groups 1..255 are the jobs'."""
