@@ -1,0 +1,98 @@
+"""Writes ``p4src/include/wire.p4`` from the schema: header types, record layout and every constant.
+
+``python -m netsum.wire.to_p4`` prints it; ``make p4`` puts it in place before compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from netsum.wire import schema
+from netsum.wire.schema import Field
+
+_HEAD = """\
+// Generated from hosts/netsum/wire/schema.py by `make p4`. Do not edit.
+
+#ifndef WIRE_P4
+#define WIRE_P4
+"""
+
+
+# Names of the schema that P4 reserves; they get a trailing underscore there.
+_RESERVED = frozenset({"state"})
+
+
+def _name(field: Field) -> str:
+    return field.name + "_" if field.name in _RESERVED else field.name
+
+
+def _header(kind: str, name: str, fields: Sequence[Field]) -> str:
+    lines = [f"{kind} {name} {{"]
+    for field in fields:
+        lines.append(f"    {f'bit<{field.bits}>':<9} {_name(field) + ';':<16} // {field.doc}")
+    return "\n".join([*lines, "}"])
+
+
+def _constants(enum: type[IntEnum], prefix: str, bits: int) -> list[str]:
+    return [f"const bit<{bits}> {prefix}_{member.name} = {int(member)};" for member in enum]
+
+
+def _wide_header(chunks: int) -> str:
+    """A payload header of so many chunks: one header with many fields costs BMv2 far less than many headers."""
+    fields = [Field(f"f{index}", schema.CHUNK_BYTES * 8, "one chunk") for index in range(chunks)]
+    return _header("header", f"chunks{chunks}_h", fields)
+
+
+def _record_unpack() -> list[str]:
+    """A macro that splits the record register's value, and one that joins it again."""
+    low = schema.RECORD_BITS
+    split = []
+    for field in schema.RECORD_FIELDS:
+        low -= field.bits
+        split.append(f"    r.{_name(field)} = raw[{low + field.bits - 1}:{low}];")
+    join = " ++ ".join(f"r.{_name(field)}" for field in schema.RECORD_FIELDS)
+    return [
+        "#define SPLIT_RECORD(r, raw) \\",
+        " \\\n".join(split),
+        f"#define JOIN_RECORD(r) ({join})",
+    ]
+
+
+def p4_text() -> str:
+    """The whole file."""
+    constants = [
+        f"const bit<16> NETSUM_PORT = {schema.UDP_PORT};",
+        f"const bit<4> NETSUM_VERSION = {schema.VERSION};",
+        f"const bit<16> NETSUM_HEADER_BYTES = {schema.HEADER_BYTES};",
+        f"const bit<16> MAX_PAYLOAD_BYTES = {schema.CHUNK_BYTES * schema.MAX_CHUNKS};",
+        f"const bit<8> EVERYONE = {schema.EVERYONE};",
+        f"const bit<9> CPU_PORT = {schema.CPU_PORT};",
+        f"const bit<16> FLOOD_GROUP = {schema.FLOOD_GROUP};",
+        f"const bit<32> SLOTS = {schema.SLOTS};",
+        f"const bit<32> OUTCOME_COUNTERS = {256 * schema.OUTCOMES_PER_JOB};",
+        f"typedef bit<{schema.CHUNK_BYTES * 8}> chunk_t;",
+        f"typedef bit<{schema.RECORD_BITS}> record_raw_t;",
+    ]
+    for lane in schema.Lane:
+        top = sum(1 << low + lane.bits - 1 for low in range(0, schema.CHUNK_BYTES * 8, lane.bits))
+        constants.append(f"const chunk_t TOP_BITS_{lane.bits} = {top:#x};")
+    sections = [
+        "\n".join(constants),
+        "\n".join(_constants(schema.Op, "OP", 4)),
+        "\n".join(_constants(schema.Lane, "LANE", 4)),
+        "\n".join(_constants(schema.Status, "STATUS", 4)),
+        "\n".join(_constants(schema.BlockState, "STATE", 2)),
+        "\n".join(_constants(schema.Outcome, "OUTCOME", 5)),
+        _header("header", "netsum_h", schema.HEADER_FIELDS),
+        *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
+        _header("struct", "record_t", schema.RECORD_FIELDS),
+        "\n".join(_record_unpack()),
+        '@controller_header("packet_out")\n' + _header("header", "packet_out_h", schema.QUERY_FIELDS),
+        '@controller_header("packet_in")\n' + _header("header", "packet_in_h", schema.QUERY_FIELDS),
+    ]
+    return "\n".join([_HEAD, "\n\n".join(sections), "", "#endif", ""])
+
+
+if __name__ == "__main__":
+    print(p4_text(), end="")

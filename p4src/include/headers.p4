@@ -1,0 +1,106 @@
+// Every header that the parser knows and every field of metadata, one line of comment each.
+
+#ifndef HEADERS_P4
+#define HEADERS_P4
+
+#include "wire.p4"
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> ARP_REQUEST    = 1;
+const bit<16> ARP_REPLY      = 2;
+const bit<16> IPV4_BYTES     = 20;
+const bit<16> UDP_BYTES      = 8;
+
+header ethernet_h {
+    bit<48> dst_addr;
+    bit<48> src_addr;
+    bit<16> ether_type;
+}
+
+header arp_h {                      // IPv4 over Ethernet
+    bit<16> hardware;
+    bit<16> protocol;
+    bit<16> lengths;
+    bit<16> operation;
+    bit<48> sender_mac;
+    bit<32> sender_ip;
+    bit<48> target_mac;
+    bit<32> target_ip;
+}
+
+header ipv4_h {
+    bit<8>  version_ihl;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<16> fragment;               // flags and offset
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+header udp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header record_h {                   // payload of the answer to a query
+    record_raw_t raw;
+}
+
+struct headers_t {
+    packet_out_h packet_out;
+    packet_in_h  packet_in;
+    record_h     record;
+    ethernet_h   ethernet;
+    arp_h        arp;
+    ipv4_h       ipv4;
+    udp_h        udp;
+    netsum_h     netsum;
+    // A payload of k chunks is these headers by the bits of k: 16 chunks are one header, 5 are chunks4 and chunks1.
+    chunks16_h   chunks16;
+    chunks8_h    chunks8;
+    chunks4_h    chunks4;
+    chunks2_h    chunks2;
+    chunks1_h    chunks1;
+}
+
+// How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
+const bit<3> COMBINE_NOTHING = 0;
+const bit<3> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
+const bit<3> COMBINE_SUM     = 2;
+const bit<3> COMBINE_MAX     = 3;
+const bit<3> COMBINE_LOAD    = 4;   // the buffer becomes the packet's payload
+
+// No stage has decided the packet's fate yet.
+const bit<5> OUTCOME_PENDING = 31;
+
+struct metadata_t {
+    bit<1>   is_netsum;       // the packet is for the aggregator: a contribution, well formed or not
+    bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
+    bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
+    bit<32>  target_ip;       // address that the packet (or the ARP request) asks for
+    bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
+    bit<32>  epoch;           // job: its epoch
+    bit<256> all_sources;     // job: one bit for each source
+    bit<16>  slot_base;       // job: its first slot
+    bit<16>  slot_mask;       // job: slots - 1
+    bit<32>  first_block_id;  // job: first block of the epoch
+    bit<256> source;          // member: its bit
+    bit<8>   workers;         // member: workers behind it
+    bit<16>  udp_port;        // member: UDP source port in this epoch
+    bit<32>  slot;            // index into the registers
+    bit<3>   combine;         // see COMBINE_*
+    bit<5>   chunks;          // size of the payload that aggregate.p4 works on
+    bit<16>  replica;         // egress: source id of the receiver
+    bit<8>   rank;            // egress: rank of the receiver
+    record_t record;          // the slot's block record
+}
+
+#endif

@@ -1,0 +1,121 @@
+// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload. A packet that leaves the path early is other people's
+// traffic and is forwarded; what claims to be netsum's and is not well formed is found by stages/check.p4.
+
+#ifndef PARSER_P4
+#define PARSER_P4
+
+#include "headers.p4"
+
+parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                    inout standard_metadata_t standard) {
+    state start {
+        transition select(standard.ingress_port) {
+            CPU_PORT: query;
+            default:  ethernet;
+        }
+    }
+    state query {
+        packet.extract(hdr.packet_out);
+        transition accept;
+    }
+    state ethernet {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: ipv4;
+            ETHERTYPE_ARP:  arp;
+            default:        accept;
+        }
+    }
+    state arp {
+        packet.extract(hdr.arp);
+        transition accept;
+    }
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        // No options, no fragments: anything else is not ours.
+        transition select(hdr.ipv4.version_ihl, hdr.ipv4.fragment, hdr.ipv4.protocol) {
+            (0x45, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
+            default: accept;
+        }
+    }
+    state udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            NETSUM_PORT: netsum;
+            default:     accept;
+        }
+    }
+    state netsum {
+        packet.extract(hdr.netsum);
+        // UDP length = 8 + 16 + 256 * chunks: bits 8..12 are the chunks.
+        transition select(hdr.udp.length) {
+            0x1018:            chunks16;
+            0x0018 &&& 0xf0ff: chunks8_or_less;
+            default:           accept;
+        }
+    }
+    state chunks16 {
+        packet.extract(hdr.chunks16);
+        transition accept;
+    }
+    state chunks8_or_less {
+        transition select(hdr.udp.length) {
+            0x0018:            accept;
+            0x0800 &&& 0x0800: chunks8;
+            default:           chunks4_or_less;
+        }
+    }
+    state chunks8 {
+        packet.extract(hdr.chunks8);
+        transition chunks4_or_less;
+    }
+    state chunks4_or_less {
+        transition select(hdr.udp.length) {
+            0x0400 &&& 0x0400: chunks4;
+            default:           chunks2_or_less;
+        }
+    }
+    state chunks4 {
+        packet.extract(hdr.chunks4);
+        transition chunks2_or_less;
+    }
+    state chunks2_or_less {
+        transition select(hdr.udp.length) {
+            0x0200 &&& 0x0200: chunks2;
+            default:           chunks1_or_less;
+        }
+    }
+    state chunks2 {
+        packet.extract(hdr.chunks2);
+        transition chunks1_or_less;
+    }
+    state chunks1_or_less {
+        transition select(hdr.udp.length) {
+            0x0100 &&& 0x0100: chunks1;
+            default:           accept;
+        }
+    }
+    state chunks1 {
+        packet.extract(hdr.chunks1);
+        transition accept;
+    }
+}
+
+control NetsumDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.packet_in);
+        packet.emit(hdr.record);
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.arp);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.netsum);
+        packet.emit(hdr.chunks16);
+        packet.emit(hdr.chunks8);
+        packet.emit(hdr.chunks4);
+        packet.emit(hdr.chunks2);
+        packet.emit(hdr.chunks1);
+    }
+}
+
+#endif

@@ -1,0 +1,70 @@
+// netsum: gradient sums computed inside the network. This file is the table of contents; each stage is a file.
+//
+//   contribution -> parser -> verify checksums -> aggregator -> check -> job -> member -> block -> aggregate -> deliver
+//                -> (multicast to the job's members, or unicast to the asker) -> rewrite -> checksums -> result
+//   everything else -> parser -> forward -> prune
+//   PacketOut -> query -> PacketIn
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "include/parser.p4"
+#include "include/checksums.p4"
+#include "stages/query.p4"
+#include "stages/aggregator.p4"
+#include "stages/arp.p4"
+#include "stages/forward.p4"
+#include "stages/check.p4"
+#include "stages/job.p4"
+#include "stages/member.p4"
+#include "stages/block.p4"
+#include "stages/aggregate.p4"
+#include "stages/deliver.p4"
+#include "stages/rewrite.p4"
+#include "stages/prune.p4"
+
+control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Query()      query;
+    Aggregator() aggregator;
+    Arp()        arp;
+    Forward()    forward;
+    Check()      check;
+    Job()        job;
+    Member()     member;
+    Block()      block;
+    Aggregate()  aggregate;
+    Deliver()    deliver;
+
+    apply {
+        if (hdr.packet_out.isValid()) {
+            query.apply(hdr, standard);
+        } else {
+            aggregator.apply(hdr, meta);
+            if (meta.aggregator_mac == 0) {
+                forward.apply(hdr, standard);
+            } else if (hdr.arp.isValid()) {
+                arp.apply(hdr, meta, standard);
+            } else {
+                check.apply(hdr, meta, standard);
+                job.apply(hdr, meta);
+                member.apply(hdr, meta, standard);
+                block.apply(hdr, meta, standard);
+                aggregate.apply(hdr, meta);
+                deliver.apply(hdr, meta, standard);
+            }
+        }
+    }
+}
+
+control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Rewrite() rewrite;
+    Prune()   prune;
+
+    apply {
+        rewrite.apply(hdr, meta, standard);
+        prune.apply(standard);
+    }
+}
+
+V1Switch(NetsumParser(), NetsumVerifyChecksum(), NetsumIngress(), NetsumEgress(), NetsumUpdateChecksum(),
+         NetsumDeparser()) main;

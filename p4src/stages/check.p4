@@ -1,0 +1,29 @@
+// Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
+
+control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    apply {
+        meta.outcome = OUTCOME_PENDING;
+        meta.grad_cnt = hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
+        bit<16> payload = hdr.udp.length - (UDP_BYTES + NETSUM_HEADER_BYTES);
+        bool empty = payload == 0;
+        if (standard.checksum_error == 1) {
+            meta.outcome = OUTCOME_CHECKSUM;
+        } else if (standard.parser_error != error.NoError
+                || hdr.netsum.version != NETSUM_VERSION
+                || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
+                || hdr.netsum.lane > LANE_L64
+                || meta.grad_cnt > MAX_PAYLOAD_BYTES
+                || payload != meta.grad_cnt << hdr.netsum.lane
+                || payload[7:0] != 0
+                || payload > MAX_PAYLOAD_BYTES
+                || hdr.netsum.age_op != 0
+                || hdr.netsum.degraded != 0
+                || hdr.netsum.status > STATUS_MISMATCH
+                || (hdr.netsum.status != STATUS_OK && !empty)
+                || hdr.netsum.src_cnt == 0
+                || hdr.netsum.data_cnt > hdr.netsum.src_cnt
+                || (hdr.netsum.data_cnt == 0) != empty) {
+            meta.outcome = OUTCOME_MALFORMED;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// The job record: what the controller installed for this job id.
+
+control Job(in headers_t hdr, inout metadata_t meta) {
+    action job_here(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id) {
+        meta.epoch = epoch;
+        meta.all_sources = all_sources;
+        meta.slot_mask = slot_mask;
+        meta.first_block_id = first_block_id;
+        meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
+    }
+    action unknown_job() {
+        meta.outcome = OUTCOME_UNKNOWN_JOB;
+    }
+    table job {
+        key = { hdr.netsum.job_id: exact @name("job_id"); }
+        actions = { job_here; unknown_job; }
+        const default_action = unknown_job();
+        size = 256;
+    }
+    apply {
+        if (meta.outcome == OUTCOME_PENDING) {
+            job.apply();
+        }
+    }
+}

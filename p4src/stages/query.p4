@@ -1,0 +1,16 @@
+// The controller reads a slot's block record: a PacketOut names the slot, the PacketIn brings the record back.
+// (simple_switch_grpc does not serve registers over P4Runtime.)
+
+register<record_raw_t>(SLOTS) record_register;
+
+control Query(inout headers_t hdr, inout standard_metadata_t standard) {
+    apply {
+        record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
+        hdr.record.setValid();
+        hdr.packet_in.setValid();
+        hdr.packet_in.slot = hdr.packet_out.slot;
+        hdr.packet_in.cookie = hdr.packet_out.cookie;
+        hdr.packet_out.setInvalid();
+        standard.egress_spec = CPU_PORT;
+    }
+}

@@ -1,0 +1,47 @@
+// Egress: every copy of a result gets its receiver's addresses. Who is not the block's destination gets the header only:
+// for it, the result is an acknowledgement.
+
+control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.dst_port = udp_port;
+        hdr.netsum.src_id = meta.replica[7:0];
+        meta.rank = rank;
+    }
+    action drop() {
+        mark_to_drop(standard);
+    }
+    action header_only() {
+        hdr.ipv4.total_length = IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES;
+        hdr.udp.length = UDP_BYTES + NETSUM_HEADER_BYTES;
+        hdr.netsum.grad_cnt_high = 0;
+        hdr.netsum.grad_cnt = 0;
+        hdr.chunks16.setInvalid();
+        hdr.chunks8.setInvalid();
+        hdr.chunks4.setInvalid();
+        hdr.chunks2.setInvalid();
+        hdr.chunks1.setInvalid();
+    }
+    table rewrite {
+        key = {
+            hdr.netsum.job_id: exact @name("job_id");
+            meta.replica:      exact @name("replica");
+        }
+        actions = { to_member; drop; }
+        const default_action = drop();
+        size = 4096;
+    }
+    apply {
+        if (meta.outcome == OUTCOME_COMPLETED) {
+            meta.replica = standard.egress_rid;
+        }
+        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED) {
+            if (rewrite.apply().hit) {
+                if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != meta.rank) {
+                    header_only();
+                }
+            }
+        }
+    }
+}
