@@ -24,7 +24,7 @@ control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control NetsumUpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.is_netsum == 1, IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(meta.aggregator_mac != 0 && hdr.ipv4.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 

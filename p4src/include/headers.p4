@@ -82,7 +82,6 @@ const bit<3> COMBINE_LOAD    = 4;   // the buffer becomes the packet's payload
 const bit<5> OUTCOME_PENDING = 31;
 
 struct metadata_t {
-    bit<1>   is_netsum;       // the packet is for the aggregator: a contribution, well formed or not
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
     bit<32>  target_ip;       // address that the packet (or the ARP request) asks for
@@ -97,7 +96,8 @@ struct metadata_t {
     bit<16>  udp_port;        // member: UDP source port in this epoch
     bit<32>  slot;            // index into the registers
     bit<3>   combine;         // see COMBINE_*
-    bit<5>   chunks;          // size of the payload that aggregate.p4 works on
+    bit<5>   room;            // chunks that the packet's UDP payload has room for
+    bit<1>   header_only;     // the result goes out without payload
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver
     record_t record;          // the slot's block record

@@ -9,7 +9,7 @@ const bit<16> NETSUM_HEADER_BYTES = 16;
 const bit<16> MAX_PAYLOAD_BYTES = 4096;
 const bit<8> EVERYONE = 255;
 const bit<9> CPU_PORT = 510;
-const bit<16> FLOOD_GROUP = 65520;
+const bit<16> FLOOD_GROUP = 4000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;

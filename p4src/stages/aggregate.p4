@@ -34,10 +34,9 @@
     action sum##n()   { EACH##n(SUM, chunks##n) } \
     action max##n()   { EACH##n(MAX, chunks##n) }
 
-#define APPLY(n) \
+#define COMBINE(n) \
     if (meta.combine == COMBINE_SUM)        { sum##n(); } \
     else if (meta.combine == COMBINE_STORE) { store##n(); } \
-    else if (meta.combine == COMBINE_LOAD)  { load##n(); } \
     else                                    { max##n(); }
 
 control Aggregate(inout headers_t hdr, in metadata_t meta) {
@@ -54,8 +53,24 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
     ACTIONS(2)
     ACTIONS(1)
 
+    // What came in with the asking packet makes room for what the slot holds.
+    action clear() {
+        hdr.chunks16.setInvalid();
+        hdr.chunks8.setInvalid();
+        hdr.chunks4.setInvalid();
+        hdr.chunks2.setInvalid();
+        hdr.chunks1.setInvalid();
+    }
+
     apply {
-        if (meta.combine != COMBINE_NOTHING) {
+        if (meta.combine == COMBINE_LOAD) {
+            clear();
+            if (meta.record.chunks[4:4] == 1) { load16(); }
+            if (meta.record.chunks[3:3] == 1) { load8(); }
+            if (meta.record.chunks[2:2] == 1) { load4(); }
+            if (meta.record.chunks[1:1] == 1) { load2(); }
+            if (meta.record.chunks[0:0] == 1) { load1(); }
+        } else if (meta.combine != COMBINE_NOTHING) {
             if (meta.combine == COMBINE_MAX) {
                 shift = (8w8 << hdr.netsum.lane) - 1;
                 if (hdr.netsum.lane == LANE_L8)       { top = TOP_BITS_8; }
@@ -63,13 +78,13 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
                 else if (hdr.netsum.lane == LANE_L32) { top = TOP_BITS_32; }
                 else                                  { top = TOP_BITS_64; }
             }
-            if (meta.chunks[4:4] == 1) {
-                APPLY(16)
+            if (meta.record.chunks[4:4] == 1) {
+                COMBINE(16)
             } else {
-                if (meta.chunks[3:3] == 1) { APPLY(8) }
-                if (meta.chunks[2:2] == 1) { APPLY(4) }
-                if (meta.chunks[1:1] == 1) { APPLY(2) }
-                if (meta.chunks[0:0] == 1) { APPLY(1) }
+                if (meta.record.chunks[3:3] == 1) { COMBINE(8) }
+                if (meta.record.chunks[2:2] == 1) { COMBINE(4) }
+                if (meta.record.chunks[1:1] == 1) { COMBINE(2) }
+                if (meta.record.chunks[0:0] == 1) { COMBINE(1) }
             }
         }
     }

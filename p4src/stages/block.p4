@@ -39,8 +39,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     }
     action take_payload() {
         meta.record.grad_cnt = meta.grad_cnt;
-        meta.chunks = (bit<5>)(hdr.udp.length >> 8);
-        meta.record.chunks = meta.chunks;
+        meta.record.chunks = meta.room;
     }
     action count_in() {
         meta.record.seen = meta.record.seen | meta.source;
@@ -71,7 +70,6 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 } else if (meta.record.state_ == STATE_DONE) {
                     meta.outcome = OUTCOME_REPLAYED;
                     meta.combine = COMBINE_LOAD;
-                    meta.chunks = meta.record.chunks;
                 } else if ((meta.record.seen & meta.source) != 0) {
                     meta.outcome = OUTCOME_DUPLICATE;
                 }
@@ -122,10 +120,19 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     complete();
                     if (meta.combine == COMBINE_NOTHING) {
                         meta.combine = COMBINE_LOAD;    // an empty contribution was the last: the sum is in the slot
-                        meta.chunks = meta.record.chunks;
                     }
                 }
                 store_record();
+            }
+
+            // A result takes its payload out only in a packet that came in with room for it: BMv2's buffers grow by 512
+            // bytes at most, and a switch that never sends more than it received amplifies nobody's forgeries. Without
+            // room, the header tells the member that the result is there to be fetched, by its contribution padded.
+            if (meta.record.status != STATUS_OK || meta.record.chunks > meta.room) {
+                meta.header_only = 1;
+                if (meta.combine == COMBINE_LOAD) {
+                    meta.combine = COMBINE_NOTHING;
+                }
             }
         }
     }

@@ -5,7 +5,8 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         meta.outcome = OUTCOME_PENDING;
         meta.grad_cnt = hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
         bit<16> payload = hdr.udp.length - (UDP_BYTES + NETSUM_HEADER_BYTES);
-        bool empty = payload == 0;
+        meta.room = (bit<5>)(payload >> 8);
+        bool empty = meta.grad_cnt == 0;    // an empty contribution may be padded: see "room" in block.p4
         if (standard.checksum_error == 1) {
             meta.outcome = OUTCOME_CHECKSUM;
         } else if (standard.parser_error != error.NoError
@@ -13,7 +14,7 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || hdr.netsum.lane > LANE_L64
                 || meta.grad_cnt > MAX_PAYLOAD_BYTES
-                || payload != meta.grad_cnt << hdr.netsum.lane
+                || (!empty && payload != meta.grad_cnt << hdr.netsum.lane)
                 || payload[7:0] != 0
                 || payload > MAX_PAYLOAD_BYTES
                 || hdr.netsum.age_op != 0

@@ -3,7 +3,11 @@
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter(OUTCOME_COUNTERS, CounterType.packets) outcomes;
 
-    action drop_payload() {
+    action header_only() {
+        hdr.ipv4.total_length = IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES;
+        hdr.udp.length = UDP_BYTES + NETSUM_HEADER_BYTES;
+        hdr.netsum.grad_cnt_high = 0;
+        hdr.netsum.grad_cnt = 0;
         hdr.chunks16.setInvalid();
         hdr.chunks8.setInvalid();
         hdr.chunks4.setInvalid();
@@ -17,7 +21,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.ttl = 64;
         hdr.udp.src_port = NETSUM_PORT;
         hdr.udp.checksum = 0;
-        bit<16> payload = meta.record.grad_cnt << meta.record.lane;
+        bit<16> payload = (bit<16>)meta.record.chunks << 8;
         hdr.udp.length = payload + (UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.netsum.final = 0;
@@ -48,18 +52,14 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.ipv4.dst_addr = asker;
         hdr.ipv4.ttl = 64;
-        hdr.ipv4.total_length = IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES;
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = NETSUM_PORT;
-        hdr.udp.length = UDP_BYTES + NETSUM_HEADER_BYTES;
         hdr.udp.checksum = 0;
         hdr.netsum.age_op = reason;
         hdr.netsum.src_cnt = 0;
-        hdr.netsum.grad_cnt_high = 0;
-        hdr.netsum.grad_cnt = 0;
         hdr.netsum.data_cnt = 0;
         hdr.netsum.status = status;
-        drop_payload();
+        header_only();
     }
     action drop() {
         mark_to_drop(standard);
@@ -67,12 +67,16 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     apply {
         outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
-        if (meta.outcome == OUTCOME_COMPLETED) {
+        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED) {
             result();
-            multicast();
-        } else if (meta.outcome == OUTCOME_REPLAYED) {
-            result();
-            unicast();
+            if (meta.header_only == 1) {
+                header_only();
+            }
+            if (meta.outcome == OUTCOME_COMPLETED) {
+                multicast();
+            } else {
+                unicast();
+            }
         } else if (meta.outcome == OUTCOME_STALE) {
             answer(STATUS_STALE, 0);
         } else if (meta.outcome >= OUTCOME_UNKNOWN_JOB && meta.outcome <= OUTCOME_UNSUPPORTED) {
