@@ -5,8 +5,8 @@ register<record_raw_t>(SLOTS) record_register;
 
 control Query(inout headers_t hdr, inout standard_metadata_t standard) {
     apply {
-        record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
         hdr.record.setValid();
+        record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
         hdr.packet_in.setValid();
         hdr.packet_in.slot = hdr.packet_out.slot;
         hdr.packet_in.cookie = hdr.packet_out.cookie;
