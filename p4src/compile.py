@@ -47,7 +47,16 @@ def compile_program() -> dict[str, str]:
     """Run p4c; returns the files of the package by name. Raises :class:`subprocess.CalledProcessError`."""
     with tempfile.TemporaryDirectory() as folder:
         program, p4info = Path(folder, "netsum.json"), Path(folder, "netsum.p4info.txtpb")
-        command = [COMPILER, "--arch", "v1model", *WARNINGS_OFF, "-o", str(program), "--p4runtime-files", str(p4info)]
+        command = [
+            COMPILER,
+            "--arch",
+            "v1model",
+            *WARNINGS_OFF,
+            "-o",
+            str(program),
+            "--p4runtime-files",
+            str(p4info),
+        ]
         subprocess.run([*command, "netsum.p4"], cwd=HERE, check=True)
         bare = _without_source_info(json.loads(program.read_text("utf-8")))
         return {

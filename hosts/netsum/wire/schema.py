@@ -181,4 +181,5 @@ SLOTS: Final = 8192
 """Slots of a switch, shared by its jobs."""
 
 FLOOD_GROUP: Final = 4000
-"""Multicast group of all ports, for frames to everyone or to nobody known (BMv2 has group ids up to 4095). Groups 1..255 are the jobs'."""
+"""Multicast group of all ports, for frames to everyone or to nobody known. Groups 1..255 are the jobs'; BMv2 has
+group ids up to 4095."""

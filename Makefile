@@ -1,0 +1,59 @@
+# netsum: `make help` lists what can be made. Every target sets up what it needs by itself (scripts/setup).
+
+WORKERS  ?= 4
+SWITCH   ?= auto
+DURATION ?= 60
+ARGS     ?=
+
+BIN   := .venv/bin
+READY := .venv/.ready
+# What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
+MISSING = $(shell scripts/missing)
+
+.PHONY: help setup demo test testbed verify bench p4 p4-check lint format clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) ARGS='more options'"
+
+$(READY): pyproject.toml scripts/setup
+	@scripts/setup
+
+setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages
+
+demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
+	@scripts/as-root $(BIN)/netsum demo --workers $(WORKERS) --switch $(SWITCH) $(ARGS)
+
+testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
+	@scripts/as-root $(BIN)/netsum testbed --workers $(WORKERS) --switch $(SWITCH) $(ARGS)
+
+test: $(READY) lint p4-check  ## every test
+	@scripts/missing --say
+	@NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest $(ARGS)
+
+verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
+	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(ARGS)
+
+bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
+	@scripts/as-root $(BIN)/netsum bench $(ARGS)
+
+p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
+	@$(BIN)/python p4src/compile.py
+	@$(BIN)/python -m netsum.wire.to_lua
+
+p4-check: $(READY)
+	@$(BIN)/python p4src/compile.py --check
+
+lint: $(READY)  ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment and every cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
+	find . -name '*.egg-info' -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
