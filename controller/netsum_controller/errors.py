@@ -1,0 +1,80 @@
+"""Everything that can go wrong in the controller, as one tree. Libraries raise; only the command line exits.
+
+::
+
+    ControllerError            exit code 1: it was asked right, and it did not work
+    +-- InputError             exit code 2: a file, an option or a name is wrong; nothing was changed
+    +-- Refused                the job does not fit, or contradicts one that is there; nothing was changed
+    |   +-- NoSuchJob          no job of that name
+    |   +-- NoSuchMember       the job has no such rank
+    +-- Unauthorized           the token is not the job's
+    +-- Busy                   not now; ``retry_ms`` says when to ask again
+    +-- StateError             the state file cannot be used
+    +-- SwitchError            a switch could not be reached, or answered an error
+        +-- WriteError         it refused some updates; ``failed`` names them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class ControllerError(Exception):
+    """Base of the controller's errors; ``str()`` is one sentence for a person."""
+
+    exit_code: int = 1
+
+
+class InputError(ControllerError):
+    """A file, an option or a name is wrong."""
+
+    exit_code = 2
+
+
+class Refused(ControllerError):  # noqa: N818 - what it says to a person
+    """The request is well formed, and cannot be granted; the message says what is missing."""
+
+
+class NoSuchJob(Refused):
+    """No job of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no job {name!r}; `netsum job list` shows those there are")
+
+
+class NoSuchMember(Refused):
+    """The job has no member of that rank."""
+
+    def __init__(self, job: str, rank: int, workers: int) -> None:
+        super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
+
+
+class Unauthorized(ControllerError):  # noqa: N818 - what it says to a person
+    """The token is not the job's."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"wrong token for job {job!r}")
+
+
+class Busy(ControllerError):  # noqa: N818 - what it says to a person
+    """Cannot be done now; ask again in ``retry_ms`` milliseconds."""
+
+    def __init__(self, message: str, retry_ms: int) -> None:
+        super().__init__(message)
+        self.retry_ms = retry_ms
+
+
+class StateError(ControllerError):
+    """The state file cannot be opened, is locked by another command, or was written by another version."""
+
+
+class SwitchError(ControllerError):
+    """A switch could not be reached, or refused a call."""
+
+
+class WriteError(SwitchError):
+    """A switch refused updates of a batch; ``failed`` maps an update's index to what was wrong."""
+
+    def __init__(self, message: str, failed: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.failed = dict(failed)
