@@ -1,7 +1,7 @@
 """Compiles the P4 program into ``p4src/build/netsum_p4``: ``make p4``.
 
-The result is committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed files
-are not of these sources and, where p4c is on PATH, when compiling them again gives something else.
+The result is committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed
+files are not of these sources and, where p4c is on PATH, when compiling them again gives something else.
 """
 
 from __future__ import annotations
