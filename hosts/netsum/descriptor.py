@@ -1,0 +1,130 @@
+"""What a member needs to know to take part in a job: made by the controller, fetched by :func:`netsum.join`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKERS, UDP_PORT
+
+DESCRIPTOR_VERSION: Final = 1
+IP_UDP_BYTES: Final = 28
+LINK_KINDS: Final = ("udp", "frames", "packet")
+
+
+@dataclass(frozen=True)
+class SwitchAddress:
+    """Where contributions go."""
+
+    ip: str
+    mac: str
+    port: int = UDP_PORT
+
+
+@dataclass(frozen=True)
+class HostAddress:
+    """This member's own addresses; ``udp_port`` is new in every epoch."""
+
+    ip: str
+    mac: str
+    udp_port: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """How the member reaches the switch: ``udp`` (kernel socket), ``frames`` (Ethernet frames carried in UDP datagrams
+    between ``local`` and ``remote``) or ``packet`` (raw frames on ``interface``)."""
+
+    kind: str = "udp"
+    local: str | None = None
+    remote: str | None = None
+    interface: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in LINK_KINDS:
+            raise ValueError(f"link kind {self.kind!r} is not one of {', '.join(LINK_KINDS)}")
+        if self.kind == "frames" and not (self.local and self.remote):
+            raise ValueError("a frames link needs `local` and `remote`, each HOST:PORT")
+        if self.kind == "packet" and not self.interface:
+            raise ValueError("a packet link needs `interface`")
+
+    def to_dict(self) -> dict[str, str]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``."""
+
+    job: str
+    job_id: int
+    epoch: int
+    rank: int
+    src_id: int
+    workers: int
+    window: int
+    first_block_id: int
+    block_bytes: int
+    mtu: int
+    switch: SwitchAddress
+    host: HostAddress
+    link: Link = Link()
+    controller: str | None = None
+    version: int = DESCRIPTOR_VERSION
+
+    def __post_init__(self) -> None:
+        if self.version != DESCRIPTOR_VERSION:
+            raise ValueError(f"descriptor version {self.version}; this library reads version {DESCRIPTOR_VERSION}")
+        limits = {
+            "job_id": (self.job_id, 1, 255),
+            "workers": (self.workers, 1, MAX_WORKERS),
+            "rank": (self.rank, 0, self.workers - 1),
+            "src_id": (self.src_id, 0, MAX_WORKERS - 1),
+            "window": (self.window, 1, 1 << 16),
+            "first_block_id": (self.first_block_id, 0, (1 << 32) - 1),
+            "epoch": (self.epoch, 0, (1 << 32) - 1),
+            "host.udp_port": (self.host.udp_port, 1, 65535),
+        }
+        for name, (value, low, high) in limits.items():
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}, must be {low}..{high}")
+        if self.block_bytes % CHUNK_BYTES or not 0 < self.block_bytes <= CHUNK_BYTES * MAX_CHUNKS:
+            raise ValueError(
+                f"block_bytes is {self.block_bytes}, must be 1..{MAX_CHUNKS} chunks of {CHUNK_BYTES} bytes"
+            )
+        if self.block_bytes + HEADER_BYTES + IP_UDP_BYTES > self.mtu:
+            raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "link": self.link.to_dict()}
+
+    def to_json(self) -> str:
+        """The descriptor as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Descriptor:
+        """Read what :meth:`to_dict` wrote. :class:`ValueError` names what is missing or wrong; unknown keys are ignored."""
+        try:
+            known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+            known["switch"] = SwitchAddress(**data["switch"])
+            known["host"] = HostAddress(**data["host"])
+            known["link"] = Link(**data.get("link", {}))
+            return cls(**known)
+        except KeyError as error:
+            raise ValueError(f"the descriptor has no {error}") from None
+        except TypeError as error:
+            raise ValueError(f"the descriptor is not as it should be: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Descriptor:
+        """Parse :meth:`to_json`'s text. Raises :class:`ValueError` naming what is wrong."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the descriptor is not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise ValueError("the descriptor is not a JSON object")
+        return cls.from_dict(data)

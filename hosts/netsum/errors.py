@@ -1,0 +1,121 @@
+"""Everything that netsum raises.
+
+::
+
+    NetsumError
+    ├── JoinError                  the job could not be joined
+    │   ├── Unauthorized           wrong token
+    │   ├── NoSuchMember           no job of that name, or no such rank in it
+    │   └── NotReady               the controller or the switch did not answer before the deadline
+    ├── CallError                  one call failed
+    │   ├── Unsupported            dtype, operation or option that the call does not take (also a TypeError); nothing was sent
+    │   ├── NotFinite              this rank's input has a NaN or an infinity (also a ValueError); names rank and index
+    │   ├── Aborted                another rank gave the call up (its NotFinite, its exception); the communicator goes on
+    │   ├── DoesNotFit             the exact sum does not fit the dtype (also an OverflowError); raised on every rank
+    │   ├── Timeout                no result in time (also a TimeoutError); names the block and the missing ranks
+    │   └── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
+    └── CommunicatorError          the communicator has ended
+        ├── Refused                the switch refused a contribution for good; names the reason
+        ├── Desynchronized         a new epoch of the job began (a rank joined again, a switch restarted): join again
+        └── Closed                 used after ``close()`` or after an error that ended it
+
+``NotFinite``, ``Aborted``, ``DoesNotFit`` and ``Unsupported`` leave the communicator usable: every rank has finished the
+call. All others end it; join again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class NetsumError(Exception):
+    """Base of everything that netsum raises."""
+
+    exit_code = 1
+
+
+class JoinError(NetsumError):
+    """The job could not be joined."""
+
+
+class Unauthorized(JoinError):
+    """The controller does not accept the token."""
+
+
+class NoSuchMember(JoinError):
+    """No job of that name, or the job has no such rank."""
+
+
+class NotReady(JoinError):
+    """Controller or switch did not answer, or would not take the member, before the deadline."""
+
+
+class CallError(NetsumError):
+    """One call failed."""
+
+
+class Unsupported(CallError, TypeError):
+    """The call does not take this dtype, operation or option. Raised before anything is sent."""
+
+
+class NotFinite(CallError, ValueError):
+    """This rank's input has a NaN or an infinity.
+
+    Attributes:
+        rank: the rank that raises, whose input it is.
+        index: where the first one is, an index into the input's shape.
+    """
+
+    def __init__(self, rank: int, index: tuple[int, ...], value: float) -> None:
+        self.rank = rank
+        self.index = index
+        self.value = value
+        super().__init__(
+            f"rank {rank}: element {list(index)} is {value}; a sum needs finite numbers (the other ranks raise Aborted)"
+        )
+
+
+class Aborted(CallError):
+    """Another rank gave the call up; every rank has finished it and may make the next one."""
+
+
+class DoesNotFit(CallError, OverflowError):
+    """The exact result does not fit the dtype. Every rank raises it; nothing ever wraps."""
+
+
+class Timeout(CallError, TimeoutError):
+    """No result in time.
+
+    Attributes:
+        block_id: the first block whose result is missing.
+        missing: ranks that have not contributed to it, as the controller tells; empty when nobody could be asked.
+    """
+
+    def __init__(self, message: str, block_id: int | None = None, missing: Sequence[int] = ()) -> None:
+        self.block_id = block_id
+        self.missing = tuple(missing)
+        super().__init__(message)
+
+
+class Mismatch(CallError):
+    """The ranks made different calls (operation, dtype, shape or options). Ends the communicator on every rank."""
+
+
+class CommunicatorError(NetsumError):
+    """The communicator has ended."""
+
+
+class Refused(CommunicatorError):
+    """The switch refused a contribution for good. ``reason`` is its name for why."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class Desynchronized(CommunicatorError):
+    """A new epoch of the job began; this communicator belongs to an earlier one. Join again."""
+
+
+class Closed(CommunicatorError):
+    """The communicator was closed, or an earlier error ended it."""
