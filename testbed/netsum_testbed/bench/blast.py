@@ -1,0 +1,145 @@
+"""Sends prebuilt frames at a switch, a window at a time, and takes the time.
+
+The generator shares the machine's cores with the switch that it measures, so it is kept cheap: every sender has one
+frame, of which four bytes (the block id) change; of the replies only those to the first host are read, which is one a
+round, whether the switch forwards or aggregates.
+
+A *round* is one packet from every host. Forwarding sends host i's packet to host i + 1; aggregating multicasts the
+round's sum to all. Either way as many packets of the same size leave the switch as came in.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
+"""Where block_id is in a frame: behind Ethernet, IPv4, UDP and job_id."""
+
+_SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these two
+_QDISC_BYPASS: Final = 20
+_ETH_P_IP: Final = 0x0800
+
+
+class LostError(Exception):
+    """A reply did not come: the window is more than the switch's queues hold."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to send: ``frames[i]`` leaves host i; the reply to the first host ends in ``reply`` (its payload)."""
+
+    name: str
+    frames: tuple[bytearray, ...]
+    reply: bytes
+
+
+@dataclass(frozen=True)
+class Blasted:
+    """One run: ``packets`` into the switch in ``seconds``; CPU seconds of the switch's process and of the generator."""
+
+    packets: int
+    seconds: float
+    switch_cpu: float
+    generator_cpu: float
+
+    @property
+    def pps(self) -> float:
+        """Packets a second into the switch."""
+        return self.packets / self.seconds
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """CPU time that all threads of a process have used: its CPU clock, in nanoseconds where /proc/PID/stat has ticks.
+
+    The clock's number is made from the pid as clock_getcpuclockid(3) of glibc does it.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+class Blaster:
+    """Sends and receives on the hosts' interfaces; must be made in the network namespace that has them.
+
+    ``senders``: one interface a host, rank order. ``timeout``: seconds to wait for a reply before it counts as lost.
+    """
+
+    def __init__(self, interfaces: Sequence[str], *, timeout: float = 2.0) -> None:
+        self._senders: list[socket.socket] = []
+        try:
+            for interface in interfaces:
+                sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: receives nothing
+                self._senders.append(sender)
+                sender.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+                sender.bind((interface, 0))
+            self._receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        except OSError:
+            self.close()
+            raise
+        self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        # The kernel's own timeout: Python's would cost a poll(2) a packet.
+        whole = int(timeout)
+        self._receiver.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6))
+        )
+        self._receiver.bind((interfaces[0], _ETH_P_IP))
+        self._buffer = bytearray(16384)
+
+    def __enter__(self) -> Blaster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for sender in self._senders:
+            sender.close()
+        self._senders.clear()
+        if hasattr(self, "_receiver"):
+            self._receiver.close()
+
+    def drain(self) -> None:
+        """Throw away replies that an earlier run left."""
+        while True:
+            try:
+                self._receiver.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+
+    def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
+        """Send ``rounds`` rounds, at most ``window`` of them under way, with block ids from ``first_block`` on.
+
+        Raises :class:`LostError` when a reply does not come, :class:`ValueError` when the last one is not the load's.
+        """
+        self.drain()
+        pairs = [(sender.send, frame) for sender, frame in zip(self._senders, load.frames, strict=True)]
+        receive, buffer, put = self._receiver.recv_into, self._buffer, struct.Struct(">I").pack_into
+        sent = done = size = 0
+        switch_cpu, generator_cpu = process_cpu_seconds(switch_pid), time.thread_time()
+        start = time.perf_counter()
+        try:
+            while done < rounds:
+                while sent < rounds and sent - done < window:
+                    block = first_block + sent & 0xFFFFFFFF
+                    for send, frame in pairs:
+                        put(frame, BLOCK_ID_OFFSET, block)
+                        send(frame)
+                    sent += 1
+                size = receive(buffer)
+                done += 1
+        except BlockingIOError:
+            raise LostError(f"{load.name}: no reply to round {done} of {rounds} (window {window})") from None
+        seconds = time.perf_counter() - start
+        last = bytes(buffer[:size])
+        if not last.endswith(load.reply) or int.from_bytes(last[43:47], "big") != block:
+            raise ValueError(f"{load.name}: the last reply is not what the packets sent add up to")
+        return Blasted(
+            packets=rounds * len(pairs),
+            seconds=seconds,
+            switch_cpu=process_cpu_seconds(switch_pid) - switch_cpu,
+            generator_cpu=time.thread_time() - generator_cpu,
+        )
