@@ -1,0 +1,80 @@
+"""Who gets which id, slots, ports and blocks: pure functions over what is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from netsum.wire.schema import SLOTS, UDP_PORT
+
+JOB_IDS = range(1, 256)
+"""8 bits; 0 is never used."""
+
+UDP_PORTS = range(13000, 32768)
+"""Ports for members: never 12000, and below Linux's ephemeral ports, which other programs get."""
+
+SERIAL = 1 << 32
+"""Block ids are serial numbers modulo this."""
+
+ROOM = 1 << 28
+"""Ids kept free after an epoch's first, 1 TiB in 4 KiB blocks. An epoch of unknown end counts so long."""
+
+
+@dataclass(frozen=True)
+class IdRange:
+    """Block ids ``first .. first + size - 1``, modulo 2^32."""
+
+    first: int
+    size: int
+
+    def overlaps(self, other: IdRange) -> bool:
+        """Whether they have an id in common."""
+        return (other.first - self.first) % SERIAL < self.size or (self.first - other.first) % SERIAL < other.size
+
+
+def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
+    """A free id, round robin after ``last``, so that an id rests as long as possible before it is used again."""
+    free = [job_id for job_id in JOB_IDS if job_id not in used]
+    return next((job_id for job_id in free if job_id > last), free[0] if free else None)
+
+
+def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLOTS) -> int | None:
+    """Base of ``slots`` free slots (a power of two), aligned to their number: first fit, so that jobs that come and go
+    leave whole buddies free. ``used`` has (base, slots) of the others."""
+    taken = sorted(used)
+    for base in range(0, total - slots + 1, slots):
+        if all(base + slots <= other or other + size <= base for other, size in taken):
+            return base
+    return None
+
+
+def allocate_ports(
+    cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]
+) -> tuple[list[int], int] | None:
+    """A UDP port for each of ``hosts`` (one a rank; a host may occur often), round robin from ``cursor``, and the next
+    cursor. Ports of one allocation differ from each other and from the host's ports in ``used`` (host, port)."""
+    ports: list[int] = []
+    position = cursor % len(UDP_PORTS)
+    for _ in range(len(UDP_PORTS)):
+        if len(ports) == len(hosts):
+            return ports, position
+        port = UDP_PORTS[position]
+        position = (position + 1) % len(UDP_PORTS)
+        if port != UDP_PORT and (hosts[len(ports)], port) not in used:
+            ports.append(port)
+    return (ports, position) if len(ports) == len(hosts) else None
+
+
+def allocate_first_block_id(earlier: Sequence[IdRange]) -> int:
+    """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier
+    range (``earlier``, oldest first). Ids are finite, so when nothing else is left the oldest ranges are forgotten:
+    what they could still have in flight is long gone."""
+    for forgotten in range(len(earlier)):
+        ranges = earlier[forgotten:]
+        candidates = [ranges[-1], *ranges]  # go on after the latest; else after any other
+        for after in candidates:
+            first = -(-(after.first + after.size) // SLOTS) * SLOTS % SERIAL
+            if not any(IdRange(first, ROOM).overlaps(other) for other in ranges):
+                return first
+    return 0

@@ -1,0 +1,126 @@
+"""The controller as an object: what the command line and the testbeds use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from netsum.descriptor import Descriptor, Link
+
+from netsum_controller import inspect_job, jobs, reconcile
+from netsum_controller.client import CONNECT_TIMEOUT
+from netsum_controller.http_api import HttpServer
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.membership import Membership, describe
+from netsum_controller.model import Job, JobState
+from netsum_controller.p4info import Program, netsum_program
+from netsum_controller.site import Site
+from netsum_controller.store import Store
+from netsum_controller.topology import Topology
+
+
+class Controller:
+    """A topology, a state file, and what can be done with them. Usable from several threads, and beside other processes
+    on the same state file. It connects to a switch only while it works on it.
+
+    Every method raises a :class:`netsum_controller.errors.ControllerError`; then nothing has changed.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        state_path: str | Path,
+        *,
+        program: Program | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        self.site = Site(topology, Store(state_path), program or netsum_program(), connect_timeout=connect_timeout)
+        self.membership = Membership(self.site)
+        self._server: HttpServer | None = None
+
+    @property
+    def topology(self) -> Topology:
+        """The topology; assign a filled one when a testbed has learned the addresses."""
+        return self.site.topology
+
+    @topology.setter
+    def topology(self, topology: Topology) -> None:
+        self.site.topology = topology
+
+    @property
+    def url(self) -> str | None:
+        """Where the HTTP endpoint is, while it serves."""
+        return self.site.url
+
+    def push(self, *, force: bool = False) -> list[reconcile.Report]:
+        """Load the program on every switch that lacks it, and all that belongs there; again, it changes nothing."""
+        return reconcile.reconcile(self.site, force=force)
+
+    def reconcile(self) -> list[reconcile.Report]:
+        """The same, after a switch restarted: its jobs come back under a new epoch."""
+        return reconcile.reconcile(self.site)
+
+    def create_job(self, spec: JobSpec) -> Job:
+        """Install a job. The same spec again returns the job that is there; only a new one has its ``token``."""
+        return jobs.create_job(self.site, spec)
+
+    def delete_job(self, name: str, *, force: bool = False) -> Job:
+        """Remove a job; ``force`` also when its switch is gone."""
+        return jobs.delete_job(self.site, name, force=force)
+
+    def jobs(self) -> list[Job]:
+        """The jobs that are ready, by name."""
+        return [job for job in self.site.store.jobs() if job.state is JobState.READY]
+
+    def job(self, name: str) -> Job:
+        """The job of that name, as it is now."""
+        return self.site.store.job(name)
+
+    def stats(self, name: str) -> inspect_job.Stats:
+        """Outcome counters and members of a job."""
+        return inspect_job.stats(self.site, name)
+
+    def why(self, name: str, block: int | None = None) -> inspect_job.Why:
+        """Who a job is waiting for."""
+        return inspect_job.why(self.site, name, block)
+
+    def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:
+        """Descriptor of a rank in the current epoch, without joining (see :meth:`join`)."""
+        return describe(self.site, self.job(name), rank, link)
+
+    def join(
+        self, name: str, token: str, rank: int, instance: str, link: Mapping[str, Any] | None = None
+    ) -> Descriptor:
+        """Take a rank, as ``POST /v1/jobs/NAME/join`` does."""
+        return self.membership.join(name, token, rank, instance, link)
+
+    def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
+        """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""
+        return self.membership.leave(name, token, rank, instance)
+
+    def write_descriptors(self, name: str, folder: str | Path) -> list[Path]:
+        """Descriptor files of every rank for one run, in a new epoch unless nobody has joined the current one."""
+        return self.membership.write_files(name, folder)
+
+    def serve(self, host: str = "127.0.0.1", port: int = 0, *, advertise: str | None = None) -> str:
+        """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
+        host name or address that members are told, if it is not ``host``."""
+        if self._server is None:
+            self._server = HttpServer(self.site, self.membership, host, port)
+            self.site.url = f"http://{advertise or host}:{self._server.port}"
+        assert self.site.url is not None
+        return self.site.url
+
+    def close(self) -> None:
+        """Stop serving and close the state file. The switches go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = self.site.url = None
+        self.site.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

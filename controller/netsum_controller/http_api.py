@@ -1,0 +1,197 @@
+"""The HTTP endpoint that members talk to: join, leave, why, members. JSON both ways; the job's token as bearer token.
+
+::
+
+    POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent} -> a descriptor
+    POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
+    GET  /v1/jobs/NAME/why?block=B (or without block)
+    GET  /v1/jobs/NAME/members
+
+An error is ``{"error": "one sentence"}`` with 400, 401, 404, 409 (and ``retry_ms``: ask again), 413 or 503.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from netsum_controller.errors import (
+    Busy,
+    ControllerError,
+    InputError,
+    NoSuchJob,
+    NoSuchMember,
+    Refused,
+    StateError,
+    SwitchError,
+    Unauthorized,
+)
+from netsum_controller.inspect_job import why
+from netsum_controller.membership import Membership
+from netsum_controller.site import Site
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 64 * 1024
+IDLE_TIMEOUT = 10.0
+"""Seconds that a connection may take to send its request."""
+
+_STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
+    (NoSuchJob, HTTPStatus.NOT_FOUND),
+    (NoSuchMember, HTTPStatus.NOT_FOUND),
+    (Unauthorized, HTTPStatus.UNAUTHORIZED),
+    (Busy, HTTPStatus.CONFLICT),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (Refused, HTTPStatus.CONFLICT),
+    (SwitchError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StateError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class HttpServer:
+    """Serves in threads of its own until closed."""
+
+    def __init__(self, site: Site, membership: Membership, host: str, port: int) -> None:
+        handler = type("Handler", (_Handler,), {"site": site, "membership": membership})
+        try:
+            self._server = _Server((host, port), handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(f"cannot serve HTTP on {host}:{port}: {error}") from None
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="netsum-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop accepting and end the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256  # every rank of every job may come at once
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
+        log.debug("connection from %s ended badly", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    site: Site
+    membership: Membership
+    timeout = IDLE_TIMEOUT
+    server_version = "netsum"
+    sys_version = ""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        log.info("%s %s", self.address_string(), format % args)
+
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def _answer(self, method: str) -> None:
+        try:
+            status, body = HTTPStatus.OK, self._dispatch(method)
+        except ControllerError as error:
+            status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+            body = {"error": str(error)}
+            if isinstance(error, Busy):
+                body["retry_ms"] = error.retry_ms
+        except _HttpError as error:
+            status, body = error.status, {"error": str(error)}
+        except Exception:
+            log.exception("%s %s", method, self.path)
+            status, body = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the controller failed; see its log"}
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _dispatch(self, method: str) -> dict[str, Any]:
+        url = urlsplit(self.path)
+        parts = url.path.strip("/").split("/")
+        if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
+        name, action = unquote(parts[2]), parts[3]
+        calls = {("POST", "join"), ("POST", "leave"), ("GET", "why"), ("GET", "members")}
+        if (method, action) not in calls:
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
+        token = self._token()
+        if action == "why":
+            return self._why(name, token, parse_qs(url.query))
+        if action == "members":
+            return self._members(name, token)
+        body = self._body()
+        rank, instance = _field(body, "rank", int), _field(body, "instance", str)
+        if action == "leave":
+            return {"left": self.membership.leave(name, token, rank, instance)}
+        link = body.get("link")
+        if link is not None and not isinstance(link, dict):
+            raise InputError("link must be an object")
+        return self.membership.join(name, token, rank, instance, link).to_dict()
+
+    def _token(self) -> str:
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, "send the job's token: Authorization: Bearer TOKEN")
+        return token.strip()
+
+    def _body(self) -> Mapping[str, Any]:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit():
+            raise _HttpError(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+        if int(length) > MAX_BODY:
+            raise _HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {MAX_BODY} bytes")
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise InputError("the body is not JSON") from None
+        if not isinstance(body, dict):
+            raise InputError("the body is not a JSON object")
+        return body
+
+    def _why(self, name: str, token: str, query: Mapping[str, list[str]]) -> dict[str, Any]:
+        self.membership.job(name, token)
+        text = query.get("block", [None])[0]
+        if text is None:
+            return why(self.site, name).to_dict()
+        if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+            raise InputError(f"block must be 0..{(1 << 32) - 1}, not {text!r}")
+        answer = why(self.site, name, int(text)).to_dict()
+        (block,) = answer.pop("blocks")
+        return {**answer, **block}
+
+    def _members(self, name: str, token: str) -> dict[str, Any]:
+        job = self.membership.job(name, token)
+        members = [
+            {"rank": seat.rank, "host": seat.host, "joined": seat.joined, "left": seat.left} for seat in job.epoch.seats
+        ]
+        return {"job": job.name, "epoch": job.epoch.number, "members": members}
+
+
+class _HttpError(Exception):
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = body.get(name)
+    if type(value) is not kind:  # a bool is not an int here
+        raise InputError(f"{name} must be {'a number' if kind is int else 'a text'}")
+    if isinstance(value, str) and not 0 < len(value) <= 256:
+        raise InputError(f"{name} must have 1 to 256 characters")
+    return value

@@ -1,0 +1,152 @@
+"""Joining and leaving: who sits on which rank in which epoch, and when a new epoch begins."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+
+from netsum_controller.epochs import begin_epoch
+from netsum_controller.errors import Busy, InputError, NoSuchMember, Refused, StateError, Unauthorized
+from netsum_controller.jobs import token_is
+from netsum_controller.model import Job, Seat
+from netsum_controller.site import Site
+
+GRACE = 5.0
+"""Seconds that a rank which comes back waits for the others of its last run to leave, before it begins a new epoch."""
+
+RETRY_MS = 200
+
+FILE_INSTANCE = "descriptor file"
+
+
+class Membership:
+    """The rule: a free rank of the current epoch gets the current descriptor. A rank that is taken, or an epoch that
+    someone has already left, means a new epoch for all; before it takes an epoch away from members that are still in
+    it, a rank that left cleanly waits ``GRACE`` seconds for them to leave too."""
+
+    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
+        self._site = site
+        self._clock = clock
+        self._waiting: dict[tuple[int, int], float] = {}
+        """(epoch, rank) that is waiting for others to leave -> since when."""
+
+    def job(self, name: str, token: str) -> Job:
+        """The job, if the token is its own. Raises :class:`NoSuchJob` or :class:`Unauthorized`."""
+        job = self._site.store.job(name)
+        if not token_is(job, token):
+            raise Unauthorized(name)
+        return job
+
+    def join(
+        self, name: str, token: str, rank: int, instance: str, link: Mapping[str, Any] | None = None
+    ) -> Descriptor:
+        """Take a rank; asking again with the same ``instance`` gets the same answer.
+
+        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Busy` (ask again),
+        :class:`InputError` (bad ``link``) or :class:`SwitchError` (a new epoch could not be installed).
+        """
+        wish = _link(link)
+        with self._site.store.lock:
+            job = self.job(name, token)
+            if not 0 <= rank < job.workers:
+                raise NoSuchMember(name, rank, job.workers)
+            seat = job.epoch.seats[rank]
+            if not (seat.active and seat.instance == instance):
+                if self._needs_new_epoch(job, seat):
+                    job = begin_epoch(self._site, job)
+                with self._site.store.transaction():
+                    self._site.store.set_joined(job.epoch.number, [rank], instance)
+            return describe(self._site, job, rank, wish)
+
+    def _needs_new_epoch(self, job: Job, seat: Seat) -> bool:
+        seats = job.epoch.seats
+        if not seat.joined:
+            # Someone left before this rank came: no block of the epoch can ever be finished.
+            return any(other.left for other in seats)
+        still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
+        if seat.left and still_in:
+            now = self._clock()
+            since = self._waiting.setdefault((job.epoch.number, seat.rank), now)
+            if now - since < GRACE:
+                ranks = ", ".join(map(str, still_in[:8]))
+                raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
+        self._waiting = {key: since for key, since in self._waiting.items() if key[0] != job.epoch.number}
+        return True
+
+    def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
+        """Give a rank up; returns whether ``instance`` had it. Raises as :meth:`join`."""
+        with self._site.store.lock:
+            job = self.job(name, token)
+            if not 0 <= rank < job.workers:
+                raise NoSuchMember(name, rank, job.workers)
+            with self._site.store.transaction():
+                return self._site.store.set_left(job.epoch.number, rank, instance)
+
+    def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
+        """Take every rank at once, for members that do not talk to the controller: a new epoch unless nobody has joined
+        the current one. No token is asked: whoever can write the state file owns the jobs."""
+        with self._site.store.lock:
+            job = self._site.store.job(name)
+            if any(seat.joined for seat in job.epoch.seats):
+                job = begin_epoch(self._site, job)
+            with self._site.store.transaction():
+                self._site.store.set_joined(job.epoch.number, range(job.workers), instance)
+            return [describe(self._site, job, rank) for rank in range(job.workers)]
+
+    def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
+        """Descriptor files of every rank, ``NAME.RANK.json`` in ``folder``: good for one run of the job."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = []
+            for descriptor in self.join_all(name, instance):
+                path = folder / f"{name}.{descriptor.rank}.json"
+                scratch = path.with_suffix(".json.new")
+                scratch.write_text(json.dumps(descriptor.to_dict(), indent=1) + "\n", "utf-8")
+                scratch.replace(path)
+                paths.append(path)
+        except OSError as error:
+            raise StateError(f"{error.filename or folder}: {error.strerror}") from None
+        return paths
+
+
+def _link(hint: Mapping[str, Any] | None) -> Link | None:
+    if hint is None:
+        return None
+    try:
+        return Link(**hint)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"link: {error}") from None
+
+
+def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
+    """The descriptor of one rank in the job's current epoch. Without a ``link`` of the member's choice it is the one
+    that the topology implies: frames over UDP where the host has them, else a kernel socket."""
+    seat = job.epoch.seats[rank]
+    host = site.topology.hosts.get(seat.host)
+    if host is None:
+        raise Refused(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
+    switch = site.topology.switches[job.switch]
+    if link is None:
+        link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
+    return Descriptor(
+        job=job.name,
+        job_id=job.job_id,
+        epoch=job.epoch.number,
+        rank=rank,
+        src_id=seat.src_id,
+        workers=job.workers,
+        window=job.window,
+        first_block_id=job.epoch.first_block_id,
+        block_bytes=job.block_bytes,
+        mtu=host.mtu,
+        switch=SwitchAddress(switch.ip, switch.mac),
+        host=HostAddress(host.ip, host.mac, seat.udp_port),
+        link=link,
+        controller=site.url,
+    )

@@ -1,0 +1,166 @@
+"""Names to ids and ints to byte strings: the only place that knows P4Runtime's encoding of the program.
+
+Byte strings are P4Runtime's canonical ones (big-endian, shortest, at least one byte).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+import netsum_p4
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4
+
+from netsum_controller.errors import ControllerError
+from netsum_controller.stages import Entry, ForeignEntry, Item, MulticastGroup
+
+
+def encode_int(value: int, bits: int) -> bytes:
+    """Canonical byte string of an unsigned value; :class:`OverflowError` when it needs more than ``bits``."""
+    if value < 0 or value.bit_length() > bits:
+        raise OverflowError(f"{value} does not fit in {bits} bits")
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def decode_int(data: bytes) -> int:
+    """Value of a byte string, canonical or not."""
+    return int.from_bytes(data, "big")
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A match field, action parameter or packet metadata: its id and width."""
+
+    id: int
+    bits: int
+
+
+def _fields(items: Iterable[Any]) -> dict[str, _Field]:
+    return {item.name: _Field(item.id, item.bitwidth) for item in items}
+
+
+class Program:
+    """A compiled P4 program: ``p4info`` (parsed) and ``device_config`` (p4c's JSON). ``cookie`` is the first 8 bytes
+    of the SHA-256 of both: it tells whether a switch runs this very program."""
+
+    def __init__(self, p4info_text: str, json_text: str) -> None:
+        self.p4info_text = p4info_text
+        self.device_config = json_text.encode()
+        self.p4info = text_format.Parse(p4info_text, p4info_pb2.P4Info())
+        digest = hashlib.sha256(p4info_text.encode() + b"\0" + self.device_config).digest()
+        self.cookie = int.from_bytes(digest[:8], "big") or 1
+
+    def _find(self, kind: str, name: str) -> Any:
+        """The object of that alias, or the only one whose name ends in it."""
+        objects = list(getattr(self.p4info, kind))
+        found = [item for item in objects if name in (item.preamble.alias, item.preamble.name)]
+        found = found or [item for item in objects if item.preamble.name.endswith(f".{name}")]
+        if len(found) != 1:
+            reason = "has no" if not found else "has several"
+            raise ControllerError(f"the P4 program {reason} {kind.replace('_', ' ').rstrip('s')} {name!r}")
+        return found[0]
+
+    @cache  # noqa: B019 - a program lives as long as the process
+    def object_id(self, kind: str, name: str) -> int:
+        """P4Runtime id, for ``kind`` one of p4info's lists: tables, actions, counters, direct_counters..."""
+        return int(self._find(kind, name).preamble.id)
+
+    @cache  # noqa: B019 - a program lives as long as the process
+    def size(self, kind: str, name: str) -> int:
+        """Size of a table or a counter."""
+        return int(self._find(kind, name).size)
+
+    @cache  # noqa: B019 - a program lives as long as the process
+    def _key(self, table: str) -> dict[str, _Field]:
+        return _fields(self._find("tables", table).match_fields)
+
+    @cache  # noqa: B019 - a program lives as long as the process
+    def _params(self, action: str) -> dict[str, _Field]:
+        return _fields(self._find("actions", action).params)
+
+    @cache  # noqa: B019 - a program lives as long as the process
+    def metadata(self, header: str) -> dict[str, _Field]:
+        """Metadata fields of ``packet_in`` or ``packet_out``."""
+        return _fields(self._find("controller_packet_metadata", header).metadata)
+
+    def check(self, kinds: Iterable[type[Entry]]) -> None:
+        """The entries have the fields that the program has; :class:`ControllerError` names what differs."""
+        for kind in kinds:
+            names = {item.name for item in fields(kind)}
+            known = set(self._key(kind.TABLE)) | set(self._params(kind.ACTION))
+            if names != known or set(kind.KEY) != set(self._key(kind.TABLE)):
+                raise ControllerError(f"table {kind.TABLE!r} of the P4 program differs in {sorted(names ^ known)}")
+
+    def encode(self, item: Item, *, key_only: bool = False) -> Any:
+        """``p4.v1.Entity`` of an item; ``key_only`` for reading or deleting it."""
+        entity = p4.Entity()
+        if isinstance(item, MulticastGroup):
+            group = entity.packet_replication_engine_entry.multicast_group_entry
+            group.multicast_group_id = item.group_id
+            if not key_only:
+                for port, instance in sorted(item.replicas):
+                    group.replicas.add(egress_port=port, instance=instance)
+            return entity
+        if isinstance(item, ForeignEntry):
+            entity.table_entry.ParseFromString(item.raw)
+            entity.table_entry.ClearField("counter_data")
+            if key_only:
+                entity.table_entry.ClearField("action")
+            return entity
+        row = entity.table_entry
+        row.table_id = self.object_id("tables", item.TABLE)
+        key = self._key(item.TABLE)
+        for name, value in item.match.items():
+            row.match.add(field_id=key[name].id).exact.value = encode_int(value, key[name].bits)
+        if not key_only:
+            action = row.action.action
+            action.action_id = self.object_id("actions", item.ACTION)
+            params = self._params(item.ACTION)
+            for name, value in item.params.items():
+                action.params.add(param_id=params[name].id, value=encode_int(value, params[name].bits))
+        return entity
+
+    def decode_row(self, row: Any, kind: type[Entry]) -> Entry | ForeignEntry:
+        """Entry of a ``p4.v1.TableEntry`` of ``kind``'s table."""
+        key = {field.id: name for name, field in self._key(kind.TABLE).items()}
+        values = {key[match.field_id]: decode_int(match.exact.value) for match in row.match}
+        action = row.action.action
+        if action.action_id != self.object_id("actions", kind.ACTION):
+            return ForeignEntry(kind.TABLE, tuple(values[name] for name in kind.KEY), row.SerializeToString())
+        params = {field.id: name for name, field in self._params(kind.ACTION).items()}
+        values |= {params[param.param_id]: decode_int(param.value) for param in action.params}
+        return kind(**values)
+
+    @staticmethod
+    def decode_group(group: Any) -> MulticastGroup:
+        """Group of a ``p4.v1.MulticastGroupEntry``; a port may come as a number or as a byte string."""
+        return MulticastGroup(
+            group.multicast_group_id,
+            frozenset(
+                (decode_int(replica.port) if replica.HasField("port") else replica.egress_port, replica.instance)
+                for replica in group.replicas
+            ),
+        )
+
+    def packet_out(self, payload: bytes, values: dict[str, int]) -> Any:
+        """``p4.v1.PacketOut`` with metadata by name."""
+        packet = p4.PacketOut(payload=payload)
+        for name, field in self.metadata("packet_out").items():
+            packet.metadata.add(metadata_id=field.id, value=encode_int(values[name], field.bits))
+        return packet
+
+    def packet_in_metadata(self, metadata: Sequence[Any]) -> dict[str, int]:
+        """Metadata of a PacketIn by name."""
+        names = {field.id: name for name, field in self.metadata("packet_in").items()}
+        return {names[item.metadata_id]: decode_int(item.value) for item in metadata}
+
+
+@cache
+def netsum_program() -> Program:
+    """The program that this package was released with."""
+    return Program(netsum_p4.p4info_text(), netsum_p4.json_text())

@@ -1,0 +1,100 @@
+"""Desired state against read-back: loads the program where it is not, puts right what differs, leaves the rest."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from netsum_controller.client import Kind, SwitchClient
+from netsum_controller.converge import apply, plan
+from netsum_controller.desired import job_items, switch_items
+from netsum_controller.epochs import record_new_epoch
+from netsum_controller.errors import SwitchError
+from netsum_controller.jobs import clean_up
+from netsum_controller.model import JobState
+from netsum_controller.site import Site
+from netsum_controller.stages import Item, JobEntry
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Report:
+    """What was done to a switch. All empty: it was as it should be."""
+
+    switch: str
+    program_pushed: bool = False
+    inserted: int = 0
+    modified: int = 0
+    deleted: int = 0
+    new_epochs: dict[str, int] = field(default_factory=dict)
+    """Jobs that the switch had lost, and the epoch under which they are back."""
+    cleaned_up: list[str] = field(default_factory=list)
+    """Jobs of which an interrupted command had left parts."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done."""
+        counts = self.inserted + self.modified + self.deleted
+        return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
+
+
+def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
+    """Make one switch what the topology and the store say; ``force`` loads the program even if it is there.
+
+    A switch that has lost a job also lost its records (it restarted), so the job comes back under a new epoch: its
+    members are refused and join again. Raises :class:`SwitchError`; the switch is then as it was, but for a program
+    just loaded.
+    """
+    with site.store.lock, site.client(name) as client:
+        report = Report(name)
+        if force or client.pipeline_cookie() != site.program.cookie:
+            client.push_pipeline()
+            report.program_pushed = True
+        report.cleaned_up = clean_up(site, client)
+        installed = client.read_items()
+        desired = _desired(site, name, installed, report)
+        steps = plan(desired, installed)
+        apply(client, steps)
+        _clear_new(client, desired, report)
+        kinds = [step.update.kind for step in steps]
+        report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
+        log.info("switch %s: %s", name, report)
+        return report
+
+
+def _desired(site: Site, name: str, installed: list[Item], report: Report) -> list[Item]:
+    desired = switch_items(site.topology, name)
+    known = {item.job_id for item in installed if isinstance(item, JobEntry)}
+    for job in site.store.jobs(name):
+        if job.state is not JobState.READY:
+            continue
+        current = job
+        if job.job_id not in known:
+            current = record_new_epoch(site, job, None)
+            report.new_epochs[job.name] = current.epoch.number
+        desired += job_items(site.topology, current)
+    return desired
+
+
+def _clear_new(client: SwitchClient, desired: list[Item], report: Report) -> None:
+    """A job that came back to a switch without its records starts counting at zero there too."""
+    if report.new_epochs and not report.program_pushed:
+        numbers = set(report.new_epochs.values())
+        for item in desired:
+            if isinstance(item, JobEntry) and item.epoch in numbers:
+                client.clear_outcomes(item.job_id)
+
+
+def reconcile(site: Site, *, force: bool = False) -> list[Report]:
+    """Every switch of the topology. One that fails does not keep the others from being done; then
+    :class:`SwitchError` says what failed."""
+    reports, failures = [], []
+    for name in site.topology.switches:
+        try:
+            reports.append(reconcile_switch(site, name, force=force))
+        except SwitchError as error:
+            failures.append(error)
+    if failures:
+        raise SwitchError("; ".join(map(str, failures)))
+    return reports

@@ -1,0 +1,20 @@
+"""Stage ``aggregator``: the switch's own address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netsum_controller.stages.entry import Entry
+
+
+@dataclass(frozen=True)
+class AggregatorEntry(Entry):
+    """The switch answers ARP for ``address`` with ``mac`` and takes contributions sent there."""
+
+    TABLE: ClassVar = "aggregator"
+    ACTION: ClassVar = "aggregator_here"
+    KEY: ClassVar = ("address",)
+
+    address: int
+    mac: int

@@ -1,0 +1,56 @@
+"""What every table entry has: a key, an action, parameters; all of them names and ints.
+
+Ids and byte strings exist only in :mod:`netsum_controller.p4info`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of one table. A subclass names its table, its action and which of its fields are the key; the field
+    names are those of the P4 program."""
+
+    TABLE: ClassVar[str]
+    ACTION: ClassVar[str]
+    KEY: ClassVar[tuple[str, ...]]
+
+    @property
+    def match(self) -> dict[str, int]:
+        """Match fields by name."""
+        return {name: getattr(self, name) for name in self.KEY}
+
+    @property
+    def params(self) -> dict[str, int]:
+        """Action parameters by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in self.KEY}
+
+    @property
+    def identity(self) -> tuple[str, tuple[int, ...]]:
+        """What can be on a switch only once: the table and the key."""
+        return self.TABLE, tuple(getattr(self, name) for name in self.KEY)
+
+    def __str__(self) -> str:
+        keys = " ".join(
+            f"{name}={value:#x}" if value > 65535 else f"{name}={value}" for name, value in self.match.items()
+        )
+        return f"{self.TABLE} {keys}"
+
+
+@dataclass(frozen=True)
+class ForeignEntry:
+    """An entry of one of our tables that we would not have made: another action, for one. ``raw`` is its protobuf."""
+
+    table: str
+    key: tuple[int, ...]
+    raw: bytes
+
+    @property
+    def identity(self) -> tuple[str, tuple[int, ...]]:
+        return self.table, self.key
+
+    def __str__(self) -> str:
+        return f"{self.table} {' '.join(str(value) for value in self.key)}"

@@ -1,0 +1,20 @@
+"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netsum_controller.stages.entry import Entry
+
+
+@dataclass(frozen=True)
+class ForwardEntry(Entry):
+    """Frames to ``eth_dst`` leave through ``port``; what has no entry is flooded."""
+
+    TABLE: ClassVar = "forward"
+    ACTION: ClassVar = "forward_to"
+    KEY: ClassVar = ("eth_dst",)
+
+    eth_dst: int
+    port: int

@@ -1,0 +1,25 @@
+"""Stage ``job``: the job record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netsum_controller.stages.entry import Entry
+
+
+@dataclass(frozen=True)
+class JobEntry(Entry):
+    """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
+    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first."""
+
+    TABLE: ClassVar = "job"
+    ACTION: ClassVar = "job_here"
+    KEY: ClassVar = ("job_id",)
+
+    job_id: int
+    epoch: int
+    all_sources: int
+    slot_base: int
+    slot_mask: int
+    first_block_id: int

@@ -1,0 +1,28 @@
+"""Stage ``member``: who may contribute, from which port, in this epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netsum_controller.stages.entry import Entry
+
+TRAFFIC_COUNTER = "member_traffic"
+"""Direct counter of the table: packets and bytes that the entry let in."""
+
+
+@dataclass(frozen=True)
+class MemberEntry(Entry):
+    """Source ``src_id`` of job ``job_id`` sits on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch;
+    ``source`` is its bit, ``workers`` how many workers it stands for (one, unless it is a switch)."""
+
+    TABLE: ClassVar = "member"
+    ACTION: ClassVar = "member_here"
+    KEY: ClassVar = ("job_id", "src_id", "ingress_port")
+
+    job_id: int
+    src_id: int
+    ingress_port: int
+    source: int
+    workers: int
+    udp_port: int

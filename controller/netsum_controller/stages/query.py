@@ -1,0 +1,56 @@
+"""Stage ``query``: block records, read with a PacketOut that names the slot and a PacketIn that brings the record.
+
+simple_switch_grpc does not serve registers ("Register reads are not supported yet", UNIMPLEMENTED), so the program
+itself answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netsum.wire.codec import parse_record
+from netsum.wire.schema import BlockState
+
+PACKET_OUT = "packet_out"
+PACKET_IN = "packet_in"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source."""
+
+    slot: int
+    epoch: int
+    block_id: int
+    state: BlockState
+    seen: int
+    src_cnt: int
+    data_cnt: int
+    status: int
+    start_us: int
+    op: int
+    lane: int
+    gen_id: int
+    grad_cnt: int
+    degraded: bool
+
+    @classmethod
+    def parse(cls, slot: int, payload: bytes) -> Record:
+        """From the payload of a PacketIn; :class:`ValueError` when it is too short."""
+        raw = parse_record(payload)
+        return cls(
+            slot=slot,
+            epoch=raw["epoch"],
+            block_id=raw["block_id"],
+            state=BlockState(raw["state"]),
+            seen=raw["seen"],
+            src_cnt=raw["src_cnt"],
+            data_cnt=raw["data_cnt"],
+            status=raw["status"],
+            start_us=raw["start"],
+            op=raw["op"],
+            lane=raw["lane"],
+            gen_id=raw["gen_id"],
+            grad_cnt=raw["grad_cnt"],
+            degraded=bool(raw["degraded"]),
+        )

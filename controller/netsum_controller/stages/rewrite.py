@@ -1,0 +1,25 @@
+"""Stage ``rewrite`` (egress): the addresses that each copy of a result gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from netsum_controller.stages.entry import Entry
+
+
+@dataclass(frozen=True)
+class RewriteEntry(Entry):
+    """Replica ``replica`` (a source id) of job ``job_id``'s results goes to this MAC, IP and UDP port, where ``rank``
+    is."""
+
+    TABLE: ClassVar = "rewrite"
+    ACTION: ClassVar = "to_member"
+    KEY: ClassVar = ("job_id", "replica")
+
+    job_id: int
+    replica: int
+    mac: int
+    ip: int
+    udp_port: int
+    rank: int

@@ -1,0 +1,233 @@
+"""What the controller must remember, in SQLite: jobs, epochs, ranges of block ids, ports, tokens, who has joined.
+
+The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller
+may be killed at any moment: a job that is not ``ready`` is what a killed command left, and the next one cleans it up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
+from netsum_controller.errors import NoSuchJob, StateError
+from netsum_controller.lock import StateLock
+from netsum_controller.model import Epoch, Job, JobState, Seat
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
+    slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
+    token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
+    UNIQUE (switch, job_id)
+);
+CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
+    number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
+    first_block_id INTEGER NOT NULL, used_ids INTEGER      -- NULL: nobody could tell how far it got
+);
+CREATE TABLE seats (
+    epoch INTEGER NOT NULL REFERENCES epochs(number), rank INTEGER NOT NULL, src_id INTEGER NOT NULL,
+    host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
+    left_ INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (epoch, rank)
+) WITHOUT ROWID;
+"""
+
+_JOB_COLUMNS = "name, switch, job_id, slot_base, slots, window, chunks, members, token_sha256, state, epoch"
+_REMEMBERED_RANGES = 64
+"""Earlier epochs of a job id that a new one keeps clear of."""
+
+
+class Store:
+    """The state file. All methods may be called from any thread; changes need :meth:`transaction`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds hashes of secrets
+        except OSError as error:
+            raise StateError(f"{self.path}: {error.strerror}") from None
+        self.lock = StateLock(self.path.with_name(self.path.name + ".lock"))
+        self._guard = threading.RLock()
+        try:
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
+            self._prepare()
+        except sqlite3.Error as error:
+            raise StateError(f"{self.path}: not a usable netsum state file ({error})") from None
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA foreign_keys = ON")
+        with self.lock:
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                with self.transaction():
+                    for statement in _SCHEMA.split(";"):
+                        self._db.execute(statement)
+                    # Epochs begin at the time, so that a lost state file does not bring numbers back that a running
+                    # switch has seen; they rise by one an epoch, far slower than the clock. Ports begin anywhere.
+                    start = {"next_epoch": int(time.time()), "next_port": secrets.randbelow(len(UDP_PORTS))}
+                    self._db.executemany("INSERT INTO meta VALUES (?, ?)", [*start.items(), ("last_job_id", 0)])
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif version != SCHEMA_VERSION:
+                self._db.close()
+                raise StateError(f"{self.path}: written by another version of netsum (format {version})")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, on disk when it ends."""
+        with self._guard:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    # -- counters
+
+    def _meta(self, key: str) -> int:
+        return int(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
+
+    def _set_meta(self, key: str, value: int) -> None:
+        self._db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    def take_epoch_number(self, above: int = 0) -> int:
+        """A number that no epoch has had, above ``above``. Call it in a transaction."""
+        number = max(self._meta("next_epoch"), above + 1)
+        if number >= SERIAL:
+            raise StateError("there are no epoch numbers left (32 bits)")
+        self._set_meta("next_epoch", number + 1)
+        return number
+
+    @property
+    def port_cursor(self) -> int:
+        """Where the round robin over UDP ports is."""
+        return self._meta("next_port")
+
+    @property
+    def last_job_id(self) -> int:
+        """Where the round robin over job ids is."""
+        return self._meta("last_job_id")
+
+    def used_ports(self) -> set[tuple[str, int]]:
+        """(host, UDP port) of every job's current epoch."""
+        query = "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch"
+        with self._guard:
+            return set(self._db.execute(query))
+
+    def used_ranges(self, switch: str, job_id: int) -> list[IdRange]:
+        """Block ids of the latest epochs of a job id on a switch, oldest first; also of jobs that are deleted."""
+        query = (
+            "SELECT first_block_id, used_ids FROM epochs WHERE switch = ? AND job_id = ? ORDER BY number DESC LIMIT ?"
+        )
+        with self._guard:
+            rows = self._db.execute(query, (switch, job_id, _REMEMBERED_RANGES)).fetchall()
+        return [IdRange(first, min(ROOM if used is None else used, SERIAL // 2)) for first, used in reversed(rows)]
+
+    # -- jobs
+
+    def jobs(self, switch: str | None = None) -> list[Job]:
+        """All jobs, or those of one switch, by name; in every state."""
+        with self._guard:
+            rows = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs ORDER BY name").fetchall()
+            return [self._job(row) for row in rows if switch in (None, row[1])]
+
+    def find_job(self, name: str) -> Job | None:
+        """The job of that name in whatever state, or None."""
+        with self._guard:
+            row = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE name = ?", (name,)).fetchone()
+            return self._job(row) if row else None
+
+    def job(self, name: str) -> Job:
+        """The job of that name; :class:`NoSuchJob` also when it is only half there."""
+        job = self.find_job(name)
+        if job is None or job.state is not JobState.READY:
+            raise NoSuchJob(name)
+        return job
+
+    def _job(self, row: tuple[object, ...]) -> Job:
+        values = dict(zip(_JOB_COLUMNS.split(", "), row, strict=True))
+        number = values["epoch"]
+        first = self._db.execute("SELECT first_block_id FROM epochs WHERE number = ?", (number,)).fetchone()[0]
+        columns = "rank, src_id, host, udp_port, instance, joined, left_"
+        seats = tuple(
+            Seat(rank, src_id, host, port, instance, bool(joined), bool(left))
+            for rank, src_id, host, port, instance, joined, left in self._db.execute(
+                f"SELECT {columns} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
+            )
+        )
+        values["epoch"] = Epoch(int(str(number)), first, seats)
+        values["members"] = tuple(json.loads(str(values["members"])))
+        values["state"] = JobState(str(values["state"]))
+        return Job(**values)  # type: ignore[arg-type]
+
+    def add_job(self, job: Job, port_cursor: int) -> None:
+        """Record a job and its first epoch. Call it in a transaction."""
+        self.add_epoch(job.name, job.switch, job.job_id, job.epoch, port_cursor)
+        values = (
+            *(job.name, job.switch, job.job_id, job.slot_base, job.slots, job.window, job.chunks),
+            *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
+        )
+        self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+        self._set_meta("last_job_id", job.job_id)
+
+    def add_epoch(self, name: str, switch: str, job_id: int, epoch: Epoch, port_cursor: int) -> None:
+        """Record an epoch; it is not yet the job's. Call it in a transaction."""
+        self._db.execute(
+            "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, NULL)",
+            (epoch.number, switch, job_id, name, epoch.first_block_id),
+        )
+        self._db.executemany(
+            "INSERT INTO seats (epoch, rank, src_id, host, udp_port) VALUES (?, ?, ?, ?, ?)",
+            [(epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port) for seat in epoch.seats],
+        )
+        self._set_meta("next_port", port_cursor)
+
+    def set_epoch(self, name: str, number: int) -> None:
+        """Make a recorded epoch the job's current one, or go back to an earlier one. Call it in a transaction."""
+        self._db.execute("UPDATE jobs SET epoch = ? WHERE name = ?", (number, name))
+
+    def set_used_ids(self, epoch: int, used: int | None) -> None:
+        """Record how many block ids an epoch has used, None when nobody can tell. Call it in a transaction."""
+        self._db.execute("UPDATE epochs SET used_ids = ? WHERE number = ?", (used, epoch))
+
+    def set_state(self, name: str, state: JobState) -> None:
+        """Move a job on in its life. Call it in a transaction."""
+        self._db.execute("UPDATE jobs SET state = ? WHERE name = ?", (state.value, name))
+
+    def remove_job(self, name: str) -> None:
+        """Forget a job, not its epochs. Call it in a transaction."""
+        epochs = [number for (number,) in self._db.execute("SELECT number FROM epochs WHERE job = ?", (name,))]
+        self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+        self._db.executemany("DELETE FROM seats WHERE epoch = ?", [(number,) for number in epochs])
+
+    # -- members
+
+    def set_joined(self, epoch: int, ranks: Sequence[int], instance: str) -> None:
+        """These ranks are taken by ``instance``. Call it in a transaction."""
+        self._db.executemany(
+            "UPDATE seats SET joined = 1, left_ = 0, instance = ? WHERE epoch = ? AND rank = ?",
+            [(instance, epoch, rank) for rank in ranks],
+        )
+
+    def set_left(self, epoch: int, rank: int, instance: str) -> bool:
+        """The rank has left, if ``instance`` sat there; returns whether it did. Call it in a transaction."""
+        changed = self._db.execute(
+            "UPDATE seats SET left_ = 1 WHERE epoch = ? AND rank = ? AND instance = ?", (epoch, rank, instance)
+        )
+        return changed.rowcount > 0
