@@ -102,19 +102,26 @@ class SwitchClient:
         """Connect and become primary; :class:`SwitchError` when the server is not there."""
         self._channel = _channel(self.address, self._tls)
         try:
-            grpc.channel_ready_future(self._channel).result(timeout=self._connect_timeout)
             self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+            self._greet()
             self._stream = Stream(self._stub, self.name, self.address, self.device_id)
             self._stream.become_primary(CALL_TIMEOUT)
-        except grpc.FutureTimeoutError:
-            self.close()
-            raise SwitchError(
-                f"switch {self.name}: no P4Runtime server answers at {self.address}; is the switch running?"
-            ) from None
         except BaseException:
             self.close()
             raise
         return self
+
+    def _greet(self) -> None:
+        """Is anybody there? (grpc.channel_ready_future would do, but polls at 200 ms.)"""
+        try:
+            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise SwitchError(
+                    f"switch {self.name}: no P4Runtime server answers at {self.address}; is the switch running?"
+                ) from None
+            if error.code() != grpc.StatusCode.UNIMPLEMENTED:
+                raise switch_error(self.name, self.address, "Capabilities", error) from None
 
     def close(self) -> None:
         """Leave; the switch keeps its state."""

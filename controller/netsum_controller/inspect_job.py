@@ -59,7 +59,7 @@ def _traffic(job: Job, packets: dict[MemberEntry, int]) -> tuple[MemberTraffic, 
 
 @dataclass(frozen=True)
 class BlockReport:
-    """One block: its slot, its state (``open``, ``done``, or ``absent``: not seen or recycled), who is missing in it."""
+    """One block: its slot, its state (``open``, ``done``, or ``absent``: not seen or recycled), who is missing."""
 
     block: int
     slot: int
