@@ -1,0 +1,114 @@
+"""The ``netsum`` command: one file a group of commands. Commands of other packages come through the entry-point group
+``netsum.commands``; a package that cannot be imported costs its own commands only.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Any
+
+import click
+
+from netsum_controller.cli.context import Settings
+from netsum_controller.cli.job import job
+from netsum_controller.cli.reconcile import reconcile
+from netsum_controller.cli.serve import serve
+from netsum_controller.cli.shell import shell
+from netsum_controller.cli.switch import switch
+from netsum_controller.cli.topology import topology
+
+PLUGINS = "netsum.commands"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it."""
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Commands of other packages, by name; none is imported before it is used."""
+    return {entry.name: entry for entry in entry_points(group=PLUGINS)}
+
+
+class NetsumGroup(click.Group):
+    """Our own commands and those of the entry points."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *plugins()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        entry = plugins().get(cmd_name)
+        if own is not None or entry is None:
+            return own
+        try:
+            command = entry.load()
+        except ImportError as error:
+            return _unavailable(cmd_name, error)
+        return command if isinstance(command, click.Command) else None
+
+
+def _unavailable(name: str, error: ImportError) -> click.Command:
+    """Stands in for a command whose package is not complete: says so when it is run, not before."""
+    missing = error.name or str(error)
+
+    @click.command(name, short_help=f"(not installed: {missing})", context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments: tuple[str, ...]) -> None:  # noqa: ARG001 - whatever they are
+        raise click.ClickException(f"`netsum {name}` cannot be loaded: {error}")
+
+    return command
+
+
+@click.group(cls=NetsumGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--topology", "-t", envvar="NETSUM_TOPOLOGY", show_envvar=True, metavar="FILE", help="Topology, YAML.")
+@click.option(
+    "--state",
+    "-s",
+    envvar="NETSUM_STATE",
+    show_envvar=True,
+    metavar="FILE",
+    help="What the controller remembers [default: netsum/TOPOLOGY.db under the XDG state directory].",
+)
+@click.option("--verbose", "-v", count=True, help="Log what is done; twice: in detail.")
+@click.version_option(version("netsum"), prog_name="netsum")
+@click.pass_context
+def cli(ctx: click.Context, topology: str | None, state: str | None, verbose: int) -> None:
+    """Gradient sums computed inside the network."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    ctx.obj = Settings(topology, state)
+
+
+for _command in (switch, job, topology, reconcile, serve, shell):
+    cli.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point of ``netsum``: runs a command and exits. One line on stderr for an error; the exit code is the one on
+    the exception's class (1: it did not work, 2: it was asked wrong)."""
+    try:
+        cli.main(args=arguments, prog_name="netsum", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        help_of = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else None
+        _say(error.format_message() + (f" (see `{help_of} --help`)" if help_of else ""))
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left; Python would complain about flushing
+        sys.exit(1)
+    except Exception as error:
+        code = getattr(error, "exit_code", None)  # netsum's and the controller's own errors have one
+        if not isinstance(code, int):
+            raise
+        _say(str(error))
+        sys.exit(code)
+    sys.exit(0)
+
+
+def _say(message: str) -> None:
+    print(f"netsum: {' '.join(message.split())}", file=sys.stderr)

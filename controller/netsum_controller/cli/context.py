@@ -1,0 +1,40 @@
+"""How commands find the topology, the state file and the switches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from netsum_controller.controller import Controller
+from netsum_controller.errors import InputError
+from netsum_controller.topology import Topology, load_topology
+
+
+def default_state(topology: Topology) -> Path:
+    """One state file a topology, in the user's XDG state directory."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "netsum" / f"{topology.name}.db"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options before the command."""
+
+    topology_path: str | None
+    state_path: str | None
+
+    def topology(self) -> Topology:
+        """The topology that the user named; :class:`InputError` when there is none."""
+        if self.topology_path is None:
+            raise InputError("no topology: give --topology FILE or set NETSUM_TOPOLOGY")
+        return load_topology(self.topology_path)
+
+    @contextmanager
+    def controller(self) -> Iterator[Controller]:
+        """The controller of that topology, closed at the end."""
+        topology = self.topology()
+        with Controller(topology, self.state_path or default_state(topology)) as controller:
+            yield controller

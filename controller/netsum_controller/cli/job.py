@@ -1,0 +1,182 @@
+"""``netsum job``: aggregation jobs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from netsum_controller.cli.context import Settings
+from netsum_controller.cli.output import json_option, print_json, print_table
+from netsum_controller.inspect_job import Why
+from netsum_controller.job_spec import load_job
+from netsum_controller.model import Job
+
+_SHOWN = 8
+"""Open blocks that `why` prints; they mostly wait for the same ranks."""
+
+
+@click.group()
+def job() -> None:
+    """Create, watch and delete aggregation jobs."""
+
+
+@job.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.pass_obj
+def create(settings: Settings, files: tuple[str, ...]) -> None:
+    """Create the jobs that these YAML files describe.
+
+    Prints each job's token, once: members need it to join. The same file again changes nothing.
+    """
+    specs = [load_job(path) for path in files]  # all files are looked at before any job is made
+    with settings.controller() as controller:
+        for spec in specs:
+            made = controller.create_job(spec)
+            if not made.created:
+                click.echo(f"job {made.name}: unchanged (id {made.job_id} on {made.switch})")
+                continue
+            slots = f"slots {made.slot_base}..{made.slot_base + made.slots - 1}"
+            click.echo(
+                f"job {made.name}: created, id {made.job_id} on {made.switch}, {slots}, epoch {made.epoch.number}"
+            )
+            click.echo(f"token {made.token}")
+
+
+def _summary(item: Job) -> dict[str, Any]:
+    seats = item.epoch.seats
+    return {
+        "name": item.name,
+        "job_id": item.job_id,
+        "switch": item.switch,
+        "state": item.state.value,
+        "workers": item.workers,
+        "window": item.window,
+        "slot_base": item.slot_base,
+        "slots": item.slots,
+        "block_bytes": item.block_bytes,
+        "epoch": item.epoch.number,
+        "first_block_id": item.epoch.first_block_id,
+        "joined": sum(seat.active for seat in seats),
+    }
+
+
+@job.command("list")
+@json_option
+@click.pass_obj
+def list_jobs(settings: Settings, as_json: bool) -> None:
+    """All jobs."""
+    with settings.controller() as controller:
+        jobs = [_summary(item) for item in controller.site.store.jobs()]
+    if as_json:
+        print_json(jobs)
+        return
+    print_table(
+        ("JOB", "ID", "SWITCH", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
+        [
+            (
+                *(item["name"], item["job_id"], item["switch"], item["state"], item["workers"], item["joined"]),
+                *(item["window"], f"{item['slot_base']}+{item['slots']}", item["block_bytes"], item["epoch"]),
+            )
+            for item in jobs
+        ],
+    )
+
+
+@job.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """One job and its members."""
+    with settings.controller() as controller:
+        found = controller.job(name)
+        hosts = controller.topology.hosts
+    members = [
+        {**asdict(seat), "ip": hosts[seat.host].ip if seat.host in hosts else None} for seat in found.epoch.seats
+    ]
+    if as_json:
+        print_json({**_summary(found), "members": members})
+        return
+    for key, value in _summary(found).items():
+        click.echo(f"{key:15} {value}")
+    states = {(False, False): "not joined", (True, False): "joined", (True, True): "left"}
+    print_table(
+        ("RANK", "HOST", "IP", "UDP PORT", "STATE"),
+        [
+            (seat["rank"], seat["host"], seat["ip"], seat["udp_port"], states.get((seat["joined"], seat["left"]), "?"))
+            for seat in members
+        ],
+    )
+
+
+@job.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def stats(settings: Settings, name: str, as_json: bool) -> None:
+    """What became of the job's packets at the switch, since it was created."""
+    with settings.controller() as controller:
+        found = controller.stats(name)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    click.echo(f"job {name}, id {found.job_id}, epoch {found.epoch}")
+    print_table(("OUTCOME", "PACKETS"), found.outcomes.items())
+    print_table(("RANK", "HOST", "PACKETS LET IN"), [(item.rank, item.host, item.packets) for item in found.members])
+
+
+@job.command()
+@click.argument("name")
+@click.option("--block", type=click.IntRange(0, (1 << 32) - 1), help="Just this block.")
+@json_option
+@click.pass_obj
+def why(settings: Settings, name: str, block: int | None, as_json: bool) -> None:
+    """Who is the job waiting for?"""
+    with settings.controller() as controller:
+        found = controller.why(name, block)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    _print_why(found)
+
+
+def _print_why(found: Why) -> None:
+    if not found.blocks:
+        click.echo(f"job {found.job}: no block is open, so the switch is waiting for nobody")
+    for block in found.blocks[:_SHOWN]:
+        missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
+        waiting = f"waiting for rank {missing}" if missing and block.state != "done" else "complete"
+        click.echo(f"block {block.block} (slot {block.slot}): {block.state}, {waiting}")
+    if len(found.blocks) > _SHOWN:
+        click.echo(f"... and {len(found.blocks) - _SHOWN} more open blocks")
+    for hint in found.hints:
+        click.echo(f"- {hint}")
+
+
+@job.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--force", is_flag=True, help="Also when the switch cannot be reached: it is gone for good.")
+@click.pass_obj
+def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+    """Delete jobs; no other job notices."""
+    with settings.controller() as controller:
+        for name in names:
+            controller.delete_job(name, force=force)
+            click.echo(f"job {name}: deleted")
+
+
+@job.command("join-file")
+@click.argument("name")
+@click.option("--out", "-o", "folder", default=".", show_default=True, metavar="DIR", help="Where to write the files.")
+@click.pass_obj
+def join_file(settings: Settings, name: str, folder: str) -> None:
+    """Write a descriptor file for every rank, for members that cannot reach `netsum serve`.
+
+    The files are good for one run: they take every rank of the job's epoch (a new one, if the current was used). Give
+    rank R its NAME.R.json through NETSUM_DESCRIPTOR.
+    """
+    with settings.controller() as controller:
+        for path in controller.write_descriptors(name, folder):
+            click.echo(path)

@@ -1,0 +1,26 @@
+"""``netsum serve``: the HTTP endpoint that members join through."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import click
+
+from netsum_controller.cli.context import Settings
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option("--advertise", metavar="HOST", help="Host name or address that members are told [default: --host].")
+@click.pass_obj
+def serve(settings: Settings, host: str, port: int, advertise: str | None) -> None:
+    """Let members join over HTTP, until interrupted."""
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    with settings.controller() as controller:
+        url = controller.serve(host, port, advertise=advertise)
+        click.echo(f"serving {controller.topology.name} at {url}")
+        stop.wait()

@@ -1,0 +1,52 @@
+"""``netsum shell``: p4runtime-shell's prompt on a live switch."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from netsum_controller.cli.context import Settings
+from netsum_controller.errors import ControllerError, InputError
+from netsum_controller.stream import ELECTION_HIGH
+from netsum_controller.topology import Switch
+
+
+def shell_arguments(switch: Switch) -> list[str]:
+    """Command line of p4runtime-shell for a switch."""
+    assert switch.p4runtime is not None
+    election = f"{ELECTION_HIGH},{time.time_ns()}"
+    arguments = ["--device-id", str(switch.device_id), "--grpc-addr", switch.p4runtime, "--election-id", election]
+    if switch.tls is not None:
+        arguments += ["--ssl", "--cacert", switch.tls.ca]
+        if switch.tls.cert is not None and switch.tls.key is not None:
+            arguments += ["--cert", switch.tls.cert, "--private-key", switch.tls.key]
+    return arguments
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[SWITCH]")
+@click.pass_obj
+def shell(settings: Settings, name: str | None) -> None:
+    """Open p4runtime-shell on a switch, with the program's tables by name.
+
+    The switch can be left out when there is only one.
+    """
+    with settings.controller() as controller:
+        site = controller.site
+        if name is None and len(site.topology.switches) > 1:
+            raise InputError(f"which switch? (there are: {', '.join(site.topology.switches)})")
+        name = name or next(iter(site.topology.switches))
+        with site.client(name) as client:
+            site.require_program(client)
+        arguments = shell_arguments(site.topology.switches[name])
+    try:
+        from p4runtime_sh import shell as p4runtime_shell  # noqa: PLC0415 - it brings all of IPython
+    except ImportError as error:
+        raise ControllerError(f"p4runtime-shell is not installed ({error}): pip install 'netsum[controller]'") from None
+    before, sys.argv = sys.argv, ["p4runtime-sh", *arguments]
+    try:
+        p4runtime_shell.main()
+    finally:
+        sys.argv = before

@@ -1,0 +1,102 @@
+"""``netsum switch``: the switches themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from netsum_controller.cli.context import Settings
+from netsum_controller.cli.output import json_option, print_json, print_table
+from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.reconcile import Report, reconcile_switch
+from netsum_controller.site import Site
+
+
+@click.group()
+def switch() -> None:
+    """Load the P4 program, look at a switch."""
+
+
+def chosen(site: Site, names: tuple[str, ...]) -> list[str]:
+    """The named switches, or all; :class:`InputError` on an unknown name."""
+    known = site.topology.switches
+    for name in names:
+        if name not in known:
+            raise InputError(f"the topology {site.topology.name!r} has no switch {name!r} (it has: {', '.join(known)})")
+    return list(names or known)
+
+
+def describe_report(report: Report) -> str:
+    """What was done to a switch, in one line."""
+    parts = []
+    if report.program_pushed:
+        parts.append("program loaded")
+    counts = {"added": report.inserted, "changed": report.modified, "removed": report.deleted}
+    parts += [f"{count} entries {what}" for what, count in counts.items() if count]
+    parts += [f"job {name} restored under epoch {epoch}" for name, epoch in report.new_epochs.items()]
+    parts += [f"half-made job {name} removed" for name in report.cleaned_up]
+    return f"switch {report.switch}: {', '.join(parts) if report.changed else 'unchanged'}"
+
+
+def run_reconcile(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+    """Reconcile and print; a switch that fails does not keep the others from being done."""
+    failures = []
+    with settings.controller() as controller:
+        for name in chosen(controller.site, names):
+            try:
+                click.echo(describe_report(reconcile_switch(controller.site, name, force=force)))
+            except SwitchError as error:
+                failures.append(str(error))
+    if failures:
+        raise SwitchError("; ".join(failures))
+
+
+@switch.command()
+@click.argument("names", nargs=-1, metavar="[SWITCH]...")
+@click.option("--force", is_flag=True, help="Load the program even if the switch runs it: clears every block.")
+@click.pass_obj
+def push(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+    """Load the P4 program and install forwarding, the switch's own address, and its jobs.
+
+    Running it again changes nothing.
+    """
+    run_reconcile(settings, names, force)
+
+
+@switch.command()
+@click.argument("names", nargs=-1, metavar="[SWITCH]...")
+@json_option
+@click.pass_obj
+def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
+    """Program and entries, as read back from the switches."""
+    rows: list[dict[str, Any]] = []
+    with settings.controller() as controller:
+        site = controller.site
+        for name in chosen(site, names):
+            with site.client(name) as client:
+                cookie = client.pipeline_cookie()
+                ours = cookie == site.program.cookie
+                entries = Counter(item.identity[0] for item in client.read_items()) if ours else Counter()
+            program = "netsum" if ours else "none" if cookie is None else f"another ({cookie:#018x})"
+            jobs = [job.name for job in controller.jobs() if job.switch == name]
+            used = sum(job.slots for job in controller.jobs() if job.switch == name)
+            row = {"switch": name, "p4runtime": client.address, "device_id": client.device_id, "program": program}
+            rows.append({**row, "entries": dict(entries), "jobs": jobs, "slots_used": used})
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("SWITCH", "P4RUNTIME", "DEVICE", "PROGRAM", "ENTRIES", "SLOTS USED", "JOBS")
+    print_table(
+        columns,
+        [
+            (
+                *(row["switch"], row["p4runtime"], row["device_id"], row["program"]),
+                ", ".join(f"{count} {table}" for table, count in sorted(row["entries"].items())) or "-",
+                row["slots_used"],
+                ", ".join(row["jobs"]) or "-",
+            )
+            for row in rows
+        ],
+    )
