@@ -163,7 +163,8 @@ class SwitchClient:
         return int(answer.config.cookie.cookie) if answer.config.HasField("cookie") else None
 
     def push_pipeline(self) -> None:
-        """Load the program; the switch forgets every entry, counter and register."""
+        """Load the program; the switch forgets every entry, group, counter and register."""
+        self._remove_groups()
         request = self._authorise(
             p4.SetForwardingPipelineConfigRequest(action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
         )
@@ -171,6 +172,22 @@ class SwitchClient:
         request.config.p4_device_config = self.program.device_config
         request.config.cookie.cookie = self.program.cookie
         self._call("SetForwardingPipelineConfig", request, PIPELINE_TIMEOUT)
+
+    def _remove_groups(self) -> None:
+        """simple_switch_grpc keeps multicast groups' replicas through a change of program, where no P4Runtime call
+        reaches them any more: a group of the same id would then send every packet twice. So they go first."""
+        everything = p4.Entity()
+        everything.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        request = p4.ReadRequest(device_id=self.device_id, entities=[everything])
+        try:
+            answers = list(self._stub.Read(request, timeout=CALL_TIMEOUT))
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                return  # no program yet, so no groups
+            raise switch_error(self.name, self.address, "Read", error) from None
+        entities = [entity for answer in answers for entity in answer.entities]
+        groups = [self.program.decode_group(e.packet_replication_engine_entry.multicast_group_entry) for e in entities]
+        self.write([Update(Kind.DELETE, group) for group in groups])
 
     def write(self, updates: Sequence[Update]) -> None:
         """Apply a batch in order. On errors the rest of the batch is applied all the same (P4Runtime's only mode that
