@@ -1,0 +1,66 @@
+"""The bench's tables for people and its last line for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from netsum_testbed.bench.switches import SwitchFigures
+
+
+def switch_table(figures: Sequence[SwitchFigures]) -> Table:
+    """One line a switch: wall-clock and CPU microseconds per packet, forwarding next to aggregating."""
+    table = Table(title="4096-byte packets into the switch, medians")
+    table.add_column("switch")
+    for name in ("forward", "aggregate", "ratio"):
+        table.add_column(f"{name}\n{'us/packet' if name != 'ratio' else 'time'}", justify="right")
+    for name in ("forward", "aggregate", "ratio"):
+        table.add_column(f"{name}\n{'CPU us' if name != 'ratio' else 'CPU'}", justify="right")
+    table.add_column("forward\npackets/s", justify="right")
+    table.add_column("aggregate\npackets/s", justify="right")
+    table.add_column("generator\nbusy", justify="right")
+    for figure in figures:
+        table.add_row(
+            figure.switch,
+            f"{1e6 / figure.forward_pps:.1f}",
+            f"{1e6 / figure.aggregate_pps:.1f}",
+            f"{figure.ratio:.2f}",
+            f"{figure.forward_cpu_us:.1f}",
+            f"{figure.aggregate_cpu_us:.1f}",
+            f"{figure.aggregate_cpu_us / figure.forward_cpu_us:.2f}",
+            f"{figure.forward_pps:,.0f}",
+            f"{figure.aggregate_pps:,.0f}",
+            f"{figure.generator_share:.0%}",
+        )
+    return table
+
+
+def remarks(figures: Sequence[SwitchFigures]) -> list[str]:
+    """What a reader should know before quoting the table."""
+    cores = os.cpu_count() or 1
+    notes = [f"{cores} cores, shared by the generator and the switch; CPU us count all of the switch's threads."]
+    notes += [
+        f"{figure.switch}: the generator was busy {figure.generator_share:.0%} of the time and may have set the pace: "
+        "trust the CPU columns."
+        for figure in figures
+        if figure.generator_share > 0.8
+    ]
+    return notes
+
+
+def switch_json(figures: Sequence[SwitchFigures], versions: Mapping[str, str]) -> str:
+    """One line: per switch forward_pps, aggregate_pps, ratio and more; and what ran."""
+    return json.dumps(
+        {
+            **{figure.switch: figure.to_dict() for figure in figures},
+            "workers": 4,
+            "payload_bytes": 4096,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            **versions,
+        }
+    )

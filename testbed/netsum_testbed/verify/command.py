@@ -1,0 +1,62 @@
+"""The ``netsum verify`` command."""
+
+from __future__ import annotations
+
+import click
+
+from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
+
+
+class WorkerCounts(click.ParamType):
+    """``4``, ``2,4,8`` or ``1-8``."""
+
+    name = "workers"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        counts: list[int] = []
+        try:
+            for part in str(value).split(","):
+                low, _, high = part.partition("-")
+                counts.extend(range(int(low), int(high or low) + 1))
+        except ValueError:
+            self.fail(f"{value!r} is not a number, a list (2,4) or a range (1-8)", param, ctx)
+        if not counts or not all(1 <= count <= MAX_WORKERS for count in counts):
+            self.fail(f"{value!r}: workers must be within 1..{MAX_WORKERS}", param, ctx)
+        return tuple(counts)
+
+
+@click.command()
+@click.option(
+    "--switch",
+    type=click.Choice(["auto", "bmv2", "embedded"]),
+    default="auto",
+    show_default=True,
+    help="auto: simple_switch_grpc if it is on PATH (and we are root), else the embedded one",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="seconds to start calls for",
+)
+@click.option("--calls", type=click.IntRange(min=1), help="stop after so many calls")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
+@click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
+@click.option("--workers", type=WorkerCounts(), default="1-8", show_default=True, help="4, 2,4,8 or 1-8")
+@click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
+@click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
+@click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
+@click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
+@click.option("--rootless", is_flag=True, help="the embedded switch over loopback even when we are root")
+def verify(switch: str, round_: int | None, rootless: bool, **options: object) -> None:
+    """Make random allreduce calls for a while and check every result bit for bit.
+
+    Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
+    The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
+    """

@@ -1,0 +1,113 @@
+"""What a call must give, computed without netsum: integers as integers, floats by the documented quantisation.
+
+The quantisation of docs/hosts.md, written a second time so that a slip in one of the two shows: an array is cut into
+blocks of the job's block size. In a block whose largest magnitude over all ranks is below 2^e (and not below
+2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
+two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum_testbed.verify.data import Array
+
+LANE_BITS: Final = {"float16": 32, "float32": 32, "float64": 64}
+"""Width of the lane that carries a float's multiples."""
+
+Integers = NDArray[np.int64]
+
+
+def bias(bits: int, workers: int) -> int:
+    """B: the largest magnitude that a lane carries, so that the biased lanes of all workers sum to less than 2^bits."""
+    return ((1 << bits) - 1) // (2 * workers)
+
+
+@dataclass(frozen=True)
+class Floats:
+    """A float sum as integers: element i is ``multiples[i] * 2 ** exponents[i // block]``."""
+
+    multiples: Integers
+    exponents: Integers
+    block: int
+
+    def per_element(self) -> Integers:
+        """The exponent of each element's quantum."""
+        return np.repeat(self.exponents, self.block)[: self.multiples.size]
+
+
+def block_elements(dtype: str, block_bytes: int) -> int:
+    """Elements of a float array in one block."""
+    return block_bytes * 8 // LANE_BITS[dtype]
+
+
+def largest_exponents(inputs: list[Array], block: int) -> Integers:
+    """Per block the smallest e with every magnitude below 2^e; the smallest int64 for a block of zeros."""
+    count = inputs[0].size
+    blocks = -(-count // block)
+    largest = np.zeros(blocks * block)
+    for array in inputs:
+        np.maximum(largest[:count], np.abs(array.reshape(-1).astype(np.float64)), out=largest[:count])
+    tops = largest.reshape(blocks, block).max(axis=1) if blocks else np.zeros(0)
+    exponents = np.frexp(tops)[1].astype(np.int64)
+    return np.where(tops == 0.0, np.iinfo(np.int64).min, exponents)
+
+
+def quantised_sum(inputs: list[Array], exponents: Integers, block: int) -> Floats:
+    """The integer sum at the given block exponents; blocks of zeros (see :func:`largest_exponents`) sum to 0."""
+    dtype = str(inputs[0].dtype)
+    limit = bias(LANE_BITS[dtype], len(inputs)).bit_length() - 1
+    zero = exponents == np.iinfo(np.int64).min
+    quanta = np.where(zero, 0, exponents - limit)
+    sums = Floats(np.zeros(inputs[0].size, np.int64), quanta, block)
+    shift = -sums.per_element()
+    for array in inputs:
+        # Scaling by a power of two is exact here: a float64 has room for every float32's and float16's exponent, and
+        # what a float64 loses below its smallest denormal is far below half a quantum.
+        scaled = np.ldexp(array.reshape(-1).astype(np.float64), shift.astype(np.int32))
+        sums.multiples[:] += np.rint(scaled).astype(np.int64)
+    return sums
+
+
+def to_float(sums: Floats, dtype: str, divisor: int = 1) -> Array:
+    """The sum (divided: the mean) in the caller's dtype."""
+    values = sums.multiples.astype(np.float64) / divisor
+    with np.errstate(over="ignore"):
+        result: Array = np.ldexp(values, sums.per_element().astype(np.int32)).astype(dtype)
+    return result
+
+
+def exact_max(inputs: list[Array]) -> Array:
+    """Element-wise maximum; of the two zeros, +0 is the larger."""
+    result = inputs[0].copy()
+    for array in inputs[1:]:
+        if array.dtype.kind == "f":
+            larger = (array > result) | ((array == result) & (np.signbit(array) < np.signbit(result)))
+        else:
+            larger = array > result
+        result = np.where(larger, array, result)
+    return result
+
+
+def exact_integer_sum(inputs: list[Array]) -> Array:
+    """Integer sum; the cases keep it within the dtype."""
+    total = np.zeros(inputs[0].shape, np.int64)
+    for array in inputs:
+        total += array.astype(np.int64)
+    result: Array = total.astype(inputs[0].dtype)
+    return result
+
+
+def error_bound(inputs: list[Array], exponents: Integers, block: int, mean: bool) -> NDArray[np.longdouble]:
+    """Largest allowed distance from the true sum (mean), per element: n/2 quanta, a quantum being at most 2^(e+1) / B,
+    and the rounding of the result to its dtype."""
+    dtype = str(inputs[0].dtype)
+    workers = len(inputs)
+    zero = exponents == np.iinfo(np.int64).min
+    top = np.ldexp(np.longdouble(1), np.where(zero, -20000, exponents + 1).astype(np.int32))
+    quanta = np.repeat(top / bias(LANE_BITS[dtype], workers), block)[: inputs[0].size]
+    return quanta * (np.longdouble(0.5) if mean else np.longdouble(workers) / 2)
