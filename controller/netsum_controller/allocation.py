@@ -43,8 +43,12 @@ def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLO
     """Base of ``slots`` free slots (a power of two), aligned to their number: first fit, so that jobs that come and go
     leave whole buddies free. ``used`` has (base, slots) of the others."""
     taken = sorted(used)
-    for base in range(0, total - slots + 1, slots):
-        if all(base + slots <= other or other + size <= base for other, size in taken):
+    candidates = [
+        0,
+        *(-(-(base + size) // slots) * slots for base, size in taken),
+    ]  # the lowest fit follows another's end
+    for base in sorted(candidates):
+        if base + slots <= total and all(base + slots <= other or other + size <= base for other, size in taken):
             return base
     return None
 

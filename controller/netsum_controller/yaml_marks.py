@@ -38,7 +38,10 @@ class MarkedYaml:
 
 def parse_yaml(text: str, source: str) -> MarkedYaml:
     """Parse one document. :class:`InputError` on bad syntax, a repeated key or a key that is no scalar."""
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        raise InputError(f"{source}: not valid YAML: {error.reason} (at character {error.position})") from None
     lines: dict[tuple[Key, ...], int] = {}
 
     def build(node: yaml.Node, path: tuple[Key, ...]) -> Any:

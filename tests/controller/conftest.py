@@ -1,0 +1,79 @@
+"""The controller over a fake switch, in a folder of the test's own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import Topology, parse_topology
+
+from tests.controller.fake_switch import FakeSwitch
+
+# How long an example takes says nothing on a shared machine.
+settings.register_profile("netsum-controller", deadline=None, max_examples=50)
+settings.load_profile("netsum-controller")
+
+TOPOLOGY = """\
+name: star4
+switches:
+  s1: {device_id: 1, ip: 10.0.0.254, mac: "02:6e:73:00:00:fe"}
+hosts:
+  h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
+  h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s1, port: 2, mtu: 9000}
+  h3: {ip: 10.0.0.3, mac: "02:6e:73:00:00:03", switch: s1, port: 3, mtu: 1500}
+  h4: {ip: 10.0.0.4, mac: "02:6e:73:00:00:04", switch: s1, port: 4, mtu: 9000}
+"""
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """A folder with a short path: a unix socket's has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="ns") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def switch(sockets: Path) -> Iterator[FakeSwitch]:
+    """A fake switch that has no program yet."""
+    fake = FakeSwitch(f"unix:{sockets}/s1").start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def topology(switch: FakeSwitch) -> Topology:
+    """Four hosts on the fake switch."""
+    return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": switch.address}})
+
+
+@pytest.fixture
+def open_controller(topology: Topology, tmp_path: Path) -> Iterator[Callable[[], Controller]]:
+    """Opens a controller on the test's state file; again, as a new process would."""
+    opened: list[Controller] = []
+
+    def make() -> Controller:
+        opened.append(Controller(topology, tmp_path / "state.db"))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def controller(open_controller: Callable[[], Controller]) -> Controller:
+    """A controller whose switch runs the program."""
+    one = open_controller()
+    one.push()
+    return one
+
+
+@pytest.fixture
+def spec() -> JobSpec:
+    """A job of three."""
+    return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8)

@@ -1,0 +1,135 @@
+"""The P4Runtime client: arbitration and its quirks, errors that name the update, block records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from netsum.wire.schema import BlockState
+from netsum_controller.client import Kind, SwitchClient, Update
+from netsum_controller.controller import Controller
+from netsum_controller.errors import InputError, SwitchError, WriteError
+from netsum_controller.p4info import netsum_program
+from netsum_controller.stages import ForeignEntry, ForwardEntry
+from netsum_controller.topology import Switch, Topology
+
+from tests.controller.fake_switch import FakeSwitch, pack_record
+
+A, B, C = ForwardEntry(1, 1), ForwardEntry(2, 2), ForwardEntry(3, 3)
+
+
+def client_of(topology: Topology) -> SwitchClient:
+    return SwitchClient("s1", topology.switches["s1"], netsum_program())
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_election_id_already_exists(switch: FakeSwitch, topology: Topology, refusals: int) -> None:
+    switch.refuse_first_streams = refusals
+    with client_of(topology) as client:
+        assert client.pipeline_cookie() is None
+        client.push_pipeline()
+        assert client.pipeline_cookie() == netsum_program().cookie
+
+
+def test_a_later_client_is_primary(topology: Topology) -> None:
+    with client_of(topology) as first:
+        first.push_pipeline()
+        with client_of(topology) as second:
+            second.write([Update(Kind.INSERT, A)])
+            with pytest.raises(SwitchError, match="another P4Runtime client took over as primary"):
+                first.write([Update(Kind.INSERT, B)])
+        first.write([Update(Kind.INSERT, B)])  # the second has left
+
+
+def test_a_client_with_a_higher_id_is_overtaken(switch: FakeSwitch, topology: Topology) -> None:
+    with client_of(topology) as first:
+        first.push_pipeline()
+        switch._streams[0].election_id = (2, 1 << 63)
+        with client_of(topology) as second:
+            second.write([Update(Kind.INSERT, A)])
+
+
+def test_no_server() -> None:
+    nowhere = Switch(device_id=1, p4runtime="127.0.0.1:1", ip="10.0.0.254", mac="02:00:00:00:00:01")
+    with pytest.raises(SwitchError, match=r"switch s1: no P4Runtime server answers at 127\.0\.0\.1:1"):
+        SwitchClient("s1", nowhere, netsum_program()).connect()
+    with pytest.raises(InputError, match="gives no p4runtime address"):
+        SwitchClient("s1", nowhere.model_copy(update={"p4runtime": None}), netsum_program())
+
+
+def test_a_failed_batch_names_the_update(switch: FakeSwitch, topology: Topology) -> None:
+    with client_of(topology) as client:
+        client.push_pipeline()
+        client.write([Update(Kind.INSERT, B)])
+        with pytest.raises(WriteError) as caught:
+            client.write([Update(Kind.INSERT, A), Update(Kind.INSERT, B), Update(Kind.INSERT, C)])
+        assert str(caught.value).startswith("switch s1: insert forward eth_dst=2: ALREADY_EXISTS Match entry exists")
+        assert list(caught.value.failed) == [1]
+        assert set(client.read_items()) == {A, B, C}  # the rest of the batch was carried out
+        switch.fail_update = lambda _: "no"
+        with pytest.raises(WriteError, match=r"\(and 1 more of 2 updates\)"):
+            client.write([Update(Kind.DELETE, A), Update(Kind.DELETE, B)])
+
+
+def test_before_the_pipeline(topology: Topology) -> None:
+    with client_of(topology) as client, pytest.raises(SwitchError, match="`netsum switch push`"):
+        client.read_items()
+
+
+def test_the_switch_goes_away(switch: FakeSwitch, topology: Topology) -> None:
+    with client_of(topology) as client:
+        client.push_pipeline()
+        switch.stop()
+        with pytest.raises(SwitchError, match=r"went away during Read|no answer"):
+            client.read_items()
+        with pytest.raises(SwitchError, match="PacketIn"):
+            client.query_records([0], 5.0)
+
+
+def test_records(switch: FakeSwitch, topology: Topology) -> None:
+    with client_of(topology) as client:
+        client.push_pipeline()
+        switch.records[7] = pack_record(epoch=3, block_id=135, state=1, seen=0b101, src_cnt=2, status=1)
+        switch.lose_packet_ins = 3  # they are asked for again
+        records = client.query_records(range(100))
+        assert sorted(records) == list(range(100))
+        assert (records[7].epoch, records[7].block_id, records[7].seen) == (3, 135, 5)
+        assert records[7].state is BlockState.OPEN
+        assert records[8].state is BlockState.EMPTY
+
+
+def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> None:
+    with client_of(topology) as client:
+        client.push_pipeline()
+        switch.lose_packet_ins = 1 << 30
+        with pytest.raises(SwitchError, match="2 block records were not brought in time"):
+            client.query_records([1, 2], timeout=0.2)
+
+
+def test_an_entry_with_another_action_is_foreign(controller: Controller, switch: FakeSwitch) -> None:
+    """Somebody set `flood` for a host by hand: reconcile puts the port back."""
+    program = controller.site.program
+    for row in switch.rows.values():
+        if row.table_id == program.object_id("tables", "forward"):
+            row.action.action.Clear()
+            row.action.action.action_id = program.object_id("actions", "flood")
+            break
+    with controller.site.client("s1") as client:
+        assert [item for item in client.read_items() if isinstance(item, ForeignEntry)]
+    (report,) = controller.reconcile()
+    assert (report.inserted, report.modified, report.deleted) == (0, 1, 0)
+    assert not controller.reconcile()[0].changed
+
+
+def test_nothing_is_left_running(topology: Topology) -> None:
+    import threading
+
+    before = set(threading.enumerate())
+    for _ in range(3):
+        with client_of(topology) as client:
+            client.push_pipeline()
+
+    def ours(thread: Any) -> bool:
+        return thread.name == "p4runtime"
+
+    assert not [thread for thread in set(threading.enumerate()) - before if ours(thread)]

@@ -1,0 +1,109 @@
+"""Topology and job files: what is right is read, what is wrong is quoted with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from netsum_controller.errors import InputError
+from netsum_controller.job_spec import JobSpec, load_job, parse_job
+from netsum_controller.topology import load_topology, parse_topology
+from netsum_controller.yaml_marks import parse_yaml
+
+from tests.controller.conftest import TOPOLOGY
+
+JOB = "name: resnet\nmembers: [h1, h2]\nwindow: 65\n"
+
+
+def test_topology_round_trip() -> None:
+    topology = parse_topology(TOPOLOGY)
+    assert parse_topology(topology.to_yaml()) == topology
+    filled = topology.filled({"s1": {"p4runtime": "unix:/x"}}, {"h1": {"frames": "127.0.0.1:9101"}})
+    assert filled.switches["s1"].p4runtime == "unix:/x"
+    assert filled.hosts["h1"].frames == "127.0.0.1:9101"
+    assert topology.switches["s1"].p4runtime is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("port: 2", "port: 1", "6: hosts.h2.port: port 1 of s1 is already that of hosts.h1"),
+        ("port: 2", "port: two", "6: hosts.h2.port: Input should be a valid integer"),
+        ("port: 2", "port: 510", "6: hosts.h2.port: "),
+        ("switch: s1, port: 2", "switch: s9, port: 2", "6: hosts.h2.switch: there is no switch 's9'"),
+        ("00:00:02", "00:00:zz", "6: hosts.h2.mac: not a MAC address"),
+        ('"02:6e:73:00:00:02"', "12", "6: hosts.h2.mac: a MAC address must be a text"),
+        ("02:6e:73:00:00:02", "03:6e:73:00:00:02", "6: hosts.h2.mac: a group"),
+        ("00:00:02", "00:00:fe", "6: hosts.h2.mac: 02:6e:73:00:00:fe is already that of switches.s1"),
+        ("10.0.0.3", "10.0.0", "7: hosts.h3.ip: not an IPv4 address"),
+        ("10.0.0.3", "10.0.0.1", "7: hosts.h3.ip: 10.0.0.1 is already that of hosts.h1"),
+        ("device_id: 1", "device_id: 1, cpu_port: 7", "3: switches.s1.cpu_port: must be 510"),
+        ("device_id: 1", "device_id: 1, p4runtime: nowhere", "3: switches.s1.p4runtime: not an address"),
+        ("device_id: 1", "device_id: 1, tls: {ca: a, cert: b}", "3: switches.s1.tls: cert and key go together"),
+        ("device_id: 1, ", "", "3: switches.s1.device_id: is missing"),
+        ("mtu: 9000}\n  h2", "mtuu: 9000}\n  h2", "5: hosts.h1.mtuu: there is no such setting"),
+        ("  h2:", "  h1:", "6: 'h1' is given twice"),
+        ("{device_id", "device_id", "3: not valid YAML"),
+        ("hosts:", "hosts: 3\nguests:", "4: hosts: Input should be a valid dictionary"),
+    ],
+)
+def test_bad_topology(old: str, new: str, error: str) -> None:
+    assert old in TOPOLOGY
+    with pytest.raises(InputError) as caught:
+        parse_topology(TOPOLOGY.replace(old, new, 1), "star.yaml")
+    assert str(caught.value).startswith(f"star.yaml:{error}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("window: 65", "window: 0", "3: window: "),
+        ("window: 65", "window: 5000", "3: window: "),
+        ("window: 65", "windows: 65", "3: windows: there is no such setting"),
+        ("window: 65", "chunks: 17", "3: chunks: "),
+        ("window: 65", "token: short", "3: token: "),
+        ("window: 65", "token: 'has a space'", "3: token: must be printable"),
+        ("[h1, h2]", "[]", "2: members: "),
+        ("[h1, h2]", "[h1, 2]", "2: members.1: "),
+        ("name: resnet", "name: 9", "1: name: "),
+        ("name: resnet", "name: a/b", "1: name: a name is a letter"),
+    ],
+)
+def test_bad_job(old: str, new: str, error: str) -> None:
+    assert old in JOB
+    with pytest.raises(InputError) as caught:
+        parse_job(JOB.replace(old, new), "job.yaml")
+    assert str(caught.value).startswith(f"job.yaml:{error}")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "x: the file is empty"),
+        ("a: &x [*x]", "x: nested too deeply"),
+        ("{1: 2, [3]: 4}", "x:1: a key must be a plain word"),
+        ("a: 'b", "x:1: not valid YAML"),
+        ("a: 1\n--- \nb: 2", "x:"),
+        ("a: 2001-99-99", "x: not valid YAML"),
+        ("\x07", "x: not valid YAML"),
+    ],
+)
+def test_bad_yaml(text: str, error: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, "x")
+    assert str(caught.value).startswith(error)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nope\.yaml: No such file"):
+        load_topology(tmp_path / "nope.yaml")
+    (tmp_path / "latin").write_bytes(b"name: caf\xe9")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_job(tmp_path / "latin")
+
+
+@pytest.mark.parametrize(("window", "slots"), [(1, 2), (2, 4), (3, 8), (64, 128), (65, 256), (4096, 8192)])
+def test_slots_are_twice_the_window_rounded_up(window: int, slots: int) -> None:
+    assert JobSpec(name="a", members=("h1",), window=window).slots == slots

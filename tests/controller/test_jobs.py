@@ -1,0 +1,277 @@
+"""Creating and deleting jobs: idempotent, refused with a reason, rolled back when a step fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from netsum_controller.controller import Controller
+from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.stages import TABLES
+
+from tests.controller.fake_switch import FakeSwitch, pack_record
+
+
+def test_a_job_is_installed(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    before = switch.installed
+    job = controller.create_job(spec)
+    assert job.created
+    assert job.token
+    added = switch.installed - before
+    assert len(added) == 3 + 3 + 1 + 1  # members, rewrites, group, job
+    assert before <= switch.installed
+    assert [one.name for one in controller.jobs()] == ["resnet"]
+
+
+def test_the_job_entry_comes_last_and_goes_first(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    job_table = controller.site.program.object_id("tables", "job")
+    switch.writes.clear()
+    controller.create_job(spec)
+    assert switch.writes[-1].entity.table_entry.table_id == job_table
+    switch.writes.clear()
+    controller.delete_job("resnet")
+    assert switch.writes[0].entity.table_entry.table_id == job_table
+
+
+def test_the_same_job_again_changes_nothing(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    first = controller.create_job(spec)
+    installed, writes = switch.installed, len(switch.writes)
+    again = controller.create_job(spec)
+    assert not again.created
+    assert again.epoch == first.epoch
+    assert again.token is None
+    assert (switch.installed, len(switch.writes)) == (installed, writes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"members": ("h1", "h2")}, "members h1, h2, h4, not h1, h2"),
+        ({"window": 16}, "window 8, not 16"),
+        ({"chunks": 4}, "chunks 16, not 4"),
+        ({"token": "another-token"}, "another token"),
+    ],
+)
+def test_another_job_of_the_name_is_refused_with_what_differs(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, change: dict[str, Any], words: str
+) -> None:
+    controller.create_job(spec)
+    installed = switch.installed
+    with pytest.raises(Refused, match=words):
+        controller.create_job(spec.model_copy(update=change))
+    assert switch.installed == installed
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"members": ("h1", "h9")}, "no host h9"),
+        ({"members": ("h1", "h3"), "chunks": 16}, "need an MTU of 4140 bytes, h3 has 1500; ask for 5 chunks"),
+        ({"members": ("h1", "h2"), "window": 4096}, "needs 8192 slots"),
+    ],
+)
+def test_a_job_that_does_not_fit_is_refused(
+    controller: Controller,
+    switch: FakeSwitch,
+    spec: JobSpec,
+    change: dict[str, Any],
+    words: str,
+) -> None:
+    controller.create_job(spec)
+    installed = switch.installed
+    with pytest.raises(Refused, match=words):
+        controller.create_job(JobSpec(name="other", **change))
+    assert switch.installed == installed
+    assert [job.name for job in controller.jobs()] == ["resnet"]
+
+
+def test_the_smallest_mtu_decides_the_block(controller: Controller) -> None:
+    assert controller.create_job(JobSpec(name="a", members=("h1", "h3"))).block_bytes == 5 * 256
+    assert controller.create_job(JobSpec(name="b", members=("h1", "h2"))).block_bytes == 16 * 256
+
+
+@pytest.mark.parametrize("table", [kind.TABLE for kind in TABLES if kind.KEY[0] == "job_id"] + ["multicast group"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_failed_step_takes_everything_back(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, table: str, which: int
+) -> None:
+    """Whatever update fails, first or second of its table, nothing stays on the switch or in the state."""
+    if which == 1 and table in ("job", "multicast group"):
+        which = 0  # there is only one
+    table_id = 0 if table == "multicast group" else controller.site.program.object_id("tables", table)
+    seen = 0
+
+    def fail(update: Any) -> str | None:
+        nonlocal seen
+        entity = update.entity
+        is_group = entity.HasField("packet_replication_engine_entry")
+        if (is_group and table == "multicast group") or (table_id and entity.table_entry.table_id == table_id):
+            seen += 1
+            return "no space" if seen == which + 1 else None
+        return None
+
+    before = switch.installed
+    switch.fail_update = fail
+    with pytest.raises(SwitchError, match=f"insert {table} .*no space"):
+        controller.create_job(spec)
+    assert switch.installed == before
+    assert controller.site.store.jobs() == []
+    switch.fail_update = lambda _: None
+    assert controller.create_job(spec).created
+
+
+def test_when_taking_back_fails_the_next_command_cleans_up(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec
+) -> None:
+    before = switch.installed
+    job_table = controller.site.program.object_id("tables", "job")
+
+    def fail(update: Any) -> str | None:
+        if update.entity.table_entry.table_id == job_table or update.type == 3:
+            return "broken"
+        return None
+
+    switch.fail_update = fail
+    with pytest.raises(SwitchError, match="taking back the other steps failed too"):
+        controller.create_job(spec)
+    with pytest.raises(NoSuchJob):
+        controller.job("resnet")
+    switch.fail_update = lambda _: None
+    other = controller.create_job(JobSpec(name="other", members=("h1", "h2")))
+    controller.delete_job(other.name)
+    assert switch.installed == before
+    assert controller.site.store.jobs() == []
+
+
+class Killed(BaseException):
+    """Stands for the process being killed."""
+
+
+@pytest.mark.parametrize("write", range(5))
+@pytest.mark.parametrize("command", ["create", "delete"])
+def test_killed_at_any_moment(
+    open_controller: Callable[[], Controller], switch: FakeSwitch, spec: JobSpec, command: str, write: int
+) -> None:
+    """A controller that dies between any two writes; a new process then finds and leaves everything in order."""
+    first = open_controller()
+    first.push()
+    empty = switch.installed
+    if command == "delete":
+        first.create_job(spec)
+    with first.site.client("s1") as client:
+        writer = type(client).write
+    calls = 0
+
+    def dying_write(self: Any, updates: Any) -> None:
+        nonlocal calls
+        if calls == write:
+            raise Killed
+        calls += 1
+        writer(self, updates)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netsum_controller.client.SwitchClient.write", dying_write)
+        try:
+            first.create_job(spec) if command == "create" else first.delete_job("resnet")
+        except Killed:
+            pass
+        else:
+            assert calls <= write  # fewer writes than that: nothing to kill
+            return
+    second = open_controller()
+    job = second.create_job(spec)
+    assert second.push() == second.reconcile()  # nothing to do
+    assert not any(report.changed for report in second.push())
+    assert [one.name for one in second.jobs()] == ["resnet"]
+    second.delete_job(job.name)
+    assert switch.installed == empty
+
+
+def test_deleting_one_job_does_not_disturb_another(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    with_one = switch.installed
+    controller.create_job(JobSpec(name="other", members=("h1", "h1", "h2"), window=100))
+    controller.delete_job("other")
+    assert switch.installed == with_one
+    assert controller.job("resnet").name == "resnet"
+
+
+def test_nothing_leaks_over_many_jobs(controller: Controller, switch: FakeSwitch) -> None:
+    empty = switch.installed
+    epochs, ids, ports = set(), set(), set()
+    for _ in range(20):
+        job = controller.create_job(JobSpec(name="again", members=("h1", "h2"), window=2048))
+        assert (job.slot_base, job.slots) == (0, 4096)
+        assert job.epoch.number not in epochs
+        epochs.add(job.epoch.number)
+        ids.add(job.job_id)
+        ports |= {seat.udp_port for seat in job.epoch.seats}
+        controller.delete_job("again")
+        assert switch.installed == empty
+    assert len(ids) == 20  # round robin: an id rests before it is used again
+    assert len(ports) == 40
+    assert 12000 not in ports
+
+
+def test_a_job_id_used_again_gets_other_blocks(controller: Controller, switch: FakeSwitch) -> None:
+    spec = JobSpec(name="a", members=("h1", "h2"), window=8)
+    first = controller.create_job(spec)
+    switch.records[first.slot_base] = pack_record(epoch=first.epoch.number, block_id=999_984, state=1)
+    controller.delete_job("a")
+    with controller.site.store.transaction():
+        controller.site.store._set_meta("last_job_id", first.job_id - 1)  # as after 254 other jobs
+    second = controller.create_job(spec)
+    assert second.job_id == first.job_id
+    assert second.epoch.first_block_id >= 999_984 + 16 + 8
+    assert second.epoch.first_block_id % 8192 == 0
+
+
+def test_counters_start_at_zero(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    counter = controller.site.program.object_id("counters", "outcomes")
+    job = controller.create_job(spec)
+    switch.counters[counter, job.job_id * 32] = 7
+    switch.counters[counter, job.job_id * 32 + 10] = 2
+    found = controller.stats("resnet")
+    assert (found.outcomes["accepted"], found.outcomes["wrong_port"]) == (7, 2)
+    controller.delete_job("resnet")
+    with controller.site.store.transaction():
+        controller.site.store._set_meta("last_job_id", job.job_id - 1)
+    controller.create_job(spec)
+    assert set(controller.stats("resnet").outcomes.values()) == {0}
+
+
+def test_unreachable_switch(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    switch.stop()
+    with pytest.raises(SwitchError, match="switch s1: no P4Runtime server answers at unix:"):
+        controller.create_job(JobSpec(name="other", members=("h1", "h2")))
+    with pytest.raises(SwitchError, match="no P4Runtime server"):
+        controller.delete_job("resnet")
+    assert controller.job("resnet").members == spec.members
+    controller.delete_job("resnet", force=True)
+    assert controller.jobs() == []
+    switch.start()
+    assert controller.push()[0].deleted == 8  # what the switch still had
+
+
+def test_a_switch_without_program(open_controller: Callable[[], Controller], spec: JobSpec) -> None:
+    controller = open_controller()
+    with pytest.raises(SwitchError, match="has no P4 program yet: run `netsum switch push`"):
+        controller.create_job(spec)
+    assert controller.site.store.jobs() == []
+
+
+def test_another_client_takes_over(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    before = switch.installed
+
+    def take_over(_: Any) -> None:
+        switch.on_write = lambda _: None
+        switch._streams[0].election_id = (9, 9)
+
+    switch.on_write = take_over
+    with pytest.raises(ControllerError, match="another P4Runtime client took over"):
+        controller.create_job(spec)
+    assert switch.installed == before
+    assert controller.site.store.jobs() == []
