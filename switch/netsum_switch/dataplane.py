@@ -1,0 +1,139 @@
+"""The data-plane thread: frames from the ports through the pipeline to the ports."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from netsum_switch.fair_lock import FairLock
+from netsum_switch.pipeline import Pipeline
+from netsum_switch.ports import Port
+from netsum_switch.ports.base import BATCH
+
+log = logging.getLogger("netsum_switch.dataplane")
+
+# PacketOuts that wait for the data plane; more are dropped, as a full CPU queue would.
+_PACKET_OUT_QUEUE = 4096
+
+_LOG_INTERVAL = 5.0  # seconds between two reports of frames that a program failed on
+
+PacketInHandler = Callable[[bytes], None]
+
+
+class DataPlane:
+    """Owns the ports and the running pipeline.
+
+    `lock` is held while packets are processed and by whoever changes the pipeline's tables: a change under the lock is
+    atomic to the packets. It is given back after every batch of at most `BATCH` frames.
+    """
+
+    def __init__(self, ports: Iterable[Port], cpu_port: int = 0) -> None:
+        """
+        Args:
+            ports: Opened ports; closed by `stop`.
+            cpu_port: Port number of PacketIn and PacketOut; 0 is none, as in simple_switch_grpc.
+        """
+        self.ports: dict[int, Port] = {port.number: port for port in ports}
+        self.cpu_port = cpu_port
+        self.lock = FairLock()
+        self.on_packet_in: PacketInHandler | None = None
+        self.failed_packets = 0
+        self._pipeline: Pipeline | None = None
+        self._packet_outs: deque[bytes] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._last_report = -_LOG_INTERVAL
+        self._thread = threading.Thread(target=self._run, name="data-plane", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close the ports. Idempotent; waits for the batch in progress."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._thread.is_alive():
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+        for port in self.ports.values():
+            port.close()
+        os.close(self._wake)
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The running pipeline, or None before the first."""
+        return self._pipeline
+
+    def swap(self, pipeline: Pipeline) -> None:
+        """Run `pipeline` from the next batch on. Packets are never lost by a swap: none is inside between batches."""
+        with self.lock:
+            self._pipeline = pipeline
+
+    def packet_out(self, frame: bytes) -> bool:
+        """Queue a frame that enters at the CPU port. False when there is no CPU port or the queue is full."""
+        if self.cpu_port == 0 or self._stopping or len(self._packet_outs) >= _PACKET_OUT_QUEUE:
+            return False
+        self._packet_outs.append(frame)
+        os.eventfd_write(self._wake, 1)
+        return True
+
+    def _run(self) -> None:
+        poll = select.epoll()
+        by_descriptor: dict[int, Port] = {port.fileno(): port for port in self.ports.values()}
+        for descriptor in (*by_descriptor, self._wake):
+            poll.register(descriptor, select.EPOLLIN)
+        with poll:
+            while not self._stopping:
+                for descriptor, _ in poll.poll():
+                    port = by_descriptor.get(descriptor)
+                    if port is not None:
+                        self._process(port.number, port.receive())
+                        continue
+                    os.eventfd_read(self._wake)
+                    self._process(self.cpu_port, self._take_packet_outs())
+
+    def _take_packet_outs(self) -> list[bytes]:
+        queue = self._packet_outs
+        frames = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
+        if queue:  # the rest after the other ports had their turn
+            os.eventfd_write(self._wake, 1)
+        return frames
+
+    def _process(self, ingress_port: int, frames: list[bytes]) -> None:
+        if not frames:
+            return
+        sent: list[tuple[int, bytes]] = []
+        with self.lock:
+            pipeline = self._pipeline
+            if pipeline is None:
+                return
+            process = pipeline.process
+            for frame in frames:
+                try:
+                    sent += process(ingress_port, frame)
+                except Exception:  # whatever the program does with a frame, the switch lives on
+                    self._report_failure(ingress_port, frame)
+        ports = self.ports
+        for egress_port, frame in sent:
+            port = ports.get(egress_port)
+            if port is not None:
+                port.send(frame)
+            elif egress_port == self.cpu_port != 0 and self.on_packet_in is not None:
+                self.on_packet_in(frame)
+
+    def _report_failure(self, ingress_port: int, frame: bytes) -> None:
+        self.failed_packets += 1
+        now = time.monotonic()
+        if now - self._last_report >= _LOG_INTERVAL:
+            self._last_report = now
+            log.exception(
+                "the program failed on a frame of %d bytes from port %d, starting %s; dropped (%d so far)",
+                len(frame), ingress_port, frame[:64].hex(), self.failed_packets,
+            )  # fmt: skip

@@ -1,0 +1,22 @@
+"""P4Runtime's bytestrings: unsigned big-endian integers, canonical when they have no leading zero byte."""
+
+from __future__ import annotations
+
+from netsum_switch.p4runtime.status import invalid
+
+
+def decode(data: bytes, width: int) -> int:
+    """Value of a bytestring of any length for a field of `width` bits. The empty string is 0, as in the reference.
+
+    Raises:
+        RpcError: INVALID_ARGUMENT when the value needs more bits.
+    """
+    value = int.from_bytes(data, "big")
+    if value >> width:
+        raise invalid(f"Bytestring provided does not fit within {width} bits")
+    return value
+
+
+def encode(value: int) -> bytes:
+    """Canonical bytestring of `value`: as short as can be, at least one byte."""
+    return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")

@@ -1,0 +1,213 @@
+"""DigestEntry, DigestList and their acknowledgements.
+
+Samples wait in a list until `max_list_size` are there (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since
+the first (0 means that no time limit applies, also as in BMv2, where the specification would send at once). A sample
+that is in the list already is not added again; with an `ack_timeout_ns`, neither is one of a list that is not yet
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from netsum_switch.p4runtime.bytestrings import encode
+from netsum_switch.p4runtime.p4info import DigestSpec, P4Info
+from netsum_switch.p4runtime.status import RpcError, invalid
+
+Sample = tuple[int, ...]
+Send = Callable[[Any], None]
+
+_DEFAULT_LIST_SIZE = 1024  # of BMv2, when max_list_size is 0
+
+
+class Digest:
+    """One digest: its configuration, the list being filled and the lists that wait for their acknowledgement."""
+
+    def __init__(self, spec: DigestSpec) -> None:
+        self.spec = spec
+        self.config: Any | None = None
+        self._next_list = 1
+        self._samples: dict[Sample, None] = {}
+        self._since = 0.0
+        self._unacked: dict[int, tuple[float, list[Sample]]] = {}
+        self._seen: set[Sample] = set()
+
+    def configure(self, update_type: int, entry: Any) -> None:
+        """Apply a DigestEntry.
+
+        Raises:
+            RpcError: ALREADY_EXISTS, NOT_FOUND or INVALID_ARGUMENT.
+        """
+        if update_type == p4runtime_pb2.Update.INSERT:
+            if self.config is not None:
+                raise RpcError(code_pb2.ALREADY_EXISTS, f"Digest {self.spec.id} already configured")
+        elif update_type in (p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE):
+            if self.config is None:
+                raise self.not_configured()
+        else:
+            raise invalid("Invalid update type for DigestEntry")
+        if update_type == p4runtime_pb2.Update.DELETE:
+            self.config = None
+            self._samples.clear()
+            self._unacked.clear()
+            self._seen.clear()
+            return
+        self.config = p4runtime_pb2.DigestEntry()
+        self.config.CopyFrom(entry)
+
+    def not_configured(self) -> RpcError:
+        """No DigestEntry was inserted."""
+        return RpcError(code_pb2.NOT_FOUND, f"Digest {self.spec.id} not configured")
+
+    def learn(self, samples: list[Sample], now: float) -> None:
+        """Take samples of the data plane; dropped while the digest is not configured."""
+        if self.config is None:
+            return
+        for sample in samples:
+            if sample not in self._samples and sample not in self._seen:
+                if not self._samples:
+                    self._since = now
+                self._samples[sample] = None
+
+    def due(self, now: float) -> bool:
+        """Whether the list is full or old enough to be sent."""
+        if self.config is None or not self._samples:
+            return False
+        config = self.config.config
+        if len(self._samples) >= (config.max_list_size or _DEFAULT_LIST_SIZE):
+            return True
+        return bool(config.max_timeout_ns > 0 and now >= self._since + config.max_timeout_ns / 1e9)
+
+    def next_deadline(self) -> float | None:
+        """When `due` or `expire` may have something to do although nothing happens; None if never."""
+        if self.config is None:
+            return None
+        config, deadlines = self.config.config, []
+        if self._samples and config.max_timeout_ns > 0:
+            deadlines.append(self._since + config.max_timeout_ns / 1e9)
+        if self._unacked:
+            deadlines.append(min(sent for sent, _ in self._unacked.values()) + config.ack_timeout_ns / 1e9)
+        return min(deadlines, default=None)
+
+    def take(self, now: float) -> Any:
+        """The list as a StreamMessageResponse; the next one starts empty."""
+        response = p4runtime_pb2.StreamMessageResponse()
+        message = response.digest
+        message.digest_id, message.list_id = self.spec.id, self._next_list
+        message.timestamp = time.monotonic_ns()
+        for sample in self._samples:
+            _write_sample(self.spec, sample, message.data.add())
+        if self.config is not None and self.config.config.ack_timeout_ns > 0:
+            self._unacked[self._next_list] = now, list(self._samples)
+            self._seen.update(self._samples)
+        self._samples.clear()
+        self._next_list += 1
+        return response
+
+    def acknowledge(self, list_id: int) -> None:
+        """Its samples may be learned again. Unknown lists are ignored."""
+        _, samples = self._unacked.pop(list_id, (0.0, []))
+        self._seen.difference_update(samples)
+
+    def expire(self, now: float) -> None:
+        """Treat lists whose acknowledgement is overdue as acknowledged."""
+        if self.config is None:
+            return
+        limit = self.config.config.ack_timeout_ns / 1e9
+        for list_id in [each for each, (sent, _) in self._unacked.items() if now >= sent + limit]:
+            self.acknowledge(list_id)
+
+
+class Digests:
+    """The digests of one p4info, and the thread that sends what has waited long enough. Thread-safe."""
+
+    def __init__(self, info: P4Info, send: Send) -> None:
+        self._digests = {digest_id: Digest(spec) for digest_id, spec in info.digests.items()}
+        self._by_name = {digest.spec.name: digest for digest in self._digests.values()}
+        self._send = send
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="digests", daemon=True)
+        if self._digests:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; samples that wait are lost, as with the reference."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def write(self, update_type: int, entry: Any) -> None:
+        """One update of a DigestEntry.
+
+        Raises:
+            RpcError: it is refused and nothing changed.
+        """
+        with self._condition:
+            self._find(entry.digest_id).configure(update_type, entry)
+            self._condition.notify()
+
+    def read(self, entry: Any, response: Any) -> None:
+        """Append the configuration of one digest.
+
+        Raises:
+            RpcError: UNIMPLEMENTED for a wildcard, as in the reference; NOT_FOUND.
+        """
+        if entry.digest_id == 0:
+            raise RpcError(code_pb2.UNIMPLEMENTED, "digest_id must be set when reading DigestEntry")
+        with self._condition:
+            digest = self._find(entry.digest_id)
+            if digest.config is None:
+                raise digest.not_configured()
+            response.entities.add().digest_entry.CopyFrom(digest.config)
+
+    def learn(self, name: str, samples: list[Sample]) -> None:
+        """Samples of the digest with this name, from the data plane. Never blocks for long: sending is the thread's."""
+        digest = self._by_name.get(name)
+        if digest is None:
+            return
+        with self._condition:
+            digest.learn(samples, time.monotonic())
+            self._condition.notify()
+
+    def acknowledge(self, message: Any) -> None:
+        """A DigestListAck."""
+        with self._condition:
+            digest = self._digests.get(message.digest_id)
+            if digest is not None:
+                digest.acknowledge(message.list_id)
+
+    def _find(self, digest_id: int) -> Digest:
+        digest = self._digests.get(digest_id)
+        if digest is None:
+            raise RpcError(code_pb2.NOT_FOUND, f"{digest_id} is not a valid digest id")
+        return digest
+
+    def _run(self) -> None:
+        with self._condition:
+            while not self._stopping:
+                now = time.monotonic()
+                for digest in self._digests.values():
+                    digest.expire(now)
+                    if digest.due(now):
+                        self._send(digest.take(now))
+                deadlines = [deadline for digest in self._digests.values() if (deadline := digest.next_deadline())]
+                self._condition.wait(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
+
+
+def _write_sample(spec: DigestSpec, sample: Sample, data: Any) -> None:
+    values = [encode(value) for value in sample]
+    if spec.shape == "bitstring":
+        data.bitstring = values[0]
+        return
+    members = data.struct.members if spec.shape == "struct" else data.tuple.members
+    for value in values:
+        members.add().bitstring = value

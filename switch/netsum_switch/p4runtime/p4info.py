@@ -1,0 +1,212 @@
+"""A p4info indexed for the server: by id, with the widths and names that requests are checked against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.config.v1 import p4info_pb2
+
+from netsum_switch.p4runtime.status import RpcError
+
+
+class MatchKind(Enum):
+    """How a key field matches."""
+
+    EXACT = p4info_pb2.MatchField.EXACT
+    LPM = p4info_pb2.MatchField.LPM
+    TERNARY = p4info_pb2.MatchField.TERNARY
+    RANGE = p4info_pb2.MatchField.RANGE
+    OPTIONAL = p4info_pb2.MatchField.OPTIONAL
+
+    @property
+    def needs_priority(self) -> bool:
+        """Whether an entry of a table with such a field must have a priority."""
+        return self in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
+
+
+class Scope(Enum):
+    """Where a table may use an action."""
+
+    ANYWHERE = p4info_pb2.ActionRef.TABLE_AND_DEFAULT
+    ENTRIES = p4info_pb2.ActionRef.TABLE_ONLY
+    DEFAULT = p4info_pb2.ActionRef.DEFAULT_ONLY
+
+
+class CounterUnit(Enum):
+    """What a counter is declared to count; the switch counts both in any case."""
+
+    BYTES = p4info_pb2.CounterSpec.BYTES
+    PACKETS = p4info_pb2.CounterSpec.PACKETS
+    BOTH = p4info_pb2.CounterSpec.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A match field, an action parameter or a piece of packet metadata: `width` in bits."""
+
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyField(Field):
+    """A match field of a table."""
+
+    kind: MatchKind
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """An action and its parameters, in the order of the p4info (that of the JSON)."""
+
+    id: int
+    name: str
+    params: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSpec:
+    """An indirect or direct counter; `size` is 0 for a direct one."""
+
+    id: int
+    name: str
+    unit: CounterUnit
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as controllers see it."""
+
+    id: int
+    name: str
+    key: tuple[KeyField, ...]
+    actions: dict[int, Scope]
+    is_const: bool
+    const_default: bool
+    idle_timeout: bool
+    direct_counter: CounterSpec | None
+    has_direct_meter: bool
+
+    @property
+    def needs_priority(self) -> bool:
+        """Whether entries of this table must have a priority."""
+        return any(field.kind.needs_priority for field in self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSpec:
+    """A digest and the widths of its members; `shape` tells how members are put into a P4Data."""
+
+    id: int
+    name: str
+    widths: tuple[int, ...]
+    shape: str  # "struct", "tuple" or "bitstring"
+
+
+@dataclass(frozen=True)
+class P4Info:
+    """The index. `unsupported` maps ids of objects that this switch does not serve to what they are."""
+
+    message: Any
+    tables: dict[int, TableSpec]
+    actions: dict[int, ActionSpec]
+    counters: dict[int, CounterSpec]
+    digests: dict[int, DigestSpec]
+    unsupported: dict[int, str]
+    packet_in: tuple[Field, ...] | None
+    packet_out: tuple[Field, ...] | None
+
+    @classmethod
+    def parse(cls, message: Any) -> P4Info:
+        """Index a p4.config.v1.P4Info.
+
+        Raises:
+            RpcError: UNKNOWN, the code of the reference, with what cannot be imported.
+        """
+        try:
+            direct_counters = {
+                counter.preamble.id: CounterSpec(
+                    counter.preamble.id, counter.preamble.name, CounterUnit(counter.spec.unit)
+                )
+                for counter in message.direct_counters
+            }
+            headers = {header.preamble.name: header for header in message.controller_packet_metadata}
+            return cls(
+                message=message,
+                tables={table.preamble.id: _table(table, direct_counters, message) for table in message.tables},
+                actions={action.preamble.id: _action(action) for action in message.actions},
+                counters={
+                    counter.preamble.id: CounterSpec(
+                        counter.preamble.id, counter.preamble.name, CounterUnit(counter.spec.unit), counter.size
+                    )
+                    for counter in message.counters
+                },
+                digests={digest.preamble.id: _digest(digest, message.type_info) for digest in message.digests},
+                unsupported=_unsupported(message),
+                packet_in=_header(headers.get("packet_in")),
+                packet_out=_header(headers.get("packet_out")),
+            )
+        except ValueError as error:
+            raise RpcError(code_pb2.UNKNOWN, f"Error when importing p4info: {error}") from error
+
+
+def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) -> TableSpec:
+    meters = {meter.preamble.id for meter in message.direct_meters}
+    resources = list(table.direct_resource_ids)
+    return TableSpec(
+        id=table.preamble.id,
+        name=table.preamble.name,
+        key=tuple(
+            KeyField(field.id, field.name, field.bitwidth, MatchKind(field.match_type)) for field in table.match_fields
+        ),
+        actions={ref.id: Scope(ref.scope) for ref in table.action_refs},
+        is_const=table.is_const_table,
+        const_default=table.const_default_action_id != 0,
+        idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
+        direct_counter=next((direct_counters[id_] for id_ in resources if id_ in direct_counters), None),
+        has_direct_meter=any(id_ in meters for id_ in resources),
+    )
+
+
+def _action(action: Any) -> ActionSpec:
+    params = tuple(Field(param.id, param.name, param.bitwidth) for param in action.params)
+    return ActionSpec(action.preamble.id, action.preamble.name, params)
+
+
+def _header(header: Any | None) -> tuple[Field, ...] | None:
+    if header is None:
+        return None
+    return tuple(Field(field.id, field.name, field.bitwidth) for field in header.metadata)
+
+
+def _digest(digest: Any, type_info: Any) -> DigestSpec:
+    name, spec = digest.preamble.name, digest.type_spec
+    shape = spec.WhichOneof("type_spec")
+    if shape == "struct":
+        if spec.struct.name not in type_info.structs:
+            raise ValueError(f"digest {name}: struct {spec.struct.name} is not in the type information")
+        members = [member.type_spec for member in type_info.structs[spec.struct.name].members]
+    elif shape == "tuple":
+        members = list(spec.tuple.members)
+    elif shape == "bitstring":
+        members = [spec]
+    else:
+        raise ValueError(f"digest {name}: a digest is a bitstring, a struct or a tuple")
+    for member in members:
+        if member.WhichOneof("type_spec") != "bitstring" or member.bitstring.WhichOneof("type_spec") != "bit":
+            raise ValueError(f"digest {name}: only bit<W> members can be packed")
+    return DigestSpec(digest.preamble.id, name, tuple(m.bitstring.bit.bitwidth for m in members), shape)
+
+
+def _unsupported(message: Any) -> dict[int, str]:
+    kinds = (
+        ("action profile", message.action_profiles),
+        ("meter", message.meters),
+        ("direct meter", message.direct_meters),
+    )
+    return {obj.preamble.id: f"{kind} {obj.preamble.name}" for kind, objs in kinds for obj in objs}

@@ -1,0 +1,219 @@
+"""PacketReplicationEngineEntry: multicast groups and clone sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from netsum_switch.p4runtime.status import RpcError, invalid
+from netsum_switch.replication import ReplicationEngine
+
+# Group ids from here on are the reference's own, for its clone sessions.
+FIRST_RESERVED_GROUP = 1 << 15
+MAX_SESSION = 1 << 15
+
+# Ports that BMv2's replication engine knows; it leaves out the others without a word.
+_PORTS = 512
+
+# Limits of simple_switch_grpc, clone sessions included: groups, and (group, replica id) pairs.
+MAX_GROUPS = 4096
+MAX_NODES = 4096
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaPort:
+    """A replica's port as it was written: `size` is 0 for the old `egress_port` field, else the bytes of `port`."""
+
+    size: int
+    number: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Ports by replica id. `order` is that of replication: replica ids as they came into the group."""
+
+    ports: dict[int, set[ReplicaPort]]
+    order: list[int] = field(default_factory=list)
+
+    def replicas(self) -> list[tuple[int, int]]:
+        """(port, replica id) in the order in which copies are made."""
+        return [
+            (number, rid)
+            for rid in self.order
+            for number in sorted({port.number for port in self.ports[rid] if port.number < _PORTS})
+        ]
+
+
+@dataclass(slots=True)
+class Session:
+    """A clone session: its replicas and the settings that are read back."""
+
+    group: Group
+    class_of_service: int
+    packet_length_bytes: int
+
+
+class Replication:
+    """The replication engine of one pipeline as controllers see it.
+
+    The caller serialises calls and, for writes, holds the data plane's lock.
+    """
+
+    def __init__(self, engine: ReplicationEngine) -> None:
+        self._engine = engine
+        self._groups: dict[int, Group] = {}
+        self._sessions: dict[int, Session] = {}
+
+    def write(self, update_type: int, entry: Any) -> None:
+        """One update of a PacketReplicationEngineEntry.
+
+        Raises:
+            RpcError: it is refused.
+        """
+        kind = entry.WhichOneof("type")
+        if kind == "multicast_group_entry":
+            self._write_group(update_type, entry.multicast_group_entry)
+        elif kind == "clone_session_entry":
+            self._write_session(update_type, entry.clone_session_entry)
+        else:
+            raise invalid("Invalid PRE operation")
+
+    def read(self, entry: Any, response: Any) -> None:
+        """Append one group or session, or all when the id is 0.
+
+        Raises:
+            RpcError: NOT_FOUND, OUT_OF_RANGE or INVALID_ARGUMENT.
+        """
+        kind = entry.WhichOneof("type")
+        if kind == "multicast_group_entry":
+            self._read_groups(entry.multicast_group_entry.multicast_group_id, response)
+        elif kind == "clone_session_entry":
+            self._read_sessions(entry.clone_session_entry.session_id, response)
+        else:
+            raise invalid("Invalid PRE operation")
+
+    def _write_group(self, update_type: int, entry: Any) -> None:
+        group_id = entry.multicast_group_id
+        if group_id == 0:
+            raise invalid("0 is not a valid group id")
+        if group_id >= FIRST_RESERVED_GROUP:
+            raise RpcError(code_pb2.OUT_OF_RANGE, "Group id value is too high")
+        _check_type(update_type)
+        if update_type == p4runtime_pb2.Update.INSERT:
+            if group_id in self._groups:
+                raise RpcError(code_pb2.ALREADY_EXISTS, "Multicast group already exists")
+            self._groups[group_id] = self._new_group(entry.replicas)
+        elif group_id not in self._groups:
+            raise RpcError(code_pb2.NOT_FOUND, "Multicast group does not exist")
+        elif update_type == p4runtime_pb2.Update.MODIFY:
+            self._groups[group_id] = self._new_group(entry.replicas, self._groups[group_id])
+        else:
+            del self._groups[group_id]
+            self._engine.delete_group(group_id)
+            return
+        self._engine.set_group(group_id, self._groups[group_id].replicas())
+
+    def _write_session(self, update_type: int, entry: Any) -> None:
+        session_id = entry.session_id
+        if session_id == 0:
+            raise invalid("0 is not a valid session id")
+        _check_type(update_type)
+        if session_id >= MAX_SESSION:
+            raise invalid("Clone session id out-of-range")
+        old = self._sessions.get(session_id)
+        if update_type == p4runtime_pb2.Update.INSERT:
+            if old is not None:
+                raise RpcError(code_pb2.ALREADY_EXISTS, "Clone session id already exists")
+        elif old is None:
+            raise RpcError(code_pb2.NOT_FOUND, "Clone session id does not exist")
+        if update_type == p4runtime_pb2.Update.DELETE:
+            del self._sessions[session_id]
+            self._engine.delete_clone_session(session_id)
+            return
+        group = self._new_group(entry.replicas, None if old is None else old.group)
+        if entry.class_of_service:
+            raise RpcError(code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
+        if entry.packet_length_bytes & 0xFFFF:  # BMv2 cannot truncate clones; it keeps 16 bits of the length
+            raise RpcError(code_pb2.UNKNOWN, "Error when creating clone session in target")
+        self._sessions[session_id] = Session(group, entry.class_of_service, entry.packet_length_bytes)
+        self._engine.set_clone_session(session_id, group.replicas())
+
+    def _new_group(self, replicas: Any, old: Group | None = None) -> Group:
+        """The group that `replicas` describe, in place of `old`.
+
+        Raises:
+            RpcError: INVALID_ARGUMENT for a port that is none or twice the same replica; UNKNOWN when there is no room.
+        """
+        ports: dict[int, set[ReplicaPort]] = {}
+        for replica in replicas:
+            port = _read_port(replica)
+            of_rid = ports.setdefault(replica.instance, set())
+            if port in of_rid:
+                raise invalid("Duplicate replica in multicast group")
+            of_rid.add(port)
+        others = [*self._groups.values(), *(session.group for session in self._sessions.values())]
+        if old is None and len(others) >= MAX_GROUPS:
+            raise RpcError(code_pb2.UNKNOWN, "Error when creating multicast group in target")
+        nodes = sum(len(group.ports) for group in others if group is not old)
+        if nodes + len(ports) > MAX_NODES:
+            raise RpcError(code_pb2.UNKNOWN, "Error when modifying multicast group in target")
+        kept = [] if old is None else [rid for rid in old.order if rid in ports]
+        return Group(ports, kept + sorted(ports.keys() - set(kept)))
+
+    def _read_groups(self, group_id: int, response: Any) -> None:
+        if group_id >= FIRST_RESERVED_GROUP:
+            raise RpcError(code_pb2.OUT_OF_RANGE, "Group id value is too high")
+        if group_id and group_id not in self._groups:
+            raise RpcError(code_pb2.NOT_FOUND, "Multicast group does not exist")
+        for each in [group_id] if group_id else sorted(self._groups):
+            message = response.entities.add().packet_replication_engine_entry.multicast_group_entry
+            message.multicast_group_id = each
+            _write_replicas(self._groups[each], message.replicas)
+
+    def _read_sessions(self, session_id: int, response: Any) -> None:
+        if session_id and session_id not in self._sessions:
+            raise RpcError(code_pb2.NOT_FOUND, "Clone session id does not exist")
+        for each in [session_id] if session_id else sorted(self._sessions):
+            session = self._sessions[each]
+            message = response.entities.add().packet_replication_engine_entry.clone_session_entry
+            message.session_id = each
+            message.class_of_service = session.class_of_service
+            message.packet_length_bytes = session.packet_length_bytes
+            _write_replicas(session.group, message.replicas)
+
+
+def _check_type(update_type: int) -> None:
+    if update_type == p4runtime_pb2.Update.UNSPECIFIED:
+        raise invalid("Update type is not set")
+    if update_type not in (p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE):
+        raise invalid("Invalid update type")
+
+
+def _read_port(replica: Any) -> ReplicaPort:
+    kind = replica.WhichOneof("port_kind")
+    if kind == "egress_port":
+        return ReplicaPort(0, replica.egress_port)
+    if kind != "port":
+        raise invalid("Missing port in multicast group replica")
+    if not replica.port:
+        raise invalid("Port must not be the empty string")
+    if len(replica.port) > 4:
+        # The reference's text, placeholder and all.
+        raise RpcError(code_pb2.UNIMPLEMENTED, "Got port of %d bytes, but only 4 bytes are supported")
+    number = int.from_bytes(replica.port, "big", signed=len(replica.port) == 4)
+    if number <= 0:
+        raise invalid("Port must be non-negative.")
+    return ReplicaPort(len(replica.port), number)
+
+
+def _write_replicas(group: Group, replicas: Any) -> None:
+    for rid in sorted(group.ports):
+        for port in sorted(group.ports[rid]):
+            replica = replicas.add(instance=rid)
+            if port.size:
+                replica.port = port.number.to_bytes(port.size, "big")
+            else:
+                replica.egress_port = port.number

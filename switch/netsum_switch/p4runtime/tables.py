@@ -1,0 +1,221 @@
+"""TableEntry: insert, modify, delete and read, of entries and default entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from netsum_switch.errors import SwitchError
+from netsum_switch.p4runtime.actions import check_action, read_action, write_action
+from netsum_switch.p4runtime.match_key import DEFAULT_KEY, MatchKey, read_key, write_key
+from netsum_switch.p4runtime.p4info import CounterUnit, P4Info, TableSpec
+from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
+from netsum_switch.pipeline import Pipeline
+from netsum_switch.table import Entry, Table
+
+
+@dataclass(slots=True)
+class Attachment:
+    """What a controller attaches to an entry for itself; the data plane knows nothing of it."""
+
+    controller_metadata: int = 0
+    metadata: bytes = b""
+    idle_timeout_ns: int = 0
+
+
+class Tables:
+    """The tables of one pipeline as controllers see them.
+
+    Entries are only those that controllers inserted: const entries of the program can be read but, as in the reference,
+    are not found by MODIFY and DELETE. The caller serialises calls and, for writes, holds the data plane's lock.
+    """
+
+    def __init__(self, info: P4Info, pipeline: Pipeline) -> None:
+        self._info = info
+        self._pipeline = pipeline
+        self._actions = {action.name: action for action in info.actions.values()}
+        self._attachments: dict[int, dict[tuple[MatchKey, int], Attachment]] = {
+            table_id: {DEFAULT_KEY: Attachment()} for table_id in info.tables
+        }
+
+    def spec(self, table_id: int) -> TableSpec:
+        """The table with this id.
+
+        Raises:
+            RpcError: INVALID_ARGUMENT, there is none.
+        """
+        spec = self._info.tables.get(table_id)
+        if spec is None:
+            raise invalid_id()
+        return spec
+
+    def table(self, spec: TableSpec) -> Table:
+        """The data plane's table."""
+        return self._pipeline.tables[spec.name]
+
+    def write(self, update_type: int, entry: Any) -> None:
+        """One update of a TableEntry.
+
+        Raises:
+            RpcError: it is refused and nothing changed.
+        """
+        spec = self.spec(entry.table_id)
+        if entry.HasField("time_since_last_hit"):
+            raise invalid("has_time_since_last_hit must not be set in WriteRequest")
+        if update_type == p4runtime_pb2.Update.UNSPECIFIED:
+            raise invalid("Update type is not set")
+        if update_type == p4runtime_pb2.Update.INSERT:
+            self._insert(spec, entry)
+        elif update_type == p4runtime_pb2.Update.MODIFY:
+            self._modify(spec, entry)
+        elif update_type == p4runtime_pb2.Update.DELETE:
+            self._delete(spec, entry)
+        else:
+            raise invalid("Invalid update type")
+
+    def _insert(self, spec: TableSpec, entry: Any) -> None:
+        if entry.is_default_action:
+            raise invalid("Cannot use INSERT for default entry")
+        if not entry.HasField("action"):
+            raise invalid("'action' field must be set")
+        key, priority = read_key(spec, entry)
+        check_action(self._info, spec, entry)
+        name, params = read_action(self._info, entry.action.action)
+        self._check_resources(spec, entry)
+        if (key, priority) in self._attachments[spec.id]:
+            raise RpcError(code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
+        try:
+            inserted = self.table(spec).insert(key, name, params, priority)
+        except (SwitchError, ValueError) as error:  # full, const, a priority out of range
+            raise RpcError(code_pb2.UNKNOWN, "Error when adding match entry to target") from error
+        self._set_counter(spec, inserted, entry)
+        self._attachments[spec.id][key, priority] = _attachment(entry)
+
+    def _modify(self, spec: TableSpec, entry: Any) -> None:
+        key, priority = read_key(spec, entry)
+        check_action(self._info, spec, entry)
+        action = read_action(self._info, entry.action.action) if entry.HasField("action") else None
+        if action is None and not entry.is_default_action:
+            raise invalid("'action' field must be set for non-default entries")
+        self._check_resources(spec, entry)
+        if (key, priority) not in self._attachments[spec.id]:
+            raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
+        table = self.table(spec)
+        try:
+            if action is None:
+                table.reset_default()
+            elif entry.is_default_action:
+                table.set_default(*action)
+            else:
+                self._set_counter(spec, table.modify(key, *action, priority), entry)
+        except (SwitchError, ValueError) as error:
+            raise RpcError(code_pb2.UNKNOWN, "Error when modifying match entry in target") from error
+        self._attachments[spec.id][key, priority] = Attachment() if action is None else _attachment(entry)
+
+    def _delete(self, spec: TableSpec, entry: Any) -> None:
+        if entry.is_default_action:
+            raise invalid("Cannot use DELETE for default entry")
+        key, priority = read_key(spec, entry)
+        if (key, priority) not in self._attachments[spec.id]:
+            raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
+        try:
+            self.table(spec).delete(key, priority)
+        except SwitchError as error:
+            raise RpcError(code_pb2.UNKNOWN, "Error when deleting match entry in target") from error
+        del self._attachments[spec.id][key, priority]
+
+    def _check_resources(self, spec: TableSpec, entry: Any) -> None:
+        if entry.HasField("meter_config") and not spec.has_direct_meter:
+            raise invalid("Table has no direct meters")
+        if entry.HasField("counter_data") and spec.direct_counter is None:
+            raise invalid("Table has no direct counters")
+        if entry.idle_timeout_ns < 0:
+            raise invalid("idle_timeout_ns must be a positive value")
+        if entry.idle_timeout_ns > 0 and not spec.idle_timeout:
+            raise invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
+
+    def _set_counter(self, spec: TableSpec, target: Entry, entry: Any) -> None:
+        """Counter data that came with an entry: what the counter is not declared to count becomes 0."""
+        if spec.direct_counter is None or not entry.HasField("counter_data"):
+            return
+        unit, data = spec.direct_counter.unit, entry.counter_data
+        target.packets = 0 if unit is CounterUnit.BYTES else data.packet_count
+        target.bytes = 0 if unit is CounterUnit.PACKETS else data.byte_count
+
+    def find(self, spec: TableSpec, entry: Any) -> Entry | None:
+        """The data plane's entry for a TableEntry that a controller inserted; None for the default entry.
+
+        Raises:
+            RpcError: INVALID_ARGUMENT when there is none.
+        """
+        key, priority = read_key(spec, entry)
+        if (key, priority) not in self._attachments[spec.id]:
+            raise invalid("Cannot map table entry to handle")
+        return None if entry.is_default_action else self.table(spec).find(key, priority)
+
+    def read(self, request: Any, response: Any) -> None:
+        """Append what a TableEntry in a ReadRequest asks for: one entry, all of a table, or all of all tables.
+
+        As the reference, entries are filtered by nothing but the match key, and default entries are read only when
+        `is_default_action` asks for them.
+
+        Raises:
+            RpcError: what was read before stays in `response`.
+        """
+        specs = [self.spec(request.table_id)] if request.table_id else list(self._info.tables.values())
+        for spec in specs:
+            if request.is_default_action:
+                self._read_default(spec, request, response)
+                continue
+            if request.HasField("time_since_last_hit") and not spec.idle_timeout:
+                raise invalid(
+                    "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, "
+                    "that includes wildcard reads"
+                )
+            for entry in self.select(spec, request):
+                self._write_entry(spec, entry, request, response.entities.add().table_entry)
+
+    def select(self, spec: TableSpec, request: Any) -> list[Entry]:
+        """The entries of one table that a request names: all when it has no match key, else none or one."""
+        table = self.table(spec)
+        if not request.match:
+            return list(table.entries())
+        key, priority = read_key(spec, request)
+        found = table.find(key, priority)
+        return [] if found is None else [found]
+
+    def _read_default(self, spec: TableSpec, request: Any, response: Any) -> None:
+        if request.HasField("time_since_last_hit"):
+            raise invalid(
+                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your "
+                "ReadRequest"
+            )
+        message = response.entities.add().table_entry
+        message.table_id = spec.id
+        message.is_default_action = True
+        default = self.table(spec).default_entry
+        if default is not None and default.action in self._actions:
+            write_action(self._actions[default.action], default.params, message.action.action)
+        attachment = self._attachments[spec.id][DEFAULT_KEY]
+        message.controller_metadata = attachment.controller_metadata
+        message.metadata = attachment.metadata
+
+    def _write_entry(self, spec: TableSpec, entry: Entry, request: Any, message: Any) -> None:
+        message.table_id = spec.id
+        write_key(spec, entry.match, entry.priority, message)
+        write_action(self._actions[entry.action], entry.params, message.action.action)
+        if request.HasField("counter_data") and spec.direct_counter is not None:
+            message.counter_data.packet_count = entry.packets
+            message.counter_data.byte_count = entry.bytes
+        attachment = self._attachments[spec.id].get((entry.match, entry.priority))
+        if attachment is not None:
+            message.controller_metadata = attachment.controller_metadata
+            message.metadata = attachment.metadata
+            message.idle_timeout_ns = attachment.idle_timeout_ns
+
+
+def _attachment(entry: Any) -> Attachment:
+    return Attachment(entry.controller_metadata, entry.metadata, entry.idle_timeout_ns)

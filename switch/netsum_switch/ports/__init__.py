@@ -1,0 +1,9 @@
+"""Port backends of the switch: whole Ethernet frames in and out of an interface or of a UDP socket.
+
+A backend is anything with the methods of `netsum_switch.ports.base.Port`; the data plane polls its `fileno()`.
+"""
+
+from netsum_switch.ports.base import Port, PortCounters, PortError
+from netsum_switch.ports.spec import PortSpec, open_port, parse_port
+
+__all__ = ["Port", "PortCounters", "PortError", "PortSpec", "open_port", "parse_port"]

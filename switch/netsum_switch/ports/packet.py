@@ -1,0 +1,118 @@
+"""A port on a network interface, through an AF_PACKET socket. Needs CAP_NET_RAW."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+
+from netsum_switch.ports.base import BATCH, MAX_FRAME, PortCounters, PortError, enlarge_buffers, log
+
+# <linux/if_packet.h>; the socket module has none of these.
+_ETH_P_ALL = 0x0003
+_SOL_PACKET = 263
+_PACKET_ADD_MEMBERSHIP = 1
+_PACKET_AUXDATA = 8
+_PACKET_IGNORE_OUTGOING = 23  # Linux 4.20
+_PACKET_MR_PROMISC = 1
+_TP_STATUS_VLAN_VALID = 1 << 4
+_TP_STATUS_VLAN_TPID_VALID = 1 << 6
+
+# struct tpacket_auxdata: status, len, snaplen (u32), mac, net, vlan_tci, vlan_tpid (u16)
+_AUXDATA = struct.Struct("=IIIHHHH")
+_AUXDATA_SPACE = socket.CMSG_SPACE(_AUXDATA.size)
+_ETH_P_8021Q = 0x8100
+
+
+class PacketPort:
+    """All frames of one interface, in promiscuous mode, without those that this host sends."""
+
+    def __init__(self, number: int, interface: str) -> None:
+        """Open.
+
+        Raises:
+            PortError: no such interface, or the process may not open raw sockets.
+        """
+        self.number = number
+        self.name = interface
+        self.counters = PortCounters()
+        try:
+            index = socket.if_nametoindex(interface)
+            # Protocol 0 until bound, so that no frame of another interface slips in before.
+            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        except PermissionError as error:
+            raise PortError(
+                f"port {number}: interface {interface} needs root (CAP_NET_RAW); udp: ports do not"
+            ) from error
+        except OSError as error:
+            raise PortError(f"port {number}: no interface {interface}: {error.strerror or error}") from error
+        try:
+            enlarge_buffers(sock)
+            sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+            sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+            sock.bind((interface, _ETH_P_ALL))
+            membership = struct.pack("=iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
+            sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        except OSError as error:
+            sock.close()
+            raise PortError(f"port {number}: cannot attach to {interface}: {error.strerror}") from error
+        self._sock = sock
+        self._down = False
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def receive(self) -> list[bytes]:
+        frames: list[bytes] = []
+        receive = self._sock.recvmsg
+        size = 0
+        for _ in range(BATCH):
+            try:
+                frame, ancillary, flags, _ = receive(MAX_FRAME, _AUXDATA_SPACE)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._lost(error)
+                break
+            if flags & socket.MSG_TRUNC:
+                self.counters.rx_errors += 1
+                continue
+            if ancillary:
+                frame = _with_vlan_tag(frame, ancillary[0][2])
+            size += len(frame)
+            frames.append(frame)
+        self.counters.rx_packets += len(frames)
+        self.counters.rx_bytes += size
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        counters = self.counters
+        try:
+            self._sock.send(frame)
+        except OSError as error:
+            counters.tx_dropped += 1
+            if error.errno in (errno.ENETDOWN, errno.ENXIO, errno.ENODEV):
+                self._lost(error)
+            return
+        self._down = False
+        counters.tx_packets += 1
+        counters.tx_bytes += len(frame)
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _lost(self, error: OSError) -> None:
+        """The interface is down or gone. The others go on; if it is only down, this one resumes when it is up."""
+        if not self._down:
+            log.warning("port %d: interface %s: %s", self.number, self.name, error.strerror)
+        self._down = True
+
+
+def _with_vlan_tag(frame: bytes, auxdata: bytes) -> bytes:
+    """The frame as it was on the wire: the kernel takes an outer 802.1Q tag out and reports it beside the frame."""
+    status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
+    if not status & _TP_STATUS_VLAN_VALID:
+        return frame
+    if not status & _TP_STATUS_VLAN_TPID_VALID:
+        tpid = _ETH_P_8021Q
+    return frame[:12] + struct.pack("!HH", tpid, tci) + frame[12:]

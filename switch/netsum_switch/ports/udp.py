@@ -1,0 +1,74 @@
+"""A port whose frames travel as UDP datagrams: one datagram is one whole Ethernet frame. Needs no privilege."""
+
+from __future__ import annotations
+
+import socket
+
+from netsum_switch.ports.base import BATCH, MAX_FRAME, PortCounters, PortError, enlarge_buffers
+
+Address = tuple[str, int]
+
+
+class UdpPort:
+    """Bound to `local`; sends to `peer`, or, without one, to the source of the last datagram received."""
+
+    def __init__(self, number: int, local: Address, peer: Address | None = None) -> None:
+        """Bind.
+
+        Raises:
+            PortError: the address cannot be bound.
+        """
+        self.number = number
+        self.counters = PortCounters()
+        self._peer = peer
+        self._fixed = peer is not None
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            sock.bind(local)
+        except OSError as error:
+            sock.close()
+            raise PortError(f"port {number}: cannot bind UDP {local[0]}:{local[1]}: {error.strerror}") from error
+        enlarge_buffers(sock)
+        self._sock = sock
+        self.address: Address = sock.getsockname()
+        self.name = f"udp:{self.address[0]}:{self.address[1]}"
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def receive(self) -> list[bytes]:
+        frames: list[bytes] = []
+        receive = self._sock.recvfrom
+        source: Address | None = None
+        size = 0
+        for _ in range(BATCH):
+            try:
+                frame, source = receive(MAX_FRAME)
+            except BlockingIOError:
+                break
+            except OSError:  # an ICMP error of an earlier datagram: the port lives on
+                self.counters.rx_errors += 1
+                continue
+            size += len(frame)
+            frames.append(frame)
+        if source is not None and not self._fixed:
+            self._peer = source
+        self.counters.rx_packets += len(frames)
+        self.counters.rx_bytes += size
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        counters = self.counters
+        if self._peer is None:  # nobody has spoken on this port yet: there is no wire
+            counters.tx_dropped += 1
+            return
+        try:
+            self._sock.sendto(frame, self._peer)
+        except OSError:  # a full buffer, or a frame larger than a datagram
+            counters.tx_dropped += 1
+            return
+        counters.tx_packets += 1
+        counters.tx_bytes += len(frame)
+
+    def close(self) -> None:
+        self._sock.close()

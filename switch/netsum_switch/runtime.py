@@ -1,0 +1,142 @@
+"""The switch as a whole: ports, data plane and P4Runtime server, started and stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+
+from netsum_switch.dataplane import DataPlane
+from netsum_switch.errors import SwitchError
+from netsum_switch.p4runtime.device import Device
+from netsum_switch.p4runtime.server import Server, Tls
+from netsum_switch.p4runtime.status import RpcError
+from netsum_switch.ports import Port, PortCounters, PortError, PortSpec, open_port, parse_port
+from netsum_switch.ports.udp import UdpPort
+
+
+class EmbeddedSwitch:
+    """A running switch in this process; a context manager.
+
+        with EmbeddedSwitch(ports=["1@udp:127.0.0.1:0", "2@udp:127.0.0.1:0"], cpu_port=510) as switch:
+            controller.connect(switch.grpc_address)
+            send_frames_to(switch.port_address(1))
+
+    Threads: one for the data plane, those of gRPC, one for digests when the program has any.
+    """
+
+    def __init__(
+        self,
+        ports: Iterable[str | PortSpec] = (),
+        *,
+        device_id: int = 0,
+        grpc_address: str = "127.0.0.1:0",
+        cpu_port: int = 0,
+        drop_port: int = 511,
+        program: str | Path | None = None,
+        p4info: str | Path | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Open the ports, load the program, bind the server and start.
+
+        Args:
+            ports: What `-i` takes: `1@veth0`, `1@udp:127.0.0.1:9001[:127.0.0.1:9101]`.
+            device_id: The device id that controllers must use.
+            grpc_address: `HOST:PORT` (0 is a free port) or `unix:PATH`.
+            cpu_port: Port of PacketIn and PacketOut, 0 for none.
+            drop_port: Egress port that drops.
+            program: File with p4c's BMv2 JSON to start with; without one a controller has to bring it.
+            p4info: File with the program's p4info (text format), which lets controllers write without pushing it.
+
+        Raises:
+            SwitchError: One sentence on what is wrong; nothing is left open.
+        """
+        with contextlib.ExitStack() as undo:
+            opened = _open_ports(ports, cpu_port, undo)
+            self._dataplane = DataPlane(opened, cpu_port)
+            undo.callback(self._dataplane.stop)
+            self.device = Device(device_id, self._dataplane, drop_port)
+            undo.callback(self.device.stop)
+            if program is not None:
+                _start_program(self.device, Path(program), None if p4info is None else Path(p4info))
+            server = Server(self.device, grpc_address, tls)
+            undo.callback(server.stop)
+            self._dataplane.start()
+            self._running = undo.pop_all()
+        self.grpc_address = server.address
+
+    def port_address(self, number: int) -> tuple[str, int]:
+        """UDP address of a port, where its frames are to be sent.
+
+        Raises:
+            PortError: there is no such port or it is not a UDP port.
+        """
+        port = self._dataplane.ports.get(number)
+        if not isinstance(port, UdpPort):
+            raise PortError(f"port {number} is not a UDP port of this switch")
+        return port.address
+
+    @property
+    def port_counters(self) -> dict[int, PortCounters]:
+        """Frames and bytes by port number, live."""
+        return {number: port.counters for number, port in self._dataplane.ports.items()}
+
+    @property
+    def udp_ports(self) -> dict[int, tuple[str, int]]:
+        """UDP addresses by port number, of the ports that have one."""
+        return {number: port.address for number, port in self._dataplane.ports.items() if isinstance(port, UdpPort)}
+
+    @property
+    def port_names(self) -> dict[int, str]:
+        """Interface or UDP address by port number."""
+        return {number: port.name for number, port in self._dataplane.ports.items()}
+
+    def stop(self) -> None:
+        """Stop the server, then the data plane, and close the ports. Idempotent."""
+        self._running.close()
+
+    def __enter__(self) -> EmbeddedSwitch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, undo: contextlib.ExitStack) -> list[Port]:
+    opened: dict[int, Port] = {}
+    for given in ports:
+        spec = parse_port(given) if isinstance(given, str) else given
+        if spec.number in opened:
+            raise PortError(f"port {spec.number} is given twice")
+        if spec.number == cpu_port != 0:
+            raise PortError(f"Cpu port {cpu_port} is used as a data port")
+        port = open_port(spec)
+        undo.callback(port.close)
+        opened[spec.number] = port
+    return list(opened.values())
+
+
+def _start_program(device: Device, program: Path, p4info: Path | None) -> None:
+    message: Any | None = None
+    try:
+        json_text = program.read_bytes()
+        if p4info is not None:
+            message = text_format.Parse(p4info.read_text(), p4info_pb2.P4Info())
+    except (OSError, UnicodeDecodeError) as error:
+        name = getattr(error, "filename", None) or p4info
+        raise SwitchError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    except text_format.ParseError as error:
+        raise SwitchError(f"{p4info} is not a p4info in text format: {error}") from error
+    try:
+        device.start_with(json_text, message)
+    except SwitchError as error:
+        raise type(error)(f"{program}: {error}") from error
+    except RpcError as error:
+        raise SwitchError(f"{program}: {error.message}") from error

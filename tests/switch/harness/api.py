@@ -1,0 +1,34 @@
+"""What a test needs of a switch, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+DEVICE_ID = 1
+CPU_PORT = 510
+PORTS = (1, 2, 3, 4)
+
+# Seconds for a frame that must come; only a failing test waits that long.
+ARRIVES = 10.0
+
+# Seconds in which a frame that must not come would have come.
+SILENCE = 0.3
+
+
+class SwitchUnderTest(Protocol):
+    """A running switch with `PORTS`, a CPU port and no program yet."""
+
+    kind: str
+    grpc_address: str
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put a frame on the wire of a port, towards the switch."""
+
+    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
+        """The next frame that the switch sends on a port; None when there is none in `timeout` seconds."""
+
+    def drain(self) -> None:
+        """Forget frames that nobody received."""
+
+    def close(self) -> None:
+        """Stop the switch and leave nothing behind."""

@@ -1,0 +1,45 @@
+"""The embedded switch as a switch under test: in this process, ports on UDP sockets of the loopback."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Sequence
+
+from netsum_switch.runtime import EmbeddedSwitch
+
+from tests.switch.harness.api import ARRIVES, CPU_PORT, DEVICE_ID, PORTS
+
+
+class EmbeddedUnderTest:
+    """See `SwitchUnderTest`."""
+
+    kind = "embedded"
+
+    def __init__(self, ports: Sequence[int] = PORTS) -> None:
+        self._wires = {port: socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for port in ports}
+        for wire in self._wires.values():
+            wire.bind(("127.0.0.1", 0))
+        self.switch = EmbeddedSwitch(
+            [f"{port}@udp:127.0.0.1:0:127.0.0.1:{wire.getsockname()[1]}" for port, wire in self._wires.items()],
+            device_id=DEVICE_ID,
+            cpu_port=CPU_PORT,
+        )
+        self.grpc_address = self.switch.grpc_address
+
+    def send(self, port: int, frame: bytes) -> None:
+        self._wires[port].sendto(frame, self.switch.port_address(port))
+
+    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
+        readable, _, _ = select.select([self._wires[port]], [], [], timeout)
+        return self._wires[port].recv(65536) if readable else None
+
+    def drain(self) -> None:
+        for port in self._wires:
+            while self.recv(port, 0.0) is not None:
+                pass
+
+    def close(self) -> None:
+        self.switch.stop()
+        for wire in self._wires.values():
+            wire.close()

@@ -1,0 +1,102 @@
+"""A switch of each kind for the contract tests: the same tests pass against both.
+
+One process of each kind serves all tests of a session; a test starts from a freshly pushed program and takes away the
+multicast groups and clone sessions that it made (simple_switch_grpc keeps those across programs).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.controller import DELETE, Controller, Program
+
+KINDS = ("embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+
+# Modules by kind: BMv2's is imported only where it is used.
+_LAUNCHERS = {
+    "embedded": ("tests.switch.harness.embedded", "EmbeddedUnderTest"),
+    "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
+}
+
+StartSwitch = Callable[[str], SwitchUnderTest]
+
+
+@pytest.fixture(scope="session")
+def start_switch() -> Iterator[StartSwitch]:
+    """Starts a switch of a kind, once a session."""
+    running: dict[str, SwitchUnderTest] = {}
+
+    def start(kind: str) -> SwitchUnderTest:
+        if kind not in running:
+            module, name = _LAUNCHERS[kind]
+            running[kind] = getattr(importlib.import_module(module), name)()
+        return running[kind]
+
+    yield start
+    for switch in running.values():
+        switch.close()
+
+
+@pytest.fixture(params=KINDS)
+def p4rt_switch(request: pytest.FixtureRequest, start_switch: StartSwitch) -> SwitchUnderTest:
+    """A running switch, with whatever program the last test left."""
+    if request.param == "bmv2":
+        request.getfixturevalue("require_bmv2")
+        request.getfixturevalue("require_root")
+    switch = start_switch(request.param)
+    switch.drain()
+    return switch
+
+
+@pytest.fixture
+def fresh_switch(request: pytest.FixtureRequest, kind: str) -> Iterator[SwitchUnderTest]:
+    """A switch of its own, that no test has touched."""
+    if kind == "bmv2":
+        request.getfixturevalue("require_bmv2")
+        request.getfixturevalue("require_root")
+    module, name = _LAUNCHERS[kind]
+    switch: SwitchUnderTest = getattr(importlib.import_module(module), name)()
+    yield switch
+    switch.close()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of `fresh_switch`."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def program() -> Program:
+    """The program of the contract tests."""
+    return Program("contract")
+
+
+@pytest.fixture
+def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Controller]:
+    """The primary controller, with a fresh `program` on the switch."""
+    with Controller(p4rt_switch.grpc_address, election_id=1) as controller:
+        controller.become_primary()
+        controller.push(program)
+        yield controller
+        _clear_replication(controller)
+
+
+def _clear_replication(controller: Controller) -> None:
+    """A test that took the mastership or the program away has left no groups."""
+    everything = [p4rt.Entity(), p4rt.Entity()]
+    everything[0].packet_replication_engine_entry.multicast_group_entry.SetInParent()
+    everything[1].packet_replication_engine_entry.clone_session_entry.SetInParent()
+    try:
+        left = controller.read(*everything)
+        if left:
+            controller.write(DELETE, *left)
+    except grpc.RpcError as error:
+        if error.code() not in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION):
+            raise
