@@ -64,7 +64,7 @@ class HttpServer:
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot serve HTTP on {host}:{port}: {error}") from None
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="netsum-http", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="netsum-http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

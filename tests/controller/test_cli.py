@@ -1,0 +1,268 @@
+"""The `netsum` command, as a person types it: what it prints, where, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from netsum_controller import cli
+from netsum_controller.topology import Topology
+
+from tests.controller.fake_switch import FakeSwitch, pack_record
+
+JOB = "name: resnet\nmembers: [h1, h2, h4]\nwindow: 8\n"
+
+
+class Result:
+    """Exit code and output of one command."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs `netsum ARGUMENTS` in this process, in a folder with a topology and a job file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "star.yaml").write_text(topology.to_yaml())
+    (tmp_path / "resnet.yaml").write_text(JOB)
+    monkeypatch.setenv("NETSUM_TOPOLOGY", "star.yaml")
+    monkeypatch.setenv("NETSUM_STATE", "state.db")
+
+    def call(*arguments: str) -> Result:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(arguments))
+        captured = capfd.readouterr()
+        assert isinstance(caught.value.code, int)
+        return Result(caught.value.code, captured.out, captured.err)
+
+    return call
+
+
+def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
+    assert run("switch", "push").out == "switch s1: program loaded, 6 entries added\n"
+    assert run("switch", "push").out == "switch s1: unchanged\n"
+    empty = switch.installed
+    created = run("job", "create", "resnet.yaml")
+    assert re.fullmatch(r"job resnet: created, id 1 on s1, slots 0\.\.15, epoch \d+\ntoken [\w-]{24}\n", created.out)
+    assert run("job", "create", "resnet.yaml").out == "job resnet: unchanged (id 1 on s1)\n"
+    (listed,) = json.loads(run("job", "list", "--json").out)
+    assert (listed["name"], listed["slots"], listed["workers"], listed["joined"]) == ("resnet", 16, 3, 0)
+    assert "resnet" in run("job", "list").out
+    shown = json.loads(run("job", "show", "resnet", "--json").out)
+    assert [one["host"] for one in shown["members"]] == ["h1", "h2", "h4"]
+    assert "not joined" in run("job", "show", "resnet").out
+    written = run("job", "join-file", "resnet", "--out", "d")
+    assert written.out.split() == ["d/resnet.0.json", "d/resnet.1.json", "d/resnet.2.json"]
+    (row,) = json.loads(run("switch", "show", "--json").out)
+    assert row["program"] == "netsum"
+    assert row["entries"] == {
+        "aggregator": 1, "forward": 4, "member": 3, "rewrite": 3, "job": 1, "multicast group": 2,
+    }  # fmt: skip
+    assert "netsum" in run("switch", "show").out
+    assert run("job", "delete", "resnet").out == "job resnet: deleted\n"
+    assert switch.installed == empty
+    assert json.loads(run("job", "list", "--json").out) == []
+
+
+def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
+    run("switch", "push")
+    run("job", "create", "resnet.yaml")
+    job = json.loads(run("job", "show", "resnet", "--json").out)
+    run("job", "join-file", "resnet")
+    assert "no block is open" in run("job", "why", "resnet").out
+    for block in range(job["first_block_id"], job["first_block_id"] + 10):
+        slot = job["slot_base"] + block % job["slots"]
+        switch.records[slot] = pack_record(epoch=job["epoch"], block_id=block, state=1, seen=0b101, src_cnt=2)
+    why = run("job", "why", "resnet").out.splitlines()
+    first = job["first_block_id"]
+    assert why[0] == f"block {first} (slot {first % 16}): open, waiting for rank 1 (h2)"
+    assert why[8] == "... and 2 more open blocks"
+    assert "- rank 1 (h2) has joined, and none of its packets has come" in why
+    one = json.loads(run("job", "why", "resnet", "--block", str(first + 1), "--json").out)
+    assert one["blocks"][0]["record"]["src_cnt"] == 2
+    stats = run("job", "stats", "resnet").out
+    assert "wrong_port" in stats
+    assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0
+
+
+def test_reconcile_after_a_restart(run: Run, switch: FakeSwitch) -> None:
+    run("switch", "push")
+    run("job", "create", "resnet.yaml")
+    switch.restart()
+    out = run("reconcile").out
+    assert re.fullmatch(r"switch s1: program loaded, 14 entries added, job resnet restored under epoch \d+\n", out)
+    assert run("reconcile", "s1").out == "switch s1: unchanged\n"
+
+
+def test_topology(run: Run) -> None:
+    assert run("topology", "check").out == "star4: 1 switches, 4 hosts, no errors\n"
+    shown = run("topology", "show").out
+    assert "02:6e:73:00:00:fe" in shown
+    assert "10.0.0.4" in shown
+    assert json.loads(run("topology", "show", "--json").out)["hosts"]["h3"]["mtu"] == 1500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("job create nope.yaml", 2, "nope.yaml: No such file or directory"),
+        ("job create bad.yaml", 2, "bad.yaml:2: members: "),
+        ("job create big.yaml", 1, "needs 8192 slots|a window of 4096"),
+        ("job create", 2, "Missing argument 'FILE...'. (see `netsum job create --help`)"),
+        ("job show vgg", 1, "there is no job 'vgg'"),
+        ("job delete vgg", 1, "there is no job 'vgg'"),
+        ("job delte vgg", 2, "No such command 'delte'"),
+        ("job why resnet --block -3", 2, "Invalid value for '--block'"),
+        ("switch push s9", 2, "has no switch 's9' (it has: s1)"),
+        ("--topology nope.yaml topology show", 2, "nope.yaml: No such file or directory"),
+        ("--topology resnet.yaml topology show", 2, "resnet.yaml:1: switches: is missing (and "),
+        ("--state /proc/nope/state.db job list", 1, "/proc/nope"),
+    ],
+)
+def test_one_line_for_an_error(run: Run, tmp_path: Path, arguments: str, code: int, words: str) -> None:
+    run("switch", "push")
+    run("job", "create", "resnet.yaml")
+    (tmp_path / "bad.yaml").write_text("name: bad\nmembers: h1\n")
+    (tmp_path / "big.yaml").write_text("name: big\nmembers: [h1, h2]\nwindow: 4096\n")
+    before = run("job", "list", "--json").out
+    result = run(*arguments.split())
+    assert result.code == code
+    assert result.out == ""
+    assert result.err.startswith("netsum: ")
+    assert result.err.count("\n") == 1
+    assert any(word in result.err for word in words.split("|"))
+    assert run("job", "list", "--json").out == before
+
+
+def test_an_unreachable_switch(run: Run, switch: FakeSwitch) -> None:
+    switch.stop()
+    for arguments in (
+        ["switch", "push"],
+        ["switch", "show"],
+        ["job", "create", "resnet.yaml"],
+        ["reconcile"],
+        ["shell"],
+    ):
+        result = run(*arguments)
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith("netsum: switch s1: no P4Runtime server answers at unix:")
+        assert result.err.count("\n") == 1
+
+
+def test_without_a_topology(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NETSUM_TOPOLOGY")
+    result = run("job", "list")
+    assert (result.code, result.err) == (2, "netsum: no topology: give --topology FILE or set NETSUM_TOPOLOGY\n")
+
+
+def test_the_state_file_is_found(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NETSUM_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    assert run("job", "list").code == 0
+    assert (tmp_path / "xdg" / "netsum" / "star4.db").exists()
+
+
+def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in that cannot be imported costs its own command only, and says so when it is run."""
+    from importlib.metadata import EntryPoint
+
+    @click.command("hello")
+    def hello() -> None:
+        click.echo("hello from a plug-in")
+
+    monkeypatch.setattr(
+        cli,
+        "plugins",
+        lambda: {
+            "broken": EntryPoint("broken", "no_such_package.commands:main", cli.PLUGINS),
+            "hello": EntryPoint("hello", f"{__name__}:HELLO", cli.PLUGINS),
+        },
+    )
+    monkeypatch.setattr(EntryPoint, "load", _load(hello))
+    assert run("hello").out == "hello from a plug-in\n"
+    listed = run("--help")
+    assert listed.code == 0
+    assert "(not installed: no_such_package)" in listed.out
+    result = run("broken", "--some", "flags")
+    assert result.code == 1
+    assert result.err == "netsum: `netsum broken` cannot be loaded: No module named 'no_such_package'\n"
+
+
+def _load(command: click.Command) -> Callable[..., click.Command]:
+    def load(self: object) -> click.Command:
+        if getattr(self, "name", None) == "broken":
+            raise ModuleNotFoundError("No module named 'no_such_package'", name="no_such_package")
+        return command
+
+    return load
+
+
+def netsum(*arguments: str, **options: object) -> subprocess.Popen[str]:
+    """The command as a process of its own."""
+    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_serve_until_interrupted(run: Run) -> None:
+    run("switch", "push")
+    created = run("job", "create", "resnet.yaml").out
+    token = created.split("token ")[1].strip()
+    with netsum("serve", "--port", "0") as server:
+        assert server.stdout is not None
+        try:
+            line = server.stdout.readline()
+            assert line.startswith("serving star4 at http://127.0.0.1:")
+            url = line.split(" at ")[1].strip()
+            body = json.dumps({"rank": 0, "instance": "a"}).encode()
+            request = urllib.request.Request(f"{url}/v1/jobs/resnet/join", body, {"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                assert json.loads(answer.read())["controller"] == url
+            (listed,) = json.loads(run("job", "list", "--json").out)  # beside it, on the same state file
+            assert listed["joined"] == 1
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == 0
+
+
+def test_shell(run: Run, tmp_path: Path) -> None:
+    """p4runtime-shell on the switch, with the program's tables by name."""
+    run("switch", "push")
+    lines = 'print("entries", len(list(table_entry["forward"].read())))\nprint(sorted(tables))\nexit\n'
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"}
+    with netsum("shell", stdin=subprocess.PIPE, env=environment) as shell:
+        out, err = shell.communicate(lines, timeout=120)
+    assert shell.returncode == 0, err
+    assert "entries 4" in out
+    assert "Welcome to the IPython shell for P4Runtime" in out
+
+
+def test_shell_needs_a_program(run: Run) -> None:
+    result = run("shell")
+    assert (result.code, result.out) == (1, "")
+    assert "has no P4 program yet" in result.err
+
+
+def test_a_closed_pipe(run: Run, tmp_path: Path) -> None:
+    """`netsum topology show | head -1` ends without a traceback."""
+    run("topology", "check")
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", "topology", "show"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert tmp_path.exists()

@@ -1,0 +1,200 @@
+"""The HTTP endpoint, spoken to as a member does and as a stranger might."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from netsum.descriptor import Descriptor
+from netsum_controller.controller import Controller
+from netsum_controller.errors import InputError
+from netsum_controller.job_spec import JobSpec
+
+from tests.controller.fake_switch import FakeSwitch, pack_record
+
+TOKEN = "correct-horse"
+
+
+class Caller:
+    """Sends requests to the endpoint."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(
+        self, method: str, path: str, body: Any = None, token: str | None = TOKEN, **headers: str
+    ) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        try:
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            assert answer.headers["Content-Type"] == "application/json"
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def call(controller: Controller, spec: JobSpec) -> Caller:
+    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    return Caller(controller.serve())
+
+
+def test_join_and_leave(controller: Controller, call: Caller) -> None:
+    status, body = call("POST", "/v1/jobs/resnet/join", {"rank": 1, "instance": "a"})
+    assert status == 200
+    descriptor = Descriptor.from_dict(body)
+    assert (descriptor.rank, descriptor.job, descriptor.controller) == (1, "resnet", call.url)
+    assert descriptor == controller.descriptor("resnet", 1)
+    assert call("POST", "/v1/jobs/resnet/leave", {"rank": 1, "instance": "b"}) == (200, {"left": False})
+    assert call("POST", "/v1/jobs/resnet/leave", {"rank": 1, "instance": "a"}) == (200, {"left": True})
+    status, body = call("GET", "/v1/jobs/resnet/members")
+    assert status == 200
+    assert [(one["host"], one["joined"], one["left"]) for one in body["members"]] == [
+        ("h1", False, False),
+        ("h2", True, True),
+        ("h4", False, False),
+    ]
+
+
+def test_a_link_of_ones_own(call: Caller) -> None:
+    link = {"kind": "packet", "interface": "eth7"}
+    _, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": link})
+    assert body["link"] == link
+
+
+def test_busy_says_when_to_come_back(call: Caller) -> None:
+    for rank in range(3):
+        call("POST", "/v1/jobs/resnet/join", {"rank": rank, "instance": "a"})
+    call("POST", "/v1/jobs/resnet/leave", {"rank": 0, "instance": "a"})
+    status, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "b"})
+    assert status == 409
+    assert body["retry_ms"] > 0
+    assert "still finishing" in body["error"]
+
+
+def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
+    descriptor = Descriptor.from_dict(call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"})[1])
+    block = descriptor.first_block_id + 3
+    base = controller.job("resnet").slot_base
+    switch.records[base + block % 16] = pack_record(
+        epoch=descriptor.epoch, block_id=block, state=1, seen=0b001, src_cnt=1
+    )
+    status, body = call("GET", f"/v1/jobs/resnet/why?block={block}")
+    assert status == 200
+    assert (body["block"], body["slot"], body["state"], body["seen"]) == (block, base + block % 16, "open", [0])
+    assert body["missing"] == [{"rank": 1, "src_id": 1, "host": "h2"}, {"rank": 2, "src_id": 2, "host": "h4"}]
+    assert body["hints"][:2] == ["rank 1 (h2) has not joined", "rank 2 (h4) has not joined"]
+    status, body = call("GET", "/v1/jobs/resnet/why")
+    assert [one["block"] for one in body["blocks"]] == [block]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "token", "status", "words"),
+    [
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, None, 401, "send the job's token"),
+        ("POST", "/v1/jobs/vgg/join", {"rank": 0, "instance": "a"}, TOKEN, 404, "no job 'vgg'"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 3, "instance": "a"}, TOKEN, 404, "has no rank 3"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": "0", "instance": "a"}, TOKEN, 400, "rank must be a number"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": True, "instance": "a"}, TOKEN, 400, "rank must be a number"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0}, TOKEN, 400, "instance must be a text"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": ""}, TOKEN, 400, "1 to 256 characters"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": 3}, TOKEN, 400, "link must be an object"),
+        (
+            "POST",
+            "/v1/jobs/resnet/join",
+            {"rank": 0, "instance": "a", "link": {"kind": "x"}},
+            TOKEN,
+            400,
+            "link kind 'x'",
+        ),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": {"x": 1}}, TOKEN, 400, "link"),
+        ("POST", "/v1/jobs/resnet/join", [1], TOKEN, 400, "not a JSON object"),
+        ("POST", "/v1/jobs/resnet/join", b"{", TOKEN, 400, "not JSON"),
+        ("POST", "/v1/jobs/resnet/join", b"[" * 60000, TOKEN, 400, "not JSON"),
+        ("POST", "/v1/jobs/resnet/join", b"\xff\xfe", TOKEN, 400, "not JSON"),
+        ("POST", "/v1/jobs/resnet/join", b" " * 70000, TOKEN, 413, "larger than 65536"),
+        ("POST", "/v1/jobs/resnet/leave", {"rank": 9, "instance": "a"}, TOKEN, 404, "has no rank 9"),
+        ("GET", "/v1/jobs/resnet/join", None, TOKEN, 404, "no such call"),
+        ("GET", "/v1/jobs/resnet/why?block=-1", None, TOKEN, 400, "block must be"),
+        ("GET", "/v1/jobs/resnet/why?block=4294967296", None, TOKEN, 400, "block must be"),
+        ("GET", "/v1/jobs/resnet/why", None, "wrong-token", 401, "wrong token"),
+        ("GET", "/v1/jobs/resnet/members", None, "wrong-token", 401, "wrong token"),
+        ("GET", "/", None, TOKEN, 404, "no such path"),
+        ("GET", "/v1/jobs/%2e%2e/members", None, TOKEN, 404, "no job '..'"),
+    ],
+)
+def test_bad_requests_get_one_sentence(  # noqa: PLR0917 - one column each
+    controller: Controller, call: Caller, method: str, path: str, body: Any, token: str | None, status: int, words: str
+) -> None:
+    before = controller.job("resnet")
+    got, answer = call(method, path, body, token)
+    assert got == status
+    assert words in answer["error"]
+    assert "\n" not in answer["error"]
+    assert controller.job("resnet") == before
+
+
+def test_a_body_without_length(call: Caller) -> None:
+    host, port = urlsplit(call.url).netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as raw:
+        raw.sendall(b"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n\r\n")
+        assert b" 411 " in raw.makefile("rb").readline()
+
+
+def test_rubbish_does_not_stop_the_server(call: Caller) -> None:
+    host, port = urlsplit(call.url).netloc.split(":")
+    for rubbish in (
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 9\r\n",
+    ):
+        with socket.create_connection((host, int(port)), timeout=30) as raw:
+            raw.sendall(rubbish)
+    assert call("GET", "/v1/jobs/resnet/members")[0] == 200
+
+
+def test_switch_gone_is_503(switch: FakeSwitch, call: Caller) -> None:
+    assert call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"})[0] == 200
+    switch.stop()
+    status, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "b"})
+    assert status == 503
+    assert "no P4Runtime server answers" in body["error"]
+    assert call("GET", "/v1/jobs/resnet/why")[0] == 503
+
+
+def test_many_at_once(controller: Controller) -> None:
+    """Every rank of a job joins at the same moment: one epoch, each its own port."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    controller.create_job(JobSpec(name="wide", members=("h1", "h2") * 16, token=TOKEN))
+    call = Caller(controller.serve())
+    for run in range(2):  # the second run begins a new epoch, once
+        with ThreadPoolExecutor(32) as pool:
+            bodies = [{"rank": rank, "instance": f"{run}.{rank}"} for rank in range(32)]
+            answers = list(pool.map(lambda body: call("POST", "/v1/jobs/wide/join", body), bodies))
+        assert {status for status, _ in answers} == {200}
+        descriptors = [Descriptor.from_dict(body) for _, body in answers]
+        last = controller.job("wide").epoch
+        assert descriptors[0].epoch <= last.number
+        for rank in range(32):
+            call("POST", "/v1/jobs/wide/leave", {"rank": rank, "instance": f"{run}.{rank}"})
+        assert {one.epoch for one in descriptors} == {last.number}
+
+
+def test_a_port_that_is_taken(controller: Controller, call: Caller) -> None:
+    port = int(call.url.rpartition(":")[2])
+    controller.close()
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(InputError, match=r"cannot serve HTTP on 127\.0\.0\.1"),
+    ):
+        controller.serve(port=port)
