@@ -1,0 +1,82 @@
+"""Is what the ranks got what they should have got?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from netsum_testbed.verify import reference
+from netsum_testbed.verify.cases import FLOATS, Call, Round
+from netsum_testbed.verify.data import Array, contribution
+
+
+def complaints(round_: Round, call: Call, results: Sequence[Array]) -> list[str]:
+    """What is wrong with a call's results, one per rank; empty when nothing is."""
+    inputs = [contribution(round_, call, rank) for rank in range(round_.workers)]
+    first = results[0]
+    if first.shape != call.shape or str(first.dtype) != call.dtype:
+        return [f"the result is {first.dtype}{list(first.shape)}"]
+    apart = [rank for rank, result in enumerate(results) if not _same_bits(result, first)]
+    if apart:
+        return [f"ranks {apart} have another result than rank 0: {_difference(results[apart[0]], first)}"]
+    if call.op == "max":
+        return _exactly(first, reference.exact_max(inputs))
+    if call.dtype not in FLOATS:
+        return _exactly(first, reference.exact_integer_sum(inputs))
+    return _float_sum(round_, call, inputs, first)
+
+
+def _float_sum(round_: Round, call: Call, inputs: list[Array], result: Array) -> list[str]:
+    block = reference.block_elements(call.dtype, round_.chunks * 256)
+    exponents = reference.largest_exponents(inputs, block)
+    found = _within_bound(call, inputs, result, reference.error_bound(inputs, exponents, block, call.op == "mean"))
+    if call.scale == "agreed":
+        sums = reference.quantised_sum(inputs, exponents, block)
+        divisor = round_.workers if call.op == "mean" else 1
+        found += _exactly(result, reference.to_float(sums, call.dtype, divisor).reshape(call.shape))
+    return found
+
+
+def _within_bound(call: Call, inputs: list[Array], result: Array, bound: Array) -> list[str]:
+    """Distance from the true sum, taken in 80-bit floats; their own rounding and the result's are allowed for."""
+    wide = [array.reshape(-1).astype(np.longdouble) for array in inputs]
+    divisor = len(inputs) if call.op == "mean" else 1
+    true = sum(wide, start=np.zeros(result.size, np.longdouble)) / divisor
+    magnitude = sum((np.abs(array) for array in wide), start=np.zeros(result.size, np.longdouble))
+    flat = result.reshape(-1)
+    with np.errstate(invalid="ignore"):  # a wrong result may be anything, NaN too: it is not within any bound
+        rounding = np.spacing(np.abs(flat)).astype(np.longdouble)
+        allowed = bound + rounding + magnitude * len(inputs) * 2.0**-63
+        far = np.flatnonzero(~(np.abs(flat.astype(np.longdouble) - true) <= allowed))
+    if not far.size:
+        return []
+    worst = int(far[0])
+    return [
+        f"{far.size} elements are further from the true sum than the bound; "
+        f"element {worst}: {flat[worst]!r}, true {true[worst]!r}, allowed +-{allowed[worst]!r}"
+    ]
+
+
+def _exactly(result: Array, expected: Array) -> list[str]:
+    if _same_bits(result, expected):
+        return []
+    return [f"not the reference: {_difference(result, expected)}"]
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _difference(result: Array, expected: Array) -> str:
+    """Where two arrays first differ, by bits."""
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return f"{result.dtype}{list(result.shape)} instead of {expected.dtype}{list(expected.shape)}"
+    size = result.dtype.itemsize
+    pairs = [np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size) for array in (result, expected)]
+    where = np.flatnonzero((pairs[0] != pairs[1]).any(axis=1))
+    index = int(where[0])
+    return (
+        f"{where.size} of {result.size} elements differ; "
+        f"element {index}: {result.reshape(-1)[index]!r} instead of {expected.reshape(-1)[index]!r}"
+    )
