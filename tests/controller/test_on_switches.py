@@ -1,0 +1,217 @@
+"""The controller and the P4 program together, on each real switch: contributions go in, results come out."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from netsum.descriptor import Descriptor
+from netsum.frames import FrameFormat
+from netsum.wire import Header, Lane, Outcome, Status, pack_header, parse_header
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import parse_topology
+
+from tests.controller.conftest import TOPOLOGY
+from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+
+TOKEN = "correct-horse"
+LANES = 64
+PAYLOAD = LANES * 4
+
+
+def start(kind: str) -> SwitchUnderTest:
+    """A switch of its own, which no test has touched."""
+    module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
+    switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
+    return switch
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Frames go another way than P4Runtime: a read may be ahead of them."""
+    deadline = time.monotonic() + ARRIVES
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+
+
+@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "bmv2":
+        request.getfixturevalue("require_root")
+        request.getfixturevalue("require_bmv2")
+    return str(request.param)
+
+
+@pytest.fixture
+def live(kind: str) -> Iterator[SwitchUnderTest]:
+    switch = start(kind)
+    yield switch
+    switch.close()
+
+
+@pytest.fixture
+def on_live(live: SwitchUnderTest, tmp_path: Path) -> Iterator[Controller]:
+    """A controller with its program and a job of three on the switch."""
+    topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": live.grpc_address}})
+    with Controller(topology, tmp_path / "state.db") as controller:
+        assert controller.push()[0].program_pushed
+        yield controller
+
+
+def run_job(controller: Controller, name: str = "resnet", instance: str = "a") -> list[Descriptor]:
+    """Create the job (or find it) and join all its ranks."""
+    job = controller.create_job(JobSpec(name=name, members=("h1", "h2", "h4"), window=8, token=TOKEN))
+    return [controller.join(name, TOKEN, rank, instance) for rank in range(job.workers)]
+
+
+def contribute(switch: SwitchUnderTest, member: Descriptor, block: int, value: int) -> None:
+    """One member's frame with ``value`` in all lanes of a block."""
+    header = Header(member.job_id, block, src_id=member.src_id, grad_cnt=LANES, lane=int(Lane.L32), data_cnt=1)
+    packet = pack_header(header) + struct.pack(">I", value) * LANES
+    switch.send(port_of(member), FrameFormat.of(member).prefix(len(packet)) + packet)
+
+
+def port_of(member: Descriptor) -> int:
+    return int(member.host.ip.rpartition(".")[2])
+
+
+def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]:
+    """What comes to a member, which must be for it: (header, payload)."""
+    frame = switch.recv(port_of(member))
+    assert frame is not None
+    packet = FrameFormat.of(member).payload(memoryview(frame))
+    assert packet is not None, f"not for {member.host}: {frame.hex()}"
+    return parse_header(bytes(packet)), bytes(packet[16:])
+
+
+def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, values: list[int]) -> int:
+    """All contribute to a block; the value that everyone gets back."""
+    for member, value in zip(members, values, strict=True):
+        contribute(switch, member, block, value)
+    results = [receive(switch, member) for member in members]
+    for member, (header, payload) in zip(members, results, strict=True):
+        assert (header.block_id, header.src_id, header.src_cnt) == (block, member.src_id, len(members))
+        assert header.status == Status.OK
+        assert payload == results[0][1]
+    (value,) = set(struct.unpack(f">{LANES}I", results[0][1]))
+    return int(value)
+
+
+def test_blocks_are_summed(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    first = members[0].first_block_id
+    for lap in range(3):  # the slots are used again
+        for offset in range(0, 16, 5):
+            assert summed(live, members, first + lap * 16 + offset, [lap, 10, 100 + offset]) == lap + 110 + offset
+    counted = on_live.stats("resnet")
+    assert (counted.outcomes["completed"], counted.outcomes["accepted"]) == (12, 24)
+    assert [one.packets for one in counted.members] == [12, 12, 12]
+
+
+def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    block = members[0].first_block_id + 2
+    contribute(live, members[0], block, 1)
+    contribute(live, members[2], block, 1)
+    contribute(live, members[2], block, 1)  # a duplicate: counted, not added
+    wait_until(lambda: sum(on_live.stats("resnet").outcomes.values()) == 3)
+    (report,) = on_live.why("resnet").blocks
+    assert (report.block, report.state, report.seen) == (block, "open", (0, 2))
+    assert [person["host"] for person in report.missing] == ["h2"]
+    assert on_live.stats("resnet").outcomes["duplicate"] == 1
+    contribute(live, members[1], block, 5)
+    assert struct.unpack_from(">I", receive(live, members[1])[1]) == (7,)
+    assert on_live.why("resnet").blocks == ()
+    (done,) = on_live.why("resnet", block).blocks
+    assert (done.state, done.missing) == ("done", ())
+
+
+def test_a_new_epoch_refuses_the_old(live: SwitchUnderTest, on_live: Controller) -> None:
+    old = run_job(on_live, instance="a")
+    assert summed(live, old, old[0].first_block_id, [1, 2, 3]) == 6
+    new = run_job(on_live, instance="b")
+    assert {one.epoch for one in new} == {old[0].epoch + 1}
+    live.drain()
+    contribute(live, old[0], old[0].first_block_id + 1, 9)
+    header, payload = receive(live, old[0])
+    assert (header.status, header.age_op, payload) == (Status.REFUSED, Outcome.WRONG_PORT, b"")
+    assert summed(live, new, new[0].first_block_id, [10, 20, 30]) == 60
+    assert "earlier epoch" in " ".join(on_live.why("resnet").hints)
+
+
+def test_a_deleted_job_is_unknown_and_its_slots_are_clean(live: SwitchUnderTest, on_live: Controller) -> None:
+    """An old job's slots, used by a new job, never show an old value."""
+    old = run_job(on_live, "old")
+    first = old[0].first_block_id
+    assert summed(live, old, first, [1, 2, 3]) == 6
+    contribute(live, old[0], first + 1, 1000)  # left open
+    wait_until(lambda: on_live.stats("old").outcomes["accepted"] == 3)
+    gone = on_live.delete_job("old")
+    contribute(live, old[0], first + 1, 1)
+    header, _ = receive(live, old[0])
+    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
+    new = run_job(on_live, "new")
+    assert on_live.job("new").slot_base == gone.slot_base
+    for offset in (0, 1):
+        assert summed(live, new, new[0].first_block_id + offset, [7, 7, 7]) == 21
+    assert on_live.stats("new").outcomes["completed"] == 2
+
+
+def test_two_jobs_do_not_meet(live: SwitchUnderTest, on_live: Controller) -> None:
+    a, b = run_job(on_live, "a"), run_job(on_live, "b")
+    contribute(live, a[0], a[0].first_block_id, 1)
+    assert summed(live, b, b[0].first_block_id, [4, 5, 6]) == 15
+    on_live.delete_job("b")
+    contribute(live, a[1], a[0].first_block_id, 2)
+    contribute(live, a[2], a[0].first_block_id, 3)
+    assert struct.unpack_from(">I", receive(live, a[0])[1]) == (6,)
+
+
+def test_pushing_and_creating_twice_changes_nothing(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    contribute(live, members[0], members[0].first_block_id, 1)
+    assert not on_live.push()[0].changed
+    assert not on_live.create_job(JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8)).created
+    contribute(live, members[1], members[0].first_block_id, 2)
+    contribute(live, members[2], members[0].first_block_id, 3)
+    assert struct.unpack_from(">I", receive(live, members[0])[1]) == (6,)
+
+
+def test_loading_the_program_again_leaves_no_second_replicas(live: SwitchUnderTest, on_live: Controller) -> None:
+    run_job(on_live)
+    (report,) = on_live.push(force=True)
+    assert set(report.new_epochs) == {"resnet"}
+    members = run_job(on_live, instance="b")
+    assert members[0].epoch == report.new_epochs["resnet"]
+    assert summed(live, members, members[0].first_block_id, [1, 2, 3]) == 6
+    assert all(live.recv(port_of(member), 0.3) is None for member in members)
+
+
+def test_a_switch_that_starts_anew_gets_its_jobs_back(kind: str, on_live: Controller) -> None:
+    before = run_job(on_live)
+    other = start(kind)  # as the old one's successor: it knows nothing
+    try:
+        on_live.topology = on_live.topology.filled({"s1": {"p4runtime": other.grpc_address}})
+        (report,) = on_live.reconcile()
+        assert report.program_pushed
+        assert not on_live.reconcile()[0].changed
+        members = run_job(on_live, instance="b")
+        assert members[0].epoch > before[0].epoch
+        assert summed(other, members, members[0].first_block_id, [1, 2, 3]) == 6
+    finally:
+        other.close()
+
+
+def test_other_traffic_is_forwarded(live: SwitchUnderTest, on_live: Controller) -> None:
+    hosts = on_live.topology.hosts
+    to_h2 = bytes.fromhex(hosts["h2"].mac.replace(":", "") + hosts["h1"].mac.replace(":", "")) + b"\x08\x00" + bytes(60)
+    live.send(1, to_h2)
+    assert live.recv(2) == to_h2
+    everyone = b"\xff" * 6 + to_h2[6:]
+    live.send(1, everyone)
+    assert [live.recv(port) for port in (2, 3, 4)] == [everyone] * 3
+    assert live.recv(1, 0.3) is None

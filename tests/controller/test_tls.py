@@ -1,0 +1,104 @@
+"""P4Runtime over mutual TLS, with certificates made for the test."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from netsum_controller.cli.shell import shell_arguments
+from netsum_controller.controller import Controller
+from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.topology import Topology, parse_topology
+
+from tests.controller.conftest import TOPOLOGY
+from tests.controller.fake_switch import FakeSwitch
+
+
+@dataclass
+class Certificates:
+    """A folder with ca.pem, and NAME.pem and NAME.key for server, client and stranger (of another authority)."""
+
+    folder: Path
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+
+def _openssl(*arguments: str, cwd: Path) -> None:
+    done = subprocess.run(["openssl", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for authority in ("ca", "other"):
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{authority}.key")
+        _openssl(
+            "req", "-x509", *key, "-out", f"{authority}.pem", "-subj", f"/CN={authority}", "-days", "2", cwd=folder
+        )
+    for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
+        _openssl("req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}", cwd=folder)
+        signer = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-extfile", "names")
+        _openssl("x509", "-req", "-in", f"{name}.csr", *signer, "-out", f"{name}.pem", "-days", "2", cwd=folder)
+    return Certificates(folder)
+
+
+@pytest.fixture
+def secure_switch(certificates: Certificates) -> Iterator[FakeSwitch]:
+    credentials = grpc.ssl_server_credentials(
+        [(certificates.read("server.key"), certificates.read("server.pem"))],
+        root_certificates=certificates.read("ca.pem"),
+        require_client_auth=True,
+    )
+    fake = FakeSwitch("127.0.0.1:0", credentials=credentials).start()
+    yield fake
+    fake.stop()
+
+
+def secure_topology(switch: FakeSwitch, certificates: Certificates, who: str, authority: str = "ca") -> Topology:
+    paths = {"ca": f"{authority}.pem", "cert": f"{who}.pem", "key": f"{who}.key"}
+    tls = {name: str(certificates.folder / path) for name, path in paths.items()}
+    return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": switch.address, "tls": tls}})
+
+
+def test_mutual_tls(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
+    with Controller(secure_topology(secure_switch, certificates, "client"), tmp_path / "state.db") as controller:
+        assert controller.push()[0].program_pushed
+
+
+@pytest.mark.parametrize(("who", "authority"), [("stranger", "ca"), ("client", "other")])
+def test_strangers_are_kept_out(
+    secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path, who: str, authority: str
+) -> None:
+    topology = secure_topology(secure_switch, certificates, who, authority)
+    with Controller(topology, tmp_path / "state.db") as controller, pytest.raises(SwitchError, match="switch s1: "):
+        controller.push()
+    assert secure_switch.config is None
+
+
+def test_plain_text_is_kept_out(secure_switch: FakeSwitch, tmp_path: Path) -> None:
+    topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": secure_switch.address}})
+    with Controller(topology, tmp_path / "state.db") as controller, pytest.raises(SwitchError):
+        controller.push()
+
+
+def test_a_missing_certificate(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
+    topology = secure_topology(secure_switch, certificates, "nobody")
+    with (
+        Controller(topology, tmp_path / "state.db") as controller,
+        pytest.raises(InputError, match=r"nobody\.(key|pem): No such file"),
+    ):
+        controller.push()
+
+
+def test_the_shell_gets_the_certificates(secure_switch: FakeSwitch, certificates: Certificates) -> None:
+    arguments = shell_arguments(secure_topology(secure_switch, certificates, "client").switches["s1"])
+    assert arguments[-7:-1:2] == ["--ssl", str(certificates.folder / "ca.pem"), str(certificates.folder / "client.pem")]
+    assert arguments[-1] == str(certificates.folder / "client.key")
