@@ -117,11 +117,18 @@ class SwitchClient:
             self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise SwitchError(
-                    f"switch {self.name}: no P4Runtime server answers at {self.address}; is the switch running?"
-                ) from None
+                raise SwitchError(f"switch {self.name}: {self._silence(error.details() or '')}") from None
             if error.code() != grpc.StatusCode.UNIMPLEMENTED:
                 raise switch_error(self.name, self.address, "Capabilities", error) from None
+
+    def _silence(self, details: str) -> str:
+        """Why a server does not greet back, from gRPC's words."""
+        if "handshake failed" in details:
+            return f"TLS with {self.address} failed: {details.rpartition('OPENSSL_internal:')[2].removesuffix(': OK')}"
+        if "Socket closed" in details or "Connection reset" in details:
+            wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
+            return f"{self.address} closed the connection: {wants}"
+        return f"no P4Runtime server answers at {self.address}; is the switch running?"
 
     def close(self) -> None:
         """Leave; the switch keeps its state."""

@@ -33,7 +33,7 @@ def pack_record(**values: int) -> bytes:
     return raw.to_bytes(RECORD_BITS // 8, "big")
 
 
-class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
+class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     """Start it with :meth:`start`. Knobs: ``fail_update``, ``refuse_first_streams``, ``lose_packet_ins``."""
 
     def __init__(self, address: str, device_id: int = 1, credentials: grpc.ServerCredentials | None = None) -> None:
@@ -156,6 +156,8 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):
             entry = entity.counter_entry
             self.counters[entry.counter_id, entry.index.index] = entry.data.packet_count
             return code_pb2.OK, ""
+        store: dict[Any, Any]
+        key: Any
         if entity.HasField("table_entry"):
             store, key, value = self.rows, _row_key(entity.table_entry), entity.table_entry
         else:

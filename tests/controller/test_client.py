@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller.client import Kind, SwitchClient, Update
@@ -129,7 +127,4 @@ def test_nothing_is_left_running(topology: Topology) -> None:
         with client_of(topology) as client:
             client.push_pipeline()
 
-    def ours(thread: Any) -> bool:
-        return thread.name == "p4runtime"
-
-    assert not [thread for thread in set(threading.enumerate()) - before if ours(thread)]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "p4runtime"]

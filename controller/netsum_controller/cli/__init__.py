@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
@@ -86,6 +87,7 @@ for _command in (switch, job, topology, reconcile, serve, shell):
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point of ``netsum``: runs a command and exits. One line on stderr for an error; the exit code is the one on
     the exception's class (1: it did not work, 2: it was asked wrong)."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to stderr
     try:
         cli.main(args=arguments, prog_name="netsum", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
