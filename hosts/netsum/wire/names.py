@@ -1,0 +1,24 @@
+"""Which fields of the schema have names for their values: read by everything that shows a packet to a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netsum.wire.schema import EVERYONE, BlockState, Lane, Op, Outcome, Status
+
+VALUE_NAMES: Final[dict[str, dict[int, str]]] = {
+    "op": {op.value: op.name for op in Op},
+    "lane": {lane.value: f"{lane.bits} bits" for lane in Lane},
+    "status": {status.value: status.name for status in Status},
+    "state": {state.value: state.name for state in BlockState},
+    "dest": {EVERYONE: "every member"},
+}
+"""Field name to (value to name). A value that is not listed has no name."""
+
+REASON_NAMES: Final[dict[int, str]] = {outcome.value: outcome.name for outcome in Outcome if outcome < 16}
+"""Names of ``age_op`` on a REFUSED answer."""
+
+
+def value_name(field: str, value: int) -> str:
+    """The name of ``value`` in ``field``, or the number in decimal where it has none."""
+    return VALUE_NAMES.get(field, {}).get(value, str(value))

@@ -1,0 +1,177 @@
+-- Wireshark dissector of netsum. Generated from hosts/netsum/wire/schema.py by `make p4`. Do not edit.
+-- Use: wireshark -X lua_script:netsum.lua, or put it into Wireshark's plugin folder.
+
+local UDP_PORT = 12000
+local VERSION = 1
+local HEADER_BYTES = 16
+local RECORD_BYTES = 60
+local CHUNK_BYTES = 256
+local MAX_CHUNKS = 16
+local STALE = 8
+local REFUSED = 9
+local VERSION_BYTE = 12
+local LANE_BYTE = 13
+local GRADIENTS_BYTE = 10
+local REASON_BYTE = 5
+local SRC_ID_BYTE = 6
+local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
+local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}
+local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
+local HEADER = {
+    {name = "job_id", doc = "the aggregation job", offset = 0, bytes = 1, kind = ftypes.UINT8},
+    {name = "block_id", doc = "serial number of the block within the job; wraps", offset = 1, bytes = 4, kind = ftypes.UINT32},
+    {name = "age_op", doc = "0 normal, 1 aged out; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
+    {name = "final", doc = "last block of the generation (informative)", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
+    {name = "degraded", doc = "the sum is partial: fewer sources than the job has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
+    {name = "spare", doc = "zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
+    {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
+    {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
+    {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
+    {name = "grad_cnt_high", doc = "high bits of grad_cnt", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xf000},
+    {name = "grad_cnt", doc = "number of gradients (lanes) in the payload", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xfff},
+    {name = "version", doc = "version of this extension", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
+    {name = "op", doc = "how contributions combine", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "log2 of the bytes in a lane", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
+    {name = "dest", doc = "rank that gets the result; 255: every member", offset = 14, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
+    {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
+}
+local RECORD = {
+    {name = "slot", doc = "index into the record register", offset = 0, bytes = 2, kind = ftypes.UINT16},
+    {name = "cookie", doc = "returned as it came", offset = 2, bytes = 2, kind = ftypes.UINT16},
+    {name = "seen", doc = "sources seen, one bit each", offset = 4, bytes = 32, kind = ftypes.BYTES},
+    {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 36, bytes = 6, kind = ftypes.UINT64},
+    {name = "epoch", doc = "epoch of the job that wrote the record", offset = 42, bytes = 4, kind = ftypes.UINT32},
+    {name = "block_id", doc = "the block that the slot holds", offset = 46, bytes = 4, kind = ftypes.UINT32},
+    {name = "gen_id", doc = "signature: generation of the block", offset = 50, bytes = 2, kind = ftypes.UINT16},
+    {name = "dest", doc = "signature: rank that gets the result", offset = 52, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
+    {name = "op", doc = "signature: operation", offset = 53, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "signature: lane width", offset = 53, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 54, bytes = 2, kind = ftypes.UINT16},
+    {name = "src_cnt", doc = "workers that have contributed", offset = 56, bytes = 1, kind = ftypes.UINT8},
+    {name = "data_cnt", doc = "contributions with payload", offset = 57, bytes = 1, kind = ftypes.UINT8},
+    {name = "status", doc = "highest status contributed", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
+    {name = "state", doc = "see BlockState", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT"}},
+    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "degraded", doc = "the sum is partial", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "chunks", doc = "payload size in chunks", offset = 59, bytes = 1, kind = ftypes.UINT8, mask = 0xf8},
+    {name = "padding", doc = "zero", offset = 59, bytes = 1, kind = ftypes.UINT8, mask = 0x7},
+}
+
+local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")
+local record = Proto("netsum_record", "netsum block record")
+
+local SIZES = {[0] = 1, 2, 4, 8}     -- bytes of a lane
+
+local function make(prefix, layout)
+    local fields = {}
+    for _, entry in ipairs(layout) do
+        local base = (entry.kind ~= ftypes.BYTES) and base.DEC or base.NONE
+        entry.field = ProtoField.new(entry.name, prefix .. "." .. entry.name, entry.kind, entry.values, base,
+                                     entry.mask, entry.doc)
+        table.insert(fields, entry.field)
+    end
+    return fields
+end
+
+local gradients = ProtoField.uint16("netsum.gradients", "gradients in the payload", base.DEC)
+local reason = ProtoField.uint8("netsum.reason", "reason of the refusal", base.DEC, REASONS)
+local room = ProtoField.bytes("netsum.room", "room for the result")
+local lanes = {
+    [0] = ProtoField.uint8("netsum.lane8", "gradient", base.DEC),
+    [1] = ProtoField.uint16("netsum.lane16", "gradient", base.DEC),
+    [2] = ProtoField.uint32("netsum.lane32", "gradient", base.DEC),
+    [3] = ProtoField.uint64("netsum.lane64", "gradient", base.DEC),
+}
+netsum.fields = make("netsum", HEADER)
+for _, field in pairs({gradients, reason, room, lanes[0], lanes[1], lanes[2], lanes[3]}) do
+    table.insert(netsum.fields, field)
+end
+record.fields = make("netsum_record", RECORD)
+
+local bad_length = ProtoExpert.new("netsum.bad_length", "grad_cnt and the UDP length disagree",
+                                   expert.group.MALFORMED, expert.severity.ERROR)
+netsum.experts = {bad_length}
+
+local function show(tree, buffer, layout)
+    for _, entry in ipairs(layout) do
+        tree:add(entry.field, buffer(entry.offset, entry.bytes))
+    end
+end
+
+local function show_payload(tree, buffer, count, lane)
+    local payload = buffer:len() - HEADER_BYTES
+    if count == 0 then
+        if payload > 0 then
+            tree:add(room, buffer(HEADER_BYTES, payload))
+        end
+        return
+    end
+    local size = SIZES[lane]
+    if payload ~= count * size then
+        tree:add_proto_expert_info(bad_length)
+        count = math.floor(math.min(count, payload / size))
+    end
+    if count > 0 then
+        local title = string.format("Gradients: %d lanes of %d bits", count, 8 * size)
+        local branch = tree:add(buffer(HEADER_BYTES, count * size), title)
+        for index = 0, count - 1 do
+            branch:add(lanes[lane], buffer(HEADER_BYTES + index * size, size))
+        end
+    end
+end
+
+local function kind(port, status, count, with_payload)
+    if port ~= UDP_PORT then
+        return "contribution"
+    elseif status == STALE or status == REFUSED then
+        return "answer"
+    elseif status == 0 and count == 0 and with_payload > 0 then
+        return "notice"
+    end
+    return "result"
+end
+
+-- Is it ours? The port alone does not say.
+local function looks_right(buffer)
+    local length = buffer:len()
+    return length >= HEADER_BYTES and (length - HEADER_BYTES) % CHUNK_BYTES == 0
+        and length - HEADER_BYTES <= CHUNK_BYTES * MAX_CHUNKS
+        and buffer(VERSION_BYTE, 1):bitfield(0, 4) == VERSION and buffer(LANE_BYTE, 1):bitfield(0, 4) <= 3
+end
+
+function netsum.dissector(buffer, packet, root)
+    if not looks_right(buffer) then
+        return 0
+    end
+    local tree = root:add(netsum, buffer())
+    show(tree, buffer, HEADER)
+    local count = buffer(GRADIENTS_BYTE, 2):uint()
+    local lane = buffer(LANE_BYTE, 1):bitfield(0, 4)
+    local status = buffer(LANE_BYTE, 1):bitfield(4, 4)
+    local op = buffer(VERSION_BYTE, 1):bitfield(4, 4)
+    tree:add(gradients, buffer(GRADIENTS_BYTE, 2)):set_generated()
+    if status == REFUSED then
+        tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
+    end
+    show_payload(tree, buffer, count, lane)
+    local what = kind(packet.src_port, status, count, buffer(HEADER_BYTES - 1, 1):uint())
+    packet.cols.protocol = "netsum"
+    packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
+        buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,
+        8 * SIZES[lane])
+    tree:append_text(", " .. what)
+    return buffer:len()
+end
+
+function record.dissector(buffer, packet, root)
+    if buffer:len() < RECORD_BYTES then
+        return 0
+    end
+    packet.cols.protocol = "netsum record"
+    show(root:add(record, buffer()), buffer, RECORD)
+    return buffer:len()
+end
+
+DissectorTable.get("udp.port"):add(UDP_PORT, netsum)
+DissectorTable.get("wtap_encap"):add(wtap.USER0, record)
