@@ -59,7 +59,8 @@ def _traffic(job: Job, packets: dict[MemberEntry, int]) -> tuple[MemberTraffic, 
 
 @dataclass(frozen=True)
 class BlockReport:
-    """One block: its slot, its state (``open``, ``done``, or ``absent``: not seen or recycled), who is missing."""
+    """One block: its slot, its state and who is missing. The states: ``open``; ``done``; ``absent``, no contribution
+    has come; ``recycled``, it was finished and its slot holds a later block."""
 
     block: int
     slot: int
@@ -113,8 +114,10 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
 
 
 def _block_report(job: Job, block: int, record: Record) -> BlockReport:
-    there = record.epoch == job.epoch.number and record.block_id == block and record.state is not BlockState.EMPTY
-    seen = record.seen if there else 0
+    ours = record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
+    there = ours and record.block_id == block
+    later = ours and 0 < (record.block_id - block) % (1 << 32) < 1 << 31
+    seen = record.seen if there else -1 if later else 0
     details = asdict(record) if there else None
     if details is not None:
         details["state"] = record.state.name.lower()
@@ -122,7 +125,7 @@ def _block_report(job: Job, block: int, record: Record) -> BlockReport:
     return BlockReport(
         block=block,
         slot=record.slot,
-        state=record.state.name.lower() if there else "absent",
+        state=record.state.name.lower() if there else "recycled" if later else "absent",
         seen=tuple(seat.rank for seat in job.epoch.seats if seen >> seat.src_id & 1),
         missing=tuple(
             {"rank": seat.rank, "src_id": seat.src_id, "host": seat.host}

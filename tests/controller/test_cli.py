@@ -94,6 +94,9 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert "- rank 1 (h2) has joined, and none of its packets has come" in why
     one = json.loads(run("job", "why", "resnet", "--block", str(first + 1), "--json").out)
     assert one["blocks"][0]["record"]["src_cnt"] == 2
+    assert "no rank's contribution has come" in run("job", "why", "resnet", "--block", str(first + 10)).out
+    past = str((first - job["slots"]) % (1 << 32))
+    assert "finished; its slot holds a later block" in run("job", "why", "resnet", "--block", past).out
     stats = run("job", "stats", "resnet").out
     assert "wrong_port" in stats
     assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0

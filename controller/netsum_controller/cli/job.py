@@ -147,8 +147,12 @@ def _print_why(found: Why) -> None:
         click.echo(f"job {found.job}: no block is open, so the switch is waiting for nobody")
     for block in found.blocks[:_SHOWN]:
         missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
-        waiting = f"waiting for rank {missing}" if missing and block.state != "done" else "complete"
-        click.echo(f"block {block.block} (slot {block.slot}): {block.state}, {waiting}")
+        state = {
+            "open": f"open, waiting for rank {missing}",
+            "absent": "no rank's contribution has come",
+            "recycled": "finished; its slot holds a later block",
+        }.get(block.state, block.state)
+        click.echo(f"block {block.block} (slot {block.slot}): {state}")
     if len(found.blocks) > _SHOWN:
         click.echo(f"... and {len(found.blocks) - _SHOWN} more open blocks")
     for hint in found.hints:
