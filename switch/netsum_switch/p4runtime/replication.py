@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from google.rpc import code_pb2
@@ -33,16 +33,15 @@ class ReplicaPort:
 
 @dataclass(slots=True)
 class Group:
-    """Ports by replica id. `order` is that of replication: replica ids as they came into the group."""
+    """Ports by replica id."""
 
     ports: dict[int, set[ReplicaPort]]
-    order: list[int] = field(default_factory=list)
 
     def replicas(self) -> list[tuple[int, int]]:
-        """(port, replica id) in the order in which copies are made."""
+        """(port, replica id) in the order in which copies are made, which nobody promises."""
         return [
             (number, rid)
-            for rid in self.order
+            for rid in sorted(self.ports)
             for number in sorted({port.number for port in self.ports[rid] if port.number < _PORTS})
         ]
 
@@ -160,8 +159,7 @@ class Replication:
         nodes = sum(len(group.ports) for group in others if group is not old)
         if nodes + len(ports) > MAX_NODES:
             raise RpcError(code_pb2.UNKNOWN, "Error when modifying multicast group in target")
-        kept = [] if old is None else [rid for rid in old.order if rid in ports]
-        return Group(ports, kept + sorted(ports.keys() - set(kept)))
+        return Group(ports)
 
     def _read_groups(self, group_id: int, response: Any) -> None:
         if group_id >= FIRST_RESERVED_GROUP:

@@ -1,0 +1,121 @@
+"""Controls: tables and conditions of a pipeline as nested ``if``s."""
+
+from __future__ import annotations
+
+from netsum_switch.codegen.expression import Expressions
+from netsum_switch.codegen.flow import Branch, Node, write_structured
+from netsum_switch.codegen.primitives import Primitives
+from netsum_switch.codegen.source import Source, field_var, ident
+from netsum_switch.errors import UnsupportedError
+from netsum_switch.program import Json
+
+
+def lookup_var(table: str) -> str:
+    """The generated code's name for a table's lookup function."""
+    return f"find_{ident(table)}"
+
+
+def default_var(table: str) -> str:
+    """The generated code's name for a table's default cell."""
+    return f"default_{ident(table)}"
+
+
+class Control:
+    """Writes one pipeline."""
+
+    def __init__(self, pipeline: Json, expressions: Expressions, primitives: Primitives) -> None:
+        self._tables: dict[str, Json] = {table["name"]: table for table in pipeline["tables"]}
+        self._conditions: dict[str, Json] = {each["name"]: each for each in pipeline["conditionals"]}
+        self._entry: Node = pipeline["init_table"]
+        self._name: str = pipeline["name"]
+        self._expressions = expressions
+        self._primitives = primitives
+
+    def write(self, source: Source) -> None:
+        """Write the control's code; ``exit`` leaves the loop that it is written in."""
+        graph: dict[str, list[Node]] = {}
+        for name, table in self._tables.items():
+            graph[name] = list(dict.fromkeys([*table["next_tables"].values(), *self._fallback(table)]))
+        for name, condition in self._conditions.items():
+            graph[name] = [condition["true_next"], condition["false_next"]]
+
+        def emit(node: str, join: Node, branch: Branch) -> None:
+            if node in self._conditions:
+                self._condition(source, self._conditions[node], join, branch)
+            else:
+                self._table(source, self._tables[node], join, branch)
+
+        write_structured(graph, self._entry, emit, f"the control flow of {self._name}")
+
+    @staticmethod
+    def _fallback(table: Json) -> list[Node]:
+        """Where a table goes when ``next_tables`` does not say: an action that is no longer there."""
+        known = "base_default_next" in table and "__HIT__" not in table["next_tables"]
+        return [table["base_default_next"]] if known or not table["next_tables"] else []
+
+    def _condition(self, source: Source, condition: Json, join: Node, branch: Branch) -> None:
+        text = self._expressions.condition(condition["expression"])
+        yes, no = condition["true_next"], condition["false_next"]
+        if yes == join:
+            with source.block(f"if not {text}:"):
+                branch(no, join)
+            return
+        with source.block(f"if {text}:"):
+            branch(yes, join)
+        if no != join:
+            with source.block("else:"):
+                branch(no, join)
+
+    def _table(self, source: Source, table: Json, join: Node, branch: Branch) -> None:
+        following: dict[str, Node] = table["next_tables"]
+        if not table["key"] and table["default_entry"].get("action_entry_const"):
+            entry = table["default_entry"]
+            if entry["action_data"]:
+                source.line(f"row = {(0, None, *(int(each, 16) for each in entry['action_data']))}")
+            self._primitives.action(source, entry["action_id"], "row")
+            name = self._name_of(table, entry["action_id"])
+            after = following.get("__MISS__", following.get(name, join))
+            if after != join:
+                branch(after, join)
+            return
+        self._lookup(source, table)
+        head = "if"
+        for index, (action_id, name) in enumerate(zip(table["action_ids"], table["actions"], strict=True)):
+            with source.block(f"{head} action == {index}:"):
+                self._primitives.action(source, action_id, "row")
+                if name in following and following[name] != join:
+                    branch(following[name], join)
+            head = "elif"
+        if "__HIT__" in following or "__MISS__" in following:
+            for test, after in (("hit", following.get("__HIT__", join)), ("not hit", following.get("__MISS__", join))):
+                if after != join:
+                    with source.block(f"if {test}:"):
+                        branch(after, join)
+
+    def _lookup(self, source: Source, table: Json) -> None:
+        values = []
+        for key in table["key"]:
+            target = key["target"]
+            value = field_var(target, "$valid$") if isinstance(target, str) else field_var(*target)
+            if key.get("mask") is not None:
+                value = f"{value} & {int(key['mask'], 16):#x}"
+            values.append(value)
+        wants_tuple = len(values) != 1 or table["match_type"] != "exact"
+        key = f"({', '.join(values)}{',' if len(values) == 1 else ''})" if wants_tuple else values[0]
+        source.line(f"row = {lookup_var(table['name'])}({key})" if values else "row = None")
+        counts = "; entry = row[1]; entry.packets += 1; entry.bytes += received" if table["with_counters"] else ""
+        uses_hit = "__HIT__" in table["next_tables"] or "__MISS__" in table["next_tables"]
+        with source.block("if row is None:"):
+            source.line(f"row = {default_var(table['name'])}[0]" + ("; hit = False" if uses_hit else ""))
+        if uses_hit or counts:
+            with source.block("else:"):
+                source.line(("hit = True" if uses_hit else "pass") + counts)
+        source.line("action = row[0]")
+
+    @staticmethod
+    def _name_of(table: Json, action_id: int) -> str:
+        for each, name in zip(table["action_ids"], table["actions"], strict=True):
+            if each == action_id:
+                found: str = name
+                return found
+        raise UnsupportedError(f"table {table['name']}: its default action is not one of its actions")

@@ -1,0 +1,315 @@
+"""The generated module: ``make(env)``, which binds the run-time objects and returns ``ingress``.
+
+``ingress(result, port, frame, instance, kept)`` appends ``(egress port, frame)`` to ``result`` for every copy that leaves
+and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is simple_switch's
+(docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing").
+"""
+
+from __future__ import annotations
+
+from netsum_switch.codegen.checksum import Checksums
+from netsum_switch.codegen.control import Control, default_var, lookup_var
+from netsum_switch.codegen.deparser import write_deparser, write_packing
+from netsum_switch.codegen.expression import Expressions
+from netsum_switch.codegen.parser import ParserWriter
+from netsum_switch.codegen.primitives import Primitives
+from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, raw_var, valid_var
+from netsum_switch.hashes import HASHES
+from netsum_switch.program import Json, Program
+
+# simple_switch's PKT_INSTANCE_TYPE_*
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
+
+_STANDARD = "standard_metadata"
+
+
+class Module:
+    """Writes the module of one program."""
+
+    def __init__(self, program: Program, drop_port: int) -> None:
+        self._program = program
+        self._drop_port = drop_port
+        self._expressions = Expressions(program)
+        self._checksums = Checksums(program, self._expressions)
+        self._primitives = {
+            egress: Primitives(program, self._expressions, drop_port, egress=egress) for egress in (False, True)
+        }
+        self._metadata = [
+            field_var(header.name, field.name)
+            for header in program.headers.values()
+            if header.metadata
+            for field in header.fields
+        ]
+        self._egress = self._egress_source()
+        egress_words = self._egress.words()
+        self._written = [name for name in program.deparse_order if f"{dirty_var(name)} = 1" in self._egress.text]
+        self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
+        self._ingress = self._ingress_source()
+        self._set_by_egress = {field_var(_STANDARD, name) for name in ("egress_port", "egress_rid", "egress_spec")}
+        self._set_by_egress |= {
+            field_var(_STANDARD, name) for name in ("packet_length", "instance_type", "egress_global_timestamp")
+        }
+        words = egress_words | self._deparser_words()
+        self._arguments = [name for name in self._state() if name in words and name not in self._set_by_egress]
+
+    def _written_by(self, write: object) -> Source:
+        source = Source()
+        assert callable(write)
+        write(source)
+        return source
+
+    def _egress_source(self) -> Source:
+        source = Source()
+        Control(self._program.pipelines["egress"], self._expressions, self._primitives[True]).write(source)
+        update = Source()
+        self._checksums.update(update)
+        self._update = update
+        joined = Source()
+        joined.extend(source)
+        self._egress_control = source
+        joined.extend(update)
+        return joined
+
+    def _ingress_source(self) -> Source:
+        source = Source()
+        with source.block("while True:"):
+            source.extend(self._parser)
+            source.line("break")
+        self._checksums.verify(source)
+        with source.block("while True:"):
+            Control(self._program.pipelines["ingress"], self._expressions, self._primitives[False]).write(source)
+            source.line("break")
+        return source
+
+    def _deparser_words(self) -> set[str]:
+        source = Source()
+        write_deparser(source, self._program, self._written)
+        return source.words() | self._kept_words()
+
+    def _kept_words(self) -> set[str]:
+        return (
+            {name for names in self._field_lists().values() for name in names}
+            if self._uses("recirculate", "clone")
+            else set()
+        )
+
+    def _uses(self, *flags: str) -> bool:
+        """Whether egress code sets one of these flags."""
+        words = self._egress.words()
+        return any(flag in words for flag in flags)
+
+    def _state(self) -> list[str]:
+        """Every variable of a packet's state."""
+        names = list(self._metadata)
+        for header in self._program.packet_headers:
+            names += [valid_var(header.name), raw_var(header.name), dirty_var(header.name)]
+            names += [field_var(header.name, field.name) for field in header.fields]
+        return names
+
+    def _field_lists(self) -> dict[int, list[str]]:
+        return {
+            number: [field_var(*each["value"]) for each in fields["elements"] if each["type"] == "field"]
+            for number, fields in self._program.field_lists.items()
+        }
+
+    def write(self) -> str:
+        """The module's text."""
+        egress, ingress = Source(), Source()
+        self._write_egress(egress)
+        self._write_ingress(ingress)
+        if "clone" in self._ingress.words():
+            self._write_cloned(ingress)
+        source = Source()
+        with source.block("def make(env):"):
+            used = egress.words() | ingress.words()
+            self._bind(source, used)
+            self._checksums.functions(source, used)
+            source.extend(egress)
+            source.extend(ingress)
+            source.line("return ingress")
+        return source.text
+
+    def _bind(self, source: Source, used: set[str]) -> None:
+        """Names of the run-time objects as local names: the fastest that Python has."""
+        for section, kinds in (("register_arrays", ("register",)), ("counter_arrays", ("packets", "bytes"))):
+            for array in self._program.json.get(section, []):
+                for kind in kinds:
+                    name = f"{kind}_{ident(array['name'])}"
+                    if name in used:
+                        source.line(
+                            f"{name} = env.{kind}s[{array['name']!r}]".replace("bytess", "bytes").replace(
+                                "packetss", "packets"
+                            )
+                        )
+        for pipeline in ("ingress", "egress"):
+            for table in self._program.pipelines[pipeline]["tables"]:
+                for name, of in ((lookup_var(table["name"]), "lookups"), (default_var(table["name"]), "defaults")):
+                    if name in used:
+                        source.line(f"{name} = env.{of}[{table['name']!r}]")
+        helpers = ("from_bytes", "groups", "clone_sessions", "pending", "now", "randint", "log_message", "two_comp_mod")
+        helpers += ("usat_cast", "sat_cast", "learn")
+        for name in helpers:
+            if name in used:
+                source.line(f"{name} = env.{name}")
+        for name in HASHES:
+            source.line(f"hash_{name} = env.hashes[{name!r}]")
+
+    # Egress
+
+    def _call_egress(self, port: str, rid: str, instance: str, arguments: list[str]) -> str:
+        return f"egress(result, {port}, {rid}, {instance}, received, length, payload, {', '.join(arguments)})"
+
+    def _write_egress(self, source: Source) -> None:
+        words = self._egress.words() | self._kept_words()
+        parameters = ", ".join(self._arguments)
+        with source.block(f"def egress(result, port, rid, instance, received, length, payload, {parameters}):"):
+            values = {
+                "egress_port": "port",
+                "egress_rid": "rid",
+                "packet_length": "length",
+                "instance_type": "instance",
+            }
+            values |= {"egress_spec": str(self._drop_port + 1), "egress_global_timestamp": "now()"}
+            for name, value in values.items():
+                if field_var(_STANDARD, name) in words or name == "egress_spec":
+                    source.line(f"{field_var(_STANDARD, name)} = {value}")
+            for flag, nothing in (("clone", "None"), ("recirculate", "0"), ("truncated", "None")):
+                if flag in words:
+                    source.line(f"{flag} = {nothing}")
+            if self._egress_control.lines:
+                with source.block("while True:"):
+                    source.extend(self._egress_control)
+                    source.line("break")
+            if "clone" in words:
+                self._write_egress_clone(source)
+            source.line(f"if {field_var(_STANDARD, 'egress_spec')} == {self._drop_port}: return")
+            source.extend(self._update)
+            write_deparser(source, self._program, self._written)
+            if "truncated" in words:
+                source.line("if truncated is not None: frame = frame[:truncated]")
+            if "recirculate" in words:
+                with source.block("if recirculate:"):
+                    source.line(f"pending.append((0, frame, {RECIRC}, {self._kept('recirculate')}))")
+                    source.line("return")
+            source.line("result.append((port, frame))")
+
+    def _write_egress_clone(self, source: Source) -> None:
+        lists = self._field_lists()
+        arguments = []
+        for name in self._arguments:
+            keeping = [number for number, names in lists.items() if name in names]
+            if name not in self._metadata:
+                arguments.append(name)
+            else:
+                arguments.append(f"{name} if clone[1] in {tuple(keeping)} else 0" if keeping else "0")
+        with source.block("if clone is not None:"):
+            with source.block("for copy, copy_rid in clone_sessions.get(clone[0], ()):"):
+                source.line(self._call_egress("copy", "copy_rid", str(EGRESS_CLONE), arguments))
+
+    def _kept(self, flag: str) -> str:
+        """Python for {variable: value} of the field list that ``flag`` names."""
+        lists = self._field_lists()
+        cases = [
+            f"{{{', '.join(f'{name!r}: {name}' for name in names)}}} if {flag} == {number} else "
+            for number, names in lists.items()
+            if names
+        ]
+        return f"({''.join(cases)}{{}})"
+
+    # Ingress
+
+    def _write_initial(self, source: Source, words: set[str]) -> None:
+        names = [name for name in self._state() if name in words and not name.startswith("raw_")]
+        if names:
+            source.line(" = ".join(names) + " = 0")
+        raws = [name for name in self._state() if name in words and name.startswith("raw_")]
+        if raws:
+            source.line(" = ".join(raws) + " = b''")
+        source.line("size = length = received = len(frame)")
+        source.line("at = 0")
+
+    def _write_ingress(self, source: Source) -> None:
+        packing = Source()
+        write_packing(packing, self._program, self._written)
+        words = self._ingress.words() | packing.words() | set(self._arguments)
+        words |= {field_var(_STANDARD, name) for name in ("egress_spec", "mcast_grp", "parser_error", "checksum_error")}
+        lists = self._field_lists()
+        for flag in ("clone", "resubmit"):
+            if flag in words:
+                words |= {name for names in lists.values() for name in names}
+        restarts = "resubmit" in self._ingress.words() or self._uses("recirculate")
+        with source.block("def ingress(result, port, frame, instance, kept):"):
+            self._write_initial(source, words)
+            for name, value in (("ingress_port", "port"), ("packet_length", "size"), ("instance_type", "instance")):
+                if field_var(_STANDARD, name) in words:
+                    source.line(f"{field_var(_STANDARD, name)} = {value}")
+            if field_var(_STANDARD, "ingress_global_timestamp") in words:
+                source.line(f"{field_var(_STANDARD, 'ingress_global_timestamp')} = now()")
+            if restarts:
+                self._write_restored(source, words)
+            for flag, nothing in (("clone", "None"), ("resubmit", "0"), ("digest_list", "0"), ("truncated", "None")):
+                if flag in words:
+                    source.line(f"{flag} = {nothing}")
+            source.extend(self._ingress)
+            self._write_after_ingress(source, words, packing)
+
+    def _write_restored(self, source: Source, words: set[str]) -> None:
+        names = sorted({name for names in self._field_lists().values() for name in names if name in words})
+        if names:
+            with source.block("if kept:"):
+                for name in names:
+                    source.line(f"{name} = kept.get({name!r}, {name})")
+
+    def _write_after_ingress(self, source: Source, words: set[str], packing: Source) -> None:
+        multicast, spec = field_var(_STANDARD, "mcast_grp"), field_var(_STANDARD, "egress_spec")
+        if "clone" in words:
+            with source.block("if clone is not None and clone[0] in clone_sessions:"):
+                source.line(f"cloned(result, port, frame, clone_sessions[clone[0]], {self._kept('clone[1]')})")
+        if "digest_list" in words:
+            self._write_digest(source)
+        if "resubmit" in words:
+            with source.block("if resubmit:"):
+                source.line(f"pending.append((0, frame, {RESUBMIT}, {self._kept('resubmit')}))")
+                source.line("return")
+        with source.block(f"if {multicast}:"):
+            source.line(f"copies = groups.get({multicast}, ())")
+            source.line(f"instance = {REPLICATION}")
+        source.line(f"elif {spec} == {self._drop_port}: return")
+        with source.block("else:"):
+            source.line(f"copies = (({spec}, 0),)")
+            source.line(f"instance = {NORMAL}")
+        if "truncated" in words:
+            source.line("payload = frame[at:truncated] if truncated is not None else frame[at:]")
+        else:
+            source.line("payload = frame[at:]")
+        source.extend(packing)
+        with source.block("for copy, copy_rid in copies:"):
+            source.line(self._call_egress("copy", "copy_rid", "instance", self._arguments))
+
+    def _write_digest(self, source: Source) -> None:
+        for number, learn in self._program.learn_lists.items():
+            values = [self._expressions.compile(each).text for each in learn["elements"]]
+            with source.block(f"if digest_list == {number}:"):
+                source.line(f"learn({number}, ({', '.join(values)},))")
+
+    def _write_cloned(self, source: Source) -> None:
+        """A clone of the frame as it came in: parsed again, then egress, with nothing kept but the field list."""
+        words = self._parser.words() | set(self._arguments)
+        arguments = [f"kept.get({name!r}, 0)" if name in self._metadata else name for name in self._arguments]
+        with source.block("def cloned(result, port, frame, copies, kept):"):
+            self._write_initial(source, words)
+            source.line(f"{field_var(_STANDARD, 'ingress_port')} = port")
+            with source.block("while True:"):
+                source.extend(self._parser)
+                source.line("break")
+            source.line("payload = frame[at:]")
+            with source.block("for copy, copy_rid in copies:"):
+                source.line(self._call_egress("copy", "copy_rid", str(INGRESS_CLONE), arguments))
+
+
+def generate(program: Program, drop_port: int = 511) -> str:
+    """The Python of a program's module."""
+    return Module(program, drop_port).write()
+
+
+__all__ = ["Json", "Module", "generate"]

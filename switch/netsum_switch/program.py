@@ -1,0 +1,140 @@
+"""p4c's BMv2 JSON, checked and indexed: what the code generator reads. Specification: BMv2's docs/JSON_format.md."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from netsum_switch.errors import JsonError, UnsupportedError
+
+MAJOR_VERSION = 2
+NEWEST_MINOR = 24
+
+Json = dict[str, Any]
+
+# Sections that must be empty: what they describe is outside our subset.
+_UNSUPPORTED_SECTIONS = {
+    "header_stacks": "header stacks",
+    "header_union_types": "header unions",
+    "header_unions": "header unions",
+    "header_union_stacks": "header unions",
+    "parse_vsets": "parser value sets",
+    "meter_arrays": "meters",
+    "extern_instances": "extern instances",
+}
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """A field of a header instance. ``signed`` fields hold negative ints, as BMv2's do."""
+
+    name: str
+    width: int
+    signed: bool
+
+
+@dataclass(frozen=True)
+class HeaderInfo:
+    """A header instance, metadata included. ``size`` is in bytes, 0 for metadata."""
+
+    name: str
+    fields: tuple[FieldInfo, ...]
+    metadata: bool
+
+    @property
+    def size(self) -> int:
+        return sum(field.width for field in self.fields) // 8
+
+
+class Program:
+    """The parsed JSON. Raises JsonError or UnsupportedError, which names what we do not run."""
+
+    def __init__(self, text: str | bytes) -> None:
+        self.json = self._parse(text)
+        self._refuse_sections()
+        self.headers = self._headers()
+        self.fields = {(header.name, field.name): field for header in self.headers.values() for field in header.fields}
+        self.actions: dict[int, Json] = {action["id"]: action for action in self.json["actions"]}
+        self.pipelines: dict[str, Json] = {pipeline["name"]: pipeline for pipeline in self.json["pipelines"]}
+        self.calculations: dict[str, Json] = {each["name"]: each for each in self.json["calculations"]}
+        self.checksums: list[Json] = self.json["checksums"]
+        self.field_lists: dict[int, Json] = {each["id"]: each for each in self.json.get("field_lists", [])}
+        self.learn_lists: dict[int, Json] = {each["id"]: each for each in self.json.get("learn_lists", [])}
+        self.errors: dict[str, int] = dict(self.json.get("errors", []))
+        self.deparse_order: list[str] = self._one("deparsers")["order"]
+        self.parser: Json = self._one("parsers")
+        for name in ("ingress", "egress"):
+            if name not in self.pipelines:
+                raise JsonError(f"the program has no pipeline {name!r}: it was not compiled for v1model")
+        if ("standard_metadata", "egress_spec") not in self.fields:
+            raise JsonError("the program has no standard_metadata: it was not compiled for v1model")
+
+    @staticmethod
+    def _parse(text: str | bytes) -> Json:
+        try:
+            parsed = json.loads(text)
+        except ValueError as error:
+            raise JsonError(f"the program is not JSON: {error}") from None
+        if not isinstance(parsed, dict):
+            raise JsonError("the program is not a BMv2 JSON object")
+        version = parsed.get("__meta__", {}).get("version")
+        if not (isinstance(version, list) and len(version) == 2):
+            raise JsonError("the program has no __meta__.version: it is not BMv2 JSON")
+        if version[0] != MAJOR_VERSION or version[1] > NEWEST_MINOR:
+            found = ".".join(map(str, version))
+            raise JsonError(
+                f"BMv2 JSON version {found}; this switch reads {MAJOR_VERSION}.0 to {MAJOR_VERSION}.{NEWEST_MINOR}"
+            )
+        required = (
+            "header_types",
+            "headers",
+            "parsers",
+            "deparsers",
+            "actions",
+            "pipelines",
+            "calculations",
+            "checksums",
+        )
+        for section in required:
+            if not isinstance(parsed.get(section), list):
+                raise JsonError(f"the program has no section {section!r}: it is not complete BMv2 JSON")
+        return parsed
+
+    def _one(self, section: str) -> Json:
+        if len(self.json[section]) != 1:
+            raise UnsupportedError(f"{len(self.json[section])} {section}; v1model has one")
+        one: Json = self.json[section][0]
+        return one
+
+    def _refuse_sections(self) -> None:
+        for section, what in _UNSUPPORTED_SECTIONS.items():
+            items = self.json.get(section, [])
+            if items:
+                raise UnsupportedError(
+                    f"the program uses {what} ({items[0].get('name', '?')}); this switch does not run them"
+                )
+        for pipeline in self.json["pipelines"]:
+            if pipeline.get("action_profiles"):
+                name = pipeline["action_profiles"][0]["name"]
+                raise UnsupportedError(f"the program uses action profiles ({name}); this switch does not run them")
+            if pipeline.get("action_calls"):
+                raise UnsupportedError("the program uses action calls, which p4c never writes")
+
+    def _headers(self) -> dict[str, HeaderInfo]:
+        types = {each["name"]: each for each in self.json["header_types"]}
+        headers = {}
+        for each in self.json["headers"]:
+            fields = []
+            for name, width, *signed in types[each["header_type"]]["fields"]:
+                if not isinstance(width, int):
+                    raise UnsupportedError(f"{each['name']}.{name} is a varbit field; this switch does not run them")
+                fields.append(FieldInfo(name, width, bool(signed and signed[0])))
+            metadata = bool(each["metadata"]) or each["name"].startswith("scalars")
+            headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), metadata)
+        return headers
+
+    @property
+    def packet_headers(self) -> list[HeaderInfo]:
+        """The headers that packets carry, metadata left out."""
+        return [header for header in self.headers.values() if not header.metadata]

@@ -1,0 +1,284 @@
+"""Match-action tables.
+
+The generated code looks an entry's *code* up: the tuple (index of the action in the table, entry or None, parameters...).
+Lookup structures and the default's code are changed in place, because generated code holds on to them.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
+from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary, fault, mask_of
+
+__all__ = ["ActionInfo", "Code", "Entry", "Exact", "KeyInfo", "Lpm", "Match", "Range", "Table", "Ternary"]
+
+Code = tuple[Any, ...]
+_Rule = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], Code]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    """An action: its name, the JSON's id and its parameters as (name, width in bits)."""
+
+    name: str
+    id: int
+    params: tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A table entry. `packets` and `bytes` are its direct counter."""
+
+    match: tuple[Match, ...]
+    priority: int
+    action: str
+    params: tuple[int, ...]
+    packets: int = 0
+    bytes: int = 0
+
+
+class Table:
+    """One table of the program.
+
+    Priorities are P4Runtime's: the higher number wins. They count in ternary and range tables only; elsewhere they are 0.
+    Among equal ones the older entry wins. Cost of a lookup: exact, one dictionary access; lpm, one for each prefix length
+    in use; ternary and range, linear in the entries before the one that matches.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        match_type: str,
+        keys: tuple[KeyInfo, ...],
+        actions: tuple[ActionInfo, ...],
+        max_size: int,
+        with_counters: bool = False,
+    ) -> None:
+        self.name = name
+        self.match_type = match_type
+        self.keys = keys
+        self.action_infos = actions
+        self.actions = tuple(action.name for action in actions)
+        self.max_size = max_size
+        self.with_counters = with_counters
+        self.const_entries = False
+        self.const_default_action = False
+        self.const_default_entry = False
+        self.exact: dict[Any, Code] = {}
+        self.default: list[Code] = [(-1, None)]
+        self.default_entry: Entry | None = None
+        self._initial_default: Entry | None = None
+        self._entries: dict[tuple[tuple[Match, ...], int], Entry] = {}
+        self._by_length: dict[int, dict[tuple[int, ...], Code]] = {}
+        self._lengths: list[tuple[int, int, dict[tuple[int, ...], Code]]] = []
+        self._rules: list[_Rule] = []
+        self._serial = 0
+        self._lpm_at = next((at for at, key in enumerate(keys) if key.match_type == "lpm"), -1)
+        shifts, left = [], 0
+        for key in reversed(keys):
+            shifts.append(left)
+            left += key.width
+        self._shifts = tuple(reversed(shifts))
+
+    def insert(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int = 0) -> Entry:
+        """Add an entry.
+
+        Raises:
+            TableError: the entry exists, does not fit, or the table is full or immutable.
+        """
+        self._check_mutable()
+        return self._insert(match, action, params, priority)
+
+    def fix_entries(self, entries: list[tuple[tuple[Match, ...], str, tuple[int, ...], int]]) -> None:
+        """The const entries of the program: (match, action, parameters, priority). No entry can be written later.
+
+        Raises:
+            TableError: one of them does not fit.
+        """
+        for match, action, params, priority in entries:
+            self._insert(match, action, params, priority)
+        self.const_entries = True
+
+    def modify(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int = 0) -> Entry:
+        """Give an entry another action. Its direct counter keeps its value.
+
+        Raises:
+            TableError: there is no such entry, the action does not fit, or the table is immutable.
+        """
+        self._check_mutable()
+        entry = self._existing(match, priority)
+        index = self._checked_action(action, params)
+        entry.action, entry.params = action, params
+        self._unlink(entry)
+        self._link(entry, (index, entry, *params))
+        return entry
+
+    def delete(self, match: tuple[Match, ...], priority: int = 0) -> None:
+        """Remove an entry.
+
+        Raises:
+            TableError: there is no such entry, or the table is immutable.
+        """
+        self._check_mutable()
+        entry = self._existing(match, priority)
+        self._unlink(entry)
+        del self._entries[match, entry.priority]
+
+    def find(self, match: tuple[Match, ...], priority: int = 0) -> Entry | None:
+        """The entry with this match and priority, if there is one."""
+        return self._entries.get((match, self._effective(priority)))
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries but the default, oldest first."""
+        return iter(list(self._entries.values()))
+
+    def set_default(self, action: str, params: tuple[int, ...]) -> None:
+        """What happens on a miss.
+
+        Raises:
+            TableError: the action does not fit, or the program fixes the default.
+        """
+        index = self._checked_action(action, params)
+        same_action = self.default_entry is not None and self.default_entry.action == action
+        if self.const_default_entry or (self.const_default_action and not same_action):
+            raise ImmutableError(f"the default entry of table {self.name} is const")
+        self.default_entry = Entry((), 0, action, params)
+        self.default[0] = (index, None, *params)
+
+    def fix_default(self, action: str, params: tuple[int, ...], const_action: bool, const_entry: bool) -> None:
+        """The default entry of the program, which `reset_default` brings back.
+
+        Raises:
+            TableError: the action does not fit.
+        """
+        self.set_default(action, params)
+        self._initial_default = self.default_entry
+        self.const_default_action, self.const_default_entry = const_action, const_entry
+
+    def reset_default(self) -> None:
+        """Back to the program's default entry.
+
+        Raises:
+            TableError: the program fixes the default.
+        """
+        if self.const_default_entry:
+            raise ImmutableError(f"the default entry of table {self.name} is const")
+        initial = self._initial_default
+        self.default_entry = initial
+        self.default[0] = (-1, None) if initial is None else (self.actions.index(initial.action), None, *initial.params)
+
+    def lookup(self, key: tuple[int, ...]) -> Code | None:
+        """The code that matches in an lpm, ternary or range table, or None."""
+        if self._lpm_at >= 0 and self.match_type == "lpm":
+            at = self._lpm_at
+            before, value, after = key[:at], key[at], key[at + 1 :]
+            for _, mask, codes in self._lengths:
+                code = codes.get((*before, value & mask, *after))
+                if code is not None:
+                    return code
+            return None
+        joined = 0
+        for value, shift in zip(key, self._shifts, strict=True):
+            joined |= value << shift
+        for _, _, mask, wanted, ranges, code in self._rules:
+            if joined & mask == wanted and all(low <= key[at] <= high for at, low, high in ranges):
+                return code
+        return None
+
+    def _check_mutable(self) -> None:
+        if self.const_entries:
+            raise ImmutableError(f"the entries of table {self.name} are const")
+
+    def _existing(self, match: tuple[Match, ...], priority: int) -> Entry:
+        entry = self.find(match, priority)
+        if entry is None:
+            raise EntryNotFoundError(f"table {self.name} has no entry with this match and priority")
+        return entry
+
+    def _effective(self, priority: int) -> int:
+        return priority if self.match_type in ("ternary", "range") else 0
+
+    def _checked_action(self, action: str, params: tuple[int, ...]) -> int:
+        if action not in self.actions:
+            raise BadEntryError(f"table {self.name} has no action {action}; it has {', '.join(self.actions)}")
+        index = self.actions.index(action)
+        wanted = self.action_infos[index].params
+        if len(params) != len(wanted):
+            raise BadEntryError(f"action {action} takes {len(wanted)} parameters, not {len(params)}")
+        for value, (name, width) in zip(params, wanted, strict=True):
+            if not 0 <= value < 1 << width:
+                raise BadEntryError(f"parameter {name} of action {action} does not fit its {width} bits")
+        return index
+
+    def _insert(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int) -> Entry:
+        index = self._checked_action(action, params)
+        if len(match) != len(self.keys) or not self.keys:
+            raise BadEntryError(f"table {self.name} has {len(self.keys)} key fields, the entry matches {len(match)}")
+        for one, key in zip(match, self.keys, strict=True):
+            wrong = fault(one, key)
+            if wrong is not None:
+                raise BadEntryError(f"table {self.name}: {wrong}")
+        if self.find(match, priority) is not None:
+            raise EntryExistsError(f"table {self.name} has an entry with this match and priority")
+        if len(self._entries) >= self.max_size:
+            raise TableFullError(f"table {self.name} is full: it has room for {self.max_size} entries")
+        entry = Entry(match, self._effective(priority), action, params)
+        self._entries[match, entry.priority] = entry
+        self._link(entry, (index, entry, *params))
+        return entry
+
+    def _link(self, entry: Entry, code: Code) -> None:
+        if self.match_type == "exact":
+            self.exact[self._exact_key(entry)] = code
+        elif self.match_type == "lpm":
+            length, key = self._lpm_key(entry)
+            self._by_length.setdefault(length, {})[key] = code
+            self._sort_lengths()
+        else:
+            self._serial += 1
+            insort(self._rules, (*self._rule(entry), code), key=lambda rule: rule[:2])
+
+    def _unlink(self, entry: Entry) -> None:
+        if self.match_type == "exact":
+            del self.exact[self._exact_key(entry)]
+        elif self.match_type == "lpm":
+            length, key = self._lpm_key(entry)
+            del self._by_length[length][key]
+            self._sort_lengths()
+        else:
+            self._rules[:] = [rule for rule in self._rules if rule[5][1] is not entry]
+
+    def _exact_key(self, entry: Entry) -> Any:
+        values = tuple(one.value for one in entry.match if isinstance(one, Exact))
+        return values[0] if len(values) == 1 else values
+
+    def _lpm_key(self, entry: Entry) -> tuple[int, tuple[int, ...]]:
+        length = 0
+        for one in entry.match:
+            if isinstance(one, Lpm):
+                length = one.prefix_len
+        return length, tuple(mask_of(one, key.width)[0] for one, key in zip(entry.match, self.keys, strict=True))
+
+    def _sort_lengths(self) -> None:
+        width = self.keys[self._lpm_at].width
+        self._lengths[:] = [
+            (length, (1 << width) - (1 << width - length), self._by_length[length])
+            for length in sorted(self._by_length, reverse=True)
+            if self._by_length[length]
+        ]
+
+    def _rule(self, entry: Entry) -> tuple[int, int, int, int, tuple[tuple[int, int, int], ...]]:
+        joined_mask = joined_value = 0
+        ranges = []
+        for at, (one, key, shift) in enumerate(zip(entry.match, self.keys, self._shifts, strict=True)):
+            if isinstance(one, Range):
+                ranges.append((at, one.low, one.high))
+            else:
+                value, mask = mask_of(one, key.width)
+                joined_value |= value << shift
+                joined_mask |= mask << shift
+        return -entry.priority, self._serial, joined_mask, joined_value, tuple(ranges)
