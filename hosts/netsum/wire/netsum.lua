@@ -14,6 +14,9 @@ local LANE_BYTE = 13
 local GRADIENTS_BYTE = 10
 local REASON_BYTE = 5
 local SRC_ID_BYTE = 6
+local DEST_BYTE = 14
+local DATA_CNT_BYTE = 15
+local EVERYONE = 255
 local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
 local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
@@ -121,13 +124,13 @@ local function show_payload(tree, buffer, count, lane)
     end
 end
 
-local function kind(port, status, count, with_payload)
+local function kind(port, status, count, data_cnt, dest)
     if port ~= UDP_PORT then
-        return "contribution"
+        return count > 0 and "contribution" or "empty contribution"
     elseif status == STALE or status == REFUSED then
         return "answer"
-    elseif status == 0 and count == 0 and with_payload > 0 then
-        return "notice"
+    elseif status == 0 and count == 0 and data_cnt > 0 then
+        return dest == EVERYONE and "notice" or "header-only result"
     end
     return "result"
 end
@@ -155,7 +158,7 @@ function netsum.dissector(buffer, packet, root)
         tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
     end
     show_payload(tree, buffer, count, lane)
-    local what = kind(packet.src_port, status, count, buffer(HEADER_BYTES - 1, 1):uint())
+    local what = kind(packet.src_port, status, count, buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint())
     packet.cols.protocol = "netsum"
     packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
         buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,

@@ -89,13 +89,13 @@ local function show_payload(tree, buffer, count, lane)
     end
 end
 
-local function kind(port, status, count, with_payload)
+local function kind(port, status, count, data_cnt, dest)
     if port ~= UDP_PORT then
-        return "contribution"
+        return count > 0 and "contribution" or "empty contribution"
     elseif status == STALE or status == REFUSED then
         return "answer"
-    elseif status == 0 and count == 0 and with_payload > 0 then
-        return "notice"
+    elseif status == 0 and count == 0 and data_cnt > 0 then
+        return dest == EVERYONE and "notice" or "header-only result"
     end
     return "result"
 end
@@ -123,7 +123,7 @@ function netsum.dissector(buffer, packet, root)
         tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
     end
     show_payload(tree, buffer, count, lane)
-    local what = kind(packet.src_port, status, count, buffer(HEADER_BYTES - 1, 1):uint())
+    local what = kind(packet.src_port, status, count, buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint())
     packet.cols.protocol = "netsum"
     packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
         buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,
@@ -217,6 +217,9 @@ def lua_text() -> str:
         "GRADIENTS_BYTE": _byte_of("grad_cnt_high"),
         "REASON_BYTE": _byte_of("age_op"),
         "SRC_ID_BYTE": _byte_of("src_id"),
+        "DEST_BYTE": _byte_of("dest"),
+        "DATA_CNT_BYTE": _byte_of("data_cnt"),
+        "EVERYONE": schema.EVERYONE,
     }
     sections = [
         _HEAD,

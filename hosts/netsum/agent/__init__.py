@@ -1,0 +1,1 @@
+"""The agent for people: ``netsum packet send|sniff|show``. Never imported by the library."""

@@ -1,0 +1,96 @@
+"""What a packet is, told in words: one row of text a packet, for tables and for lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from netsum.wire.codec import Header
+from netsum.wire.names import REASON_NAMES, value_name
+from netsum.wire.schema import EVERYONE, UDP_PORT, Lane, Status
+
+
+class Row(NamedTuple):
+    """A packet in words; the field names are the columns' titles."""
+
+    kind: str
+    job: str
+    block: str
+    generation: str
+    source: str
+    counts: str
+    operation: str
+    payload: str
+    status: str
+
+
+COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name in Row._fields)
+"""Titles of a row's columns."""
+
+
+def kind(header: Header, *, from_switch: bool) -> str:
+    """What the packet is for, in two words at most."""
+    if not from_switch:
+        return "contribution" if header.grad_cnt else "empty contribution"
+    if header.status in (Status.STALE, Status.REFUSED):
+        return "answer"
+    if header.grad_cnt or not header.data_cnt or header.status:
+        return "result"
+    # The sum is in the slot, and not in this packet: to be fetched, or somebody else's.
+    return "notice" if header.dest == EVERYONE else "header-only result"
+
+
+def from_switch(source: str) -> bool:
+    """Does the packet come from a switch? ``source`` is ``ip:port``."""
+    return source.rpartition(":")[2] == str(UDP_PORT)
+
+
+def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
+    """The packet in words."""
+    status = value_name("status", header.status)
+    if header.status == Status.REFUSED:
+        status += f": {REASON_NAMES.get(header.age_op, header.age_op)}"
+    elif header.degraded:
+        status += ", partial"
+    if header.grad_cnt:
+        size = f"{header.grad_cnt} x {value_name('lane', header.lane)}"
+        if header.payload_bytes != len(payload):
+            size += f", but {len(payload)} bytes"
+    else:
+        size = f"room for {len(payload)} bytes" if payload else "-"
+    return Row(
+        kind=kind(header, from_switch=from_switch),
+        job=str(header.job_id),
+        block=str(header.block_id),
+        generation=str(header.gen_id),
+        source=str(header.src_id),
+        counts=f"{header.src_cnt}/{header.data_cnt}",
+        operation=value_name("op", header.op) + ("" if header.dest == EVERYONE else f" to rank {header.dest}"),
+        payload=size,
+        status=status,
+    )
+
+
+def line(parts: Row) -> str:
+    """The row as one line of text."""
+    return (
+        f"{parts.kind:<18} job {parts.job} block {parts.block} gen {parts.generation} source {parts.source}  "
+        f"{parts.counts}  {parts.operation} {parts.payload}  {parts.status}"
+    )
+
+
+def lanes(header: Header, payload: bytes) -> np.ndarray[tuple[int], np.dtype[np.unsignedinteger]]:
+    """The payload's lanes as unsigned integers, biased as they are on the wire; what is cut off is left out."""
+    if header.lane > Lane.L64:
+        return np.empty(0, np.uint8)
+    width = Lane(header.lane).bytes
+    whole = min(header.grad_cnt, len(payload) // width)
+    return np.frombuffer(payload, f">u{width}", whole)
+
+
+def some(values: Sequence[int], most: int) -> str:
+    """The first ``most`` of the values, and how many more there are."""
+    text = " ".join(str(value) for value in values[:most])
+    return text + (f" ... {len(values) - most} more" if len(values) > most else "")
