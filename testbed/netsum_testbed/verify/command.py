@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import click
+import sys
+from typing import Any
 
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from netsum_testbed.opening import choose_switch, open_fabric
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
+from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.run import Options, Run
 
 SWITCH_INTERVAL = 0.0005
 """Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
@@ -54,9 +62,40 @@ class WorkerCounts(click.ParamType):
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
 @click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
 @click.option("--rootless", is_flag=True, help="the embedded switch over loopback even when we are root")
-def verify(switch: str, round_: int | None, rootless: bool, **options: object) -> None:
+def verify(switch: str, round_: int | None, rootless: bool, duration: float, **given: Any) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
 
     Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
     The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
     """
+    console = Console()
+    name = choose_switch(switch)
+    options = Options(duration=duration, round=round_, **given)
+    totals = Totals(name, seed=options.seed)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with _progress_bar(console) as bar, open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric:
+            task = bar.add_task(f"verify on {name}", total=duration, note="")
+
+            def progress() -> None:
+                note = f"{totals.calls} calls, {totals.elements:,} elements, {totals.wrong} wrong"
+                bar.update(task, completed=min(totals.seconds, duration), note=note)
+
+            Run(fabric, options, totals, say=bar.console.print, progress=progress).run()
+    except KeyboardInterrupt:
+        totals.interrupted = True
+    click.echo(totals.to_json())
+    sys.exit(totals.exit_code)
+
+
+def _progress_bar(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        # Not on a terminal only complaints and the JSON line are shown.
+        disable=not console.is_terminal,
+    )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
+from typing import Final
 
+from netsum.communicator import Communicator
+from netsum.errors import Timeout
 from netsum.transports.base import Transport
 from netsum.transports.faulty import Faults, FaultyTransport
 from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS, Round, make_round
-from netsum_testbed.verify.ranks import Gate, Ranks
+from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS, Call, Round, make_round
+from netsum_testbed.verify.check import complaints
+from netsum_testbed.verify.ranks import Answer, Gate, Ranks
 from netsum_testbed.verify.report import Totals
 
-CALLS_PER_ROUND = 40
+CALLS_PER_ROUND: Final = 40
 
 
 @dataclass(frozen=True)
@@ -38,49 +44,73 @@ class Options:
     @property
     def faults(self) -> Faults | None:
         """None when packets are left alone."""
-        rates = Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
-        return rates if self.loss or self.duplicate or self.reorder else None
+        if not (self.loss or self.duplicate or self.reorder):
+            return None
+        return Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
+
+    def replay(self, switch: str, round_: Round) -> str:
+        """The command that makes one round again."""
+        words = [f"netsum verify --switch {switch} --seed {self.seed} --round {round_.index}"]
+        if self.workers != Options.workers:
+            words.append(f"--workers {','.join(map(str, self.workers))}")
+        if self.max_elements != Options.max_elements:
+            words.append(f"--max-elements {self.max_elements}")
+        for name in ("loss", "duplicate", "reorder"):
+            if getattr(self, name):
+                words.append(f"--{name} {getattr(self, name)}")
+        return " ".join(words)
 
 
 class Run:
-    """Counts into ``totals``, which are right at any moment: a run may be ended by an exception."""
+    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
 
-    def __init__(self, fabric: Fabric, options: Options, totals: Totals) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        options: Options,
+        totals: Totals,
+        say: Callable[[str], None] = print,
+        progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``say`` gets a line for everything that is wrong, ``progress`` is called after each call that was checked."""
         self.totals = totals
         self._fabric = fabric
         self._options = options
+        self._say = say
+        self._progress = progress
         self._start = time.monotonic()
         self._granted = 0
 
-    def run(self, progress: Callable[[], None] = lambda: None) -> None:
-        """All rounds; ``progress`` is called after each call that was checked."""
-        numbers = iter([self._options.round]) if self._options.round is not None else iter(range(1 << 62))
+    def run(self) -> None:
+        """All rounds."""
+        options = self._options
+        numbers: Iterable[int] = count() if options.round is None else [options.round]
         for number in numbers:
-            if not self._time_left():
+            if not self._may_go_on():
                 return
-            options = self._options
-            round_ = make_round(
-                options.seed,
-                number,
-                calls=CALLS_PER_ROUND,
-                workers=options.workers,
-                max_elements=options.max_elements,
+            self._round(
+                make_round(
+                    options.seed,
+                    number,
+                    calls=CALLS_PER_ROUND,
+                    workers=options.workers,
+                    max_elements=options.max_elements,
+                )
             )
-            self._round(round_, progress)
 
-    def _time_left(self) -> bool:
+    def _may_go_on(self) -> bool:
         self.totals.seconds = time.monotonic() - self._start
         enough = self._options.calls is not None and self._granted >= self._options.calls
         return not enough and self.totals.seconds < self._options.duration
 
-    def _may_go_on(self, calls: int) -> bool:
-        if not self._time_left():
+    def _grant(self, calls: int) -> bool:
+        """Whether ``calls`` more calls may be started."""
+        if not self._may_go_on():
             return False
         self._granted += calls
         return True
 
-    def _round(self, round_: Round, progress: Callable[[], None]) -> None:
-        options = self._options
+    def _round(self, round_: Round) -> None:
         hosts = list(self._fabric.topology.hosts)
         spec = JobSpec(
             name=f"verify-{round_.index}",
@@ -88,37 +118,77 @@ class Run:
             window=round_.window,
             chunks=round_.chunks,
         )
-        faulty: list[FaultyTransport] = []
-
-        def spoil(rank: int) -> Callable[[Transport], Transport] | None:
-            if options.faults is None:
-                return None
-
-            def wrap(transport: Transport) -> Transport:
-                seed = (round_.seed * 1_000_003 + round_.index) * MAX_WORKERS + rank
-                faulty.append(FaultyTransport(transport, options.faults or Faults(), seed))
-                return faulty[-1]
-
-            return wrap
-
         job = self._fabric.create_job(spec)
-        communicators = []
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._fabric.controller.delete_job, spec.name)
+            communicators: list[Communicator] = []
+            faulty: list[FaultyTransport] = []
+            stack.callback(self._count, communicators, faulty)
             for rank in range(round_.workers):
-                communicators.append(self._fabric.join(job, rank, wrap=spoil(rank)))
-            ranks = Ranks(round_, communicators, Gate(self._may_go_on))
-            try:
-                self._check(round_, ranks, progress)
-            finally:
-                ranks.stop()
-        finally:
-            for comm in communicators:
-                self.totals.retransmissions += comm.stats.retransmissions
-                comm.close()
-            for transport in faulty:
-                self.totals.packets += transport.counts.packets
-                self.totals.dropped += transport.counts.dropped
-                self.totals.duplicated += transport.counts.duplicated
-                self.totals.reordered += transport.counts.reordered
-            self._fabric.controller.delete_job(spec.name)
+                comm = self._fabric.join(job, rank, wrap=self._spoiler(round_, rank, faulty))
+                stack.callback(comm.close)
+                communicators.append(comm)
+            ranks = Ranks(round_, communicators, Gate(self._grant))
+            stack.callback(ranks.stop)
+            self._check(round_, ranks)
         self.totals.rounds += 1
+
+    def _spoiler(
+        self, round_: Round, rank: int, made: list[FaultyTransport]
+    ) -> Callable[[Transport], Transport] | None:
+        """What wraps a rank's transport; None when packets are left alone."""
+        faults = self._options.faults
+        if faults is None:
+            return None
+
+        def wrap(transport: Transport) -> Transport:
+            made.append(FaultyTransport(transport, faults, (round_.seed << 40) + (round_.index << 8) + rank))
+            return made[-1]
+
+        return wrap
+
+    def _count(self, communicators: list[Communicator], faulty: list[FaultyTransport]) -> None:
+        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in communicators)
+        for transport in faulty:
+            self.totals.packets += transport.counts.packets
+            self.totals.dropped += transport.counts.dropped
+            self.totals.duplicated += transport.counts.duplicated
+            self.totals.reordered += transport.counts.reordered
+
+    def _check(self, round_: Round, ranks: Ranks) -> None:
+        waiting: dict[int, dict[int, Answer]] = {}
+        for answer in ranks:
+            answers = waiting.setdefault(answer.call.index, {})
+            answers[answer.rank] = answer
+            if len(answers) == round_.workers:
+                self._judge(round_, answer.call, list(waiting.pop(answer.call.index).values()))
+        # What is left over: calls that some rank never got to, because an earlier one failed for it alone.
+        for answers in waiting.values():
+            self._judge(round_, next(iter(answers.values())).call, list(answers.values()))
+
+    def _judge(self, round_: Round, call: Call, answers: list[Answer]) -> None:
+        """Count a call and say what is wrong with it."""
+        totals = self.totals
+        totals.calls += 1
+        totals.elements += call.elements
+        answers.sort(key=lambda answer: answer.rank)
+        errors = [answer for answer in answers if answer.error is not None]
+        found = [f"rank {answer.rank}: {_told(answer.error)}" for answer in errors]
+        if any(isinstance(answer.error, Timeout) for answer in errors):
+            totals.timeouts += 1
+        elif errors or len(answers) < round_.workers:
+            totals.wrong += 1
+            found = found or [f"only ranks {[answer.rank for answer in answers]} have a result"]
+        else:
+            found = complaints(round_, call, [answer.result for answer in answers])
+            totals.wrong += bool(found)
+        if found:
+            self._say(f"round {round_.index} ({round_.workers} workers), call {call.index}: {call.describe()}")
+            for line in found:
+                self._say(f"  {line}")
+            self._say(f"  again with: {self._options.replay(totals.switch, round_)}")
+        self._progress()
+
+
+def _told(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,123 @@
+"""The ``netsum bench`` command."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from netsum_controller.job_spec import JobSpec
+from rich.console import Console
+from rich.status import Status
+
+from netsum_testbed.bench.collective import Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.report import remarks, switch_json, switch_table
+from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.opening import available_switches, open_fabric, switch_version
+
+HOSTS = 4
+
+
+class Sizes(click.ParamType):
+    """``4K,64K,1M``: bytes, with K, M or G."""
+
+    name = "sizes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(parse_size(part) for part in str(value).split(","))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option("--switch", type=click.Choice(["all", "bmv2", "embedded"]), default="all", show_default=True)
+@click.option("--repetitions", type=click.IntRange(min=1), default=Plan.repetitions, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
+@click.option("--window", type=click.IntRange(1, 64), default=Plan.window, show_default=True, help="rounds under way")
+@click.option("--collective", type=click.Choice(["allreduce"]), help="time a collective end to end instead")
+@click.option("--sizes", type=Sizes(), default="4K,64K,1M,4M", show_default=True, help="with --collective")
+@click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
+@click.option("--workers", type=click.IntRange(1, 8), default=HOSTS, show_default=True, help="with --collective")
+@click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="with --collective")
+def bench(switch: str, collective: str | None, **given: Any) -> None:
+    """Time a contribution next to plain forwarding on every switch there is, or a collective end to end.
+
+    The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
+    (with --collective it runs rootless too, on the embedded switch over loopback).
+    """
+    names = available_switches() if switch == "all" else [switch]
+    if collective is None:
+        _bench_switches(names, Plan(given["repetitions"], given["rounds"], given["window"]))
+    else:
+        _bench_collective(names, Calls(given["sizes"], given["dtype"], given["workers"], given["iterations"]))
+
+
+def _bench_switches(names: Sequence[str], plan: Plan) -> None:
+    console = Console()
+    figures: list[SwitchFigures] = []
+    with console.status("starting") as status:
+        for name in names:
+            figures.append(_bench_switch(name, plan, status))
+    console.print(switch_table(figures))
+    for remark in remarks(figures):
+        console.print(remark)
+    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
+
+
+def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
+    with open_fabric(name, hosts=HOSTS) as fabric:
+        hosts = list(fabric.topology.hosts)
+        fabric.create_job(JobSpec(name="bench", members=tuple(hosts), window=64, chunks=16))
+        return fabric.inside(
+            lambda: measure(
+                name,
+                [fabric.interface(host) for host in hosts],
+                lambda: fabric.controller.membership.join_all("bench"),
+                fabric.switch_pid,
+                plan=plan,
+                progress=status.update,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What ``--collective`` times: arrays of ``sizes`` bytes."""
+
+    sizes: tuple[int, ...]
+    dtype: str
+    workers: int
+    iterations: int
+
+
+def _bench_collective(names: Sequence[str], calls: Calls) -> None:
+    console = Console()
+    measured: dict[str, list[Line]] = {}
+    for name in names:
+        with console.status(f"{name}: starting") as status:
+            measured[name] = _time_collective(name, calls, status)
+        console.print(collective_table(measured[name], f"allreduce of {calls.dtype}, {calls.workers} workers, {name}"))
+    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
+    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
+    click.echo(json.dumps({**figures, **about}))
+
+
+def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:
+    with open_fabric(name, hosts=calls.workers) as fabric, ExitStack() as stack:
+        job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)))
+        communicators = []
+        for rank in range(calls.workers):
+            communicators.append(fabric.join(job, rank))
+            stack.callback(communicators[-1].close)
+        lines = []
+        for size in calls.sizes:
+            status.update(f"{name}: {size} bytes")
+            lines.append(time_allreduce(communicators, size, calls.dtype, calls.iterations))
+        return lines

@@ -1,0 +1,53 @@
+"""Makes the same call on every rank at once and collects what each got: a result or what it raised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netsum.communicator import Communicator
+
+
+@dataclass
+class Got:
+    """One rank's outcome; ``seconds`` from the common start."""
+
+    rank: int
+    result: Any = None
+    error: Exception | None = None
+    seconds: float = 0.0
+
+
+def on_all(
+    communicators: Sequence[Communicator], call: Callable[[Communicator], Any], *, timeout: float = 30.0
+) -> list[Got]:
+    """``call(comm)`` on a thread per communicator. A rank that is not done after ``timeout`` seconds fails the test."""
+    got = [Got(rank) for rank in range(len(communicators))]
+
+    def run(rank: int) -> None:
+        try:
+            got[rank].result = call(communicators[rank])
+        except Exception as error:
+            got[rank].error = error
+        got[rank].seconds = time.monotonic() - start
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(communicators))]
+    start = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, start + timeout - time.monotonic()))
+    stuck = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
+    assert not stuck, f"ranks {stuck} hang after {timeout} s"
+    return got
+
+
+def results(got: Sequence[Got]) -> list[Any]:
+    """The results, if every rank has one."""
+    for outcome in got:
+        if outcome.error is not None:
+            raise AssertionError(f"rank {outcome.rank} raised {outcome.error!r}") from outcome.error
+    return [outcome.result for outcome in got]

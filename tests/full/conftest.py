@@ -1,0 +1,73 @@
+"""Every fabric that the suite runs on: the same tests see the embedded switch and the real one, loopback and veths."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from netsum.communicator import Communicator
+from netsum_controller.job_spec import JobSpec
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import open_fabric
+
+FABRICS = [
+    "rootless-embedded",
+    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+]
+HOSTS = 8
+
+Members = Callable[..., AbstractContextManager[list[Communicator]]]
+
+
+@pytest.fixture(scope="session", params=FABRICS)
+def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """A running fabric of eight hosts around one switch; one of each kind serves the whole session."""
+    kind, switch = request.param.split("-")
+    if kind == "namespace":
+        request.getfixturevalue("require_root")
+    if switch == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    with open_fabric(switch, hosts=HOSTS, rootless=kind == "rootless") as fabric:
+        yield fabric
+
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def joined(fabric: Fabric, workers: int, **options: object) -> Iterator[list[Communicator]]:
+    """A job of its own with all its members joined; deleted afterwards."""
+    spec = JobSpec(
+        name=f"full-{next(_numbers)}",
+        members=tuple(list(fabric.topology.hosts)[rank] for rank in range(workers)),
+        **options,  # type: ignore[arg-type]
+    )
+    job = fabric.create_job(spec)
+    communicators: list[Communicator] = []
+    try:
+        communicators.extend(fabric.join(job, rank) for rank in range(workers))
+        yield communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+        fabric.controller.delete_job(spec.name)
+
+
+@pytest.fixture
+def members(fabric: Fabric) -> Members:
+    """``with members(workers, window=..., chunks=...) as communicators``: a fresh job on the fabric."""
+
+    def make(workers: int, **options: object) -> AbstractContextManager[list[Communicator]]:
+        return joined(fabric, workers, **options)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def four(fabric: Fabric) -> Iterator[list[Communicator]]:
+    """Four members of one job, for tests that leave them usable."""
+    with joined(fabric, 4) as communicators:
+        yield communicators

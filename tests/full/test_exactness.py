@@ -1,0 +1,112 @@
+"""Every dtype, operation and size class, bit for bit, through the whole stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum_testbed.verify.cases import DTYPES, FLOAT_FILLS, FLOATS, INTEGER_FILLS, INTEGERS, Call, Round
+from netsum_testbed.verify.check import complaints
+from netsum_testbed.verify.data import contribution
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import Members
+
+SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
+SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]
+OPERATIONS = [(dtype, op) for dtype in DTYPES for op in (("sum", "mean", "max") if dtype in FLOATS else ("sum", "max"))]
+
+
+def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Call:
+    """A call; ``options`` are fields of :class:`Call`."""
+    values = {"fill": "normal" if dtype in FLOATS else "full", "scale": "agreed", "in_place": False, "strided": False}
+    values |= {"joined": False, **options}
+    return Call(index=0, dtype=dtype, op=op, shape=shape, delays=(0.0,) * workers, **values)  # type: ignore[arg-type]
+
+
+def check(communicators: list[Communicator], call: Call, chunks: int = 16) -> None:
+    """Make the call on every rank and hold the results to the reference."""
+    round_ = Round(seed=11, index=0, workers=len(communicators), window=64, chunks=chunks, calls=(call,))
+
+    def make(comm: Communicator) -> Any:
+        array = contribution(round_, call, comm.rank)
+        before = array.copy()
+        out = array if call.in_place else None
+        result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=20.0)
+        if call.in_place:
+            assert result is array
+        else:
+            assert array.tobytes() == before.tobytes(), "the input was changed"
+        return np.asarray(result)
+
+    assert complaints(round_, call, results(on_all(communicators, make))) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("dtype", "op"), OPERATIONS)
+def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None:
+    check(four, call_of(4, dtype, op, (size,)))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("in_place", [False, True], ids=["out-of-place", "in-place"])
+@pytest.mark.parametrize("strided", [False, True], ids=["contiguous", "strided"])
+def test_shapes_and_layouts(four: list[Communicator], shape: tuple[int, ...], in_place: bool, strided: bool) -> None:
+    check(four, call_of(4, "float32", "sum", shape, in_place=in_place, strided=strided))
+
+
+@pytest.mark.parametrize("fill", FLOAT_FILLS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("scale", ["agreed", "predicted"])
+def test_float_values(four: list[Communicator], dtype: str, fill: str, scale: str) -> None:
+    check(four, call_of(4, dtype, fill=fill, scale=scale))
+
+
+@pytest.mark.parametrize("fill", INTEGER_FILLS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_values(four: list[Communicator], dtype: str, fill: str) -> None:
+    check(four, call_of(4, dtype, fill=fill))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64"])
+def test_numbers_of_workers(members: Members, workers: int, dtype: str) -> None:
+    with members(workers) as communicators:
+        check(communicators, call_of(workers, dtype, shape=(3000,)))
+
+
+@pytest.mark.parametrize(("chunks", "window"), [(1, 1), (1, 64), (5, 3), (16, 1), (8, 128)])
+def test_block_sizes_and_windows(members: Members, chunks: int, window: int) -> None:
+    with members(3, chunks=chunks, window=window) as communicators:
+        check(communicators, call_of(3, "float32", shape=(2999,)), chunks)
+        check(communicators, call_of(3, "int16", shape=(2999,)), chunks)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_million_elements(four: list[Communicator], dtype: str) -> None:
+    check(four, call_of(4, dtype, shape=(1 << 20,)))
+
+
+def test_several_calls_at_once(four: list[Communicator]) -> None:
+    arrays = [np.arange(n, dtype=np.int32) for n in (1, 5000, 0, 300)]
+
+    def make(comm: Communicator) -> list[Any]:
+        works = [comm.allreduce_async(array + comm.rank) for array in arrays]
+        return [work.wait(20.0) for work in works]
+
+    for got in results(on_all(four, make)):
+        for array, result in zip(arrays, got, strict=True):
+            assert np.array_equal(result, 4 * array + 6)
+
+
+def test_a_barrier_holds_everyone_until_the_last_has_come(four: list[Communicator]) -> None:
+    arrived: list[int] = []
+
+    def make(comm: Communicator) -> int:
+        arrived.append(comm.rank)
+        comm.barrier()
+        return len(arrived)
+
+    assert results(on_all(four, make)) == [4, 4, 4, 4]

@@ -1,0 +1,60 @@
+"""A bad network and a wrong guess: the sums stay exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.run import Options, Run
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import Members
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: float) -> None:
+    options = Options(
+        duration=60.0, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
+    )
+    totals = Totals("any", seed=options.seed)
+    Run(fabric, options, totals).run()
+    assert (totals.calls, totals.wrong, totals.timeouts) == (40, 0, 0)
+    assert min(totals.dropped, totals.duplicated, totals.reordered) > 0
+
+
+def test_a_wrong_prediction_is_redone_and_still_exact(four: list[Communicator]) -> None:
+    # Whole numbers far below the quantisation's limit: their sums are exact at any scale that fits.
+    sizes = [1.0, 1.0, 2.0**40, 2.0**40, 1.0]
+
+    def make(comm: Communicator) -> list[Any]:
+        return [
+            comm.allreduce(np.full(4000, size * (comm.rank + 1), np.float32), scale="predicted", timeout=20.0)
+            for size in sizes
+        ]
+
+    redone = [comm.stats.redone for comm in four]
+    for arrays in results(on_all(four, make)):
+        for array, size in zip(arrays, sizes, strict=True):
+            assert set(array.tolist()) == {10 * size}
+    assert all(comm.stats.redone > before for comm, before in zip(four, redone, strict=True))
+
+
+def test_one_rank_alone_that_outgrows_the_prediction_is_enough(members: Members) -> None:
+    def make(comm: Communicator) -> list[Any]:
+        sums = []
+        for n in range(3):
+            array = np.full(2000, 1.0, np.float64)
+            if n == 1 and comm.rank == 1:
+                array[1234] = 2.0**80
+            sums.append(comm.allreduce(array, scale="predicted", timeout=20.0))
+        return sums
+
+    with members(3) as communicators:
+        for first, second, third in results(on_all(communicators, make)):
+            assert set(first.tolist()) == {3.0}
+            assert second[1234] == 2.0**80
+            assert set(third.tolist()) == {3.0}
