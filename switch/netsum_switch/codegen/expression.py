@@ -71,7 +71,8 @@ class Expressions:
         if kind == "bool":
             return Code(str(bool(value)), 1)
         if kind in ("local", "runtime_data"):
-            return args[value]
+            argument: Code = args[value]
+            return argument
         if kind == "header":
             return Code(valid_var(value), 1)
         raise UnsupportedError(f"expressions of type {kind!r}")

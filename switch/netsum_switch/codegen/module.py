@@ -1,8 +1,8 @@
 """The generated module: ``make(env)``, which binds the run-time objects and returns ``ingress``.
 
-``ingress(result, port, frame, instance, kept)`` appends ``(egress port, frame)`` to ``result`` for every copy that leaves
-and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is simple_switch's
-(docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing").
+``ingress(result, port, frame, instance, kept)`` appends ``(egress port, frame)`` to ``result`` for every copy that
+leaves and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is simple_switch's:
+docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing".
 """
 
 from __future__ import annotations
@@ -146,7 +146,16 @@ class Module:
                 for name, of in ((lookup_var(table["name"]), "lookups"), (default_var(table["name"]), "defaults")):
                     if name in used:
                         source.line(f"{name} = env.{of}[{table['name']!r}]")
-        helpers = ("from_bytes", "groups", "clone_sessions", "pending", "now", "randint", "log_message", "two_comp_mod")
+        helpers: tuple[str, ...] = (
+            "from_bytes",
+            "groups",
+            "clone_sessions",
+            "pending",
+            "now",
+            "randint",
+            "log_message",
+            "two_comp_mod",
+        )
         helpers += ("usat_cast", "sat_cast", "learn")
         for name in helpers:
             if name in used:
@@ -202,9 +211,9 @@ class Module:
                 arguments.append(name)
             else:
                 arguments.append(f"{name} if clone[1] in {tuple(keeping)} else 0" if keeping else "0")
-        with source.block("if clone is not None:"):
-            with source.block("for copy, copy_rid in clone_sessions.get(clone[0], ()):"):
-                source.line(self._call_egress("copy", "copy_rid", str(EGRESS_CLONE), arguments))
+        head = "for copy, copy_rid in clone_sessions.get(clone[0], ()):"
+        with source.block("if clone is not None:"), source.block(head):
+            source.line(self._call_egress("copy", "copy_rid", str(EGRESS_CLONE), arguments))
 
     def _kept(self, flag: str) -> str:
         """Python for {variable: value} of the field list that ``flag`` names."""

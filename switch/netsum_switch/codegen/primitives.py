@@ -75,7 +75,7 @@ class Primitives:
         if not params:
             return set()
         kind, value = params[0]["type"], params[0].get("value")
-        header = value[0] if kind == "field" else value if kind == "header" else None
+        header = value[0] if kind == "field" and value else value if kind == "header" else None
         info = self._program.headers.get(header) if isinstance(header, str) else None
         return {info.name} if info is not None and not info.metadata else set()
 
@@ -152,9 +152,8 @@ class Primitives:
         header, field = params[0]["value"]
         array = next(each for each in self._program.json["register_arrays"] if each["name"] == params[1]["value"])
         value = Code(f"register_{name}[{index.text}]", array["bitwidth"])
-        source.line(
-            f"{guard}{field_var(header, field)} = {self._expressions.stored(self._program.fields[header, field], value)}"
-        )
+        stored = self._expressions.stored(self._program.fields[header, field], value)
+        source.line(f"{guard}{field_var(header, field)} = {stored}")
 
     def _register_write(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         index, value = self._value(params[1], args), self._value(params[2], args)
