@@ -13,7 +13,7 @@ from netsum_controller.client import CONNECT_TIMEOUT
 from netsum_controller.http_api import HttpServer
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.membership import Membership, describe
-from netsum_controller.model import Job, JobState
+from netsum_controller.model import Job
 from netsum_controller.p4info import Program, netsum_program
 from netsum_controller.site import Site
 from netsum_controller.store import Store
@@ -71,7 +71,7 @@ class Controller:
 
     def jobs(self) -> list[Job]:
         """The jobs that are ready, by name."""
-        return [job for job in self.site.store.jobs() if job.state is JobState.READY]
+        return [job for job in self.site.store.jobs() if job.exists]
 
     def job(self, name: str) -> Job:
         """The job of that name, as it is now."""

@@ -11,7 +11,7 @@ from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError, apply, plan
 from netsum_controller.desired import belongs_to, job_items
 from netsum_controller.errors import ControllerError, Refused, SwitchError
-from netsum_controller.model import Epoch, Job, Seat
+from netsum_controller.model import Epoch, Job, JobState, Seat
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)
@@ -52,13 +52,14 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
 
 
 def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
-    """Store a new epoch for a job as its current one, without telling the switch."""
+    """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
     with site.store.transaction():
         site.store.set_used_ids(job.epoch.number, used)
         epoch, cursor = make_epoch(site, job.switch, job.job_id, job.members)
         site.store.add_epoch(job.name, job.switch, job.job_id, epoch, cursor)
         site.store.set_epoch(job.name, epoch.number)
-    return replace(job, epoch=epoch)
+        site.store.set_state(job.name, JobState.CHANGING)
+    return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
 def begin_epoch(site: Site, job: Job) -> Job:
@@ -76,6 +77,9 @@ def begin_epoch(site: Site, job: Job) -> Job:
             if not isinstance(error, RollbackError):
                 with site.store.transaction():
                     site.store.set_epoch(job.name, job.epoch.number)
+                    site.store.set_state(job.name, job.state)
             raise
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
     log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, new.epoch.first_block_id)
-    return new
+    return replace(new, state=JobState.READY)

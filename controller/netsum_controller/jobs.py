@@ -57,7 +57,7 @@ def create_job(site: Site, spec: JobSpec) -> Job:
     """
     with site.store.lock:
         existing = site.store.find_job(spec.name)
-        if existing is not None and existing.state is JobState.READY:
+        if existing is not None and existing.exists:
             different = differences(existing, spec, site)
             if different:
                 raise Refused(
@@ -124,7 +124,7 @@ def converge_job(client: SwitchClient, job_id: int, desired: list[Item]) -> int:
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:
     """Remove what commands that were killed left half done on this switch; returns the names of the jobs."""
-    left = [job for job in site.store.jobs(client.name) if job.state is not JobState.READY]
+    left = [job for job in site.store.jobs(client.name) if not job.exists]
     for job in left:
         converge_job(client, job.job_id, [])
         with site.store.transaction():

@@ -13,7 +13,7 @@ from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 from netsum_controller.epochs import begin_epoch
 from netsum_controller.errors import Busy, InputError, NoSuchMember, Refused, StateError, Unauthorized
 from netsum_controller.jobs import token_is
-from netsum_controller.model import Job, Seat
+from netsum_controller.model import Job, JobState, Seat
 from netsum_controller.site import Site
 
 GRACE = 5.0
@@ -64,6 +64,8 @@ class Membership:
             return describe(self._site, job, rank, wish)
 
     def _needs_new_epoch(self, job: Job, seat: Seat) -> bool:
+        if job.state is not JobState.READY:
+            return True  # a command was killed while it installed this epoch: nobody has it, the switch half at most
         seats = job.epoch.seats
         if not seat.joined:
             # Someone left before this rank came: no block of the epoch can ever be finished.
@@ -92,7 +94,7 @@ class Membership:
         the current one. No token is asked: whoever can write the state file owns the jobs."""
         with self._site.store.lock:
             job = self._site.store.job(name)
-            if any(seat.joined for seat in job.epoch.seats):
+            if job.state is not JobState.READY or any(seat.joined for seat in job.epoch.seats):
                 job = begin_epoch(self._site, job)
             with self._site.store.transaction():
                 self._site.store.set_joined(job.epoch.number, range(job.workers), instance)

@@ -9,11 +9,13 @@ from netsum.wire.schema import CHUNK_BYTES
 
 
 class JobState(StrEnum):
-    """Where a job is in its life. Only ``READY`` ones are offered to members; the others are what a command that was
-    killed left behind, and the next command on that switch removes them."""
+    """Where a job is in its life. A command leaves jobs ``READY``; a command that was killed left the others: the next
+    one on that switch removes what is half made or half deleted, and the next member to join a job whose epoch was
+    ``CHANGING`` gets a new one."""
 
     INSTALLING = "installing"
     READY = "ready"
+    CHANGING = "changing"
     DELETING = "deleting"
 
 
@@ -62,6 +64,11 @@ class Job:
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a job for others to see, not one half made or half deleted."""
+        return self.state in (JobState.READY, JobState.CHANGING)
 
     @property
     def workers(self) -> int:

@@ -56,6 +56,9 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
         desired = _desired(site, name, installed, report)
         steps = plan(desired, installed)
         apply(client, steps)
+        with site.store.transaction():
+            for job in site.store.jobs(name):
+                site.store.set_state(job.name, JobState.READY)  # half-made ones are gone since clean_up
         _clear_new(client, desired, report)
         kinds = [step.update.kind for step in steps]
         report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
@@ -67,8 +70,6 @@ def _desired(site: Site, name: str, installed: list[Item], report: Report) -> li
     desired = switch_items(site.topology, name)
     known = {item.job_id for item in installed if isinstance(item, JobEntry)}
     for job in site.store.jobs(name):
-        if job.state is not JobState.READY:
-            continue
         current = job
         if job.job_id not in known:
             current = record_new_epoch(site, job, None)

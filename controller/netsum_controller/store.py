@@ -156,7 +156,7 @@ class Store:
     def job(self, name: str) -> Job:
         """The job of that name; :class:`NoSuchJob` also when it is only half there."""
         job = self.find_job(name)
-        if job is None or job.state is not JobState.READY:
+        if job is None or not job.exists:
             raise NoSuchJob(name)
         return job
 

@@ -132,7 +132,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
         ("GET", "/v1/jobs/%2e%2e/members", None, TOKEN, 404, "no job '..'"),
     ],
 )
-def test_bad_requests_get_one_sentence(  # noqa: PLR0917 - one column each
+def test_bad_requests_get_one_sentence(
     controller: Controller, call: Caller, method: str, path: str, body: Any, token: str | None, status: int, words: str
 ) -> None:
     before = controller.job("resnet")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from netsum.descriptor import Descriptor
+from netsum_controller.client import SwitchClient
 from netsum_controller.controller import Controller
 from netsum_controller.desired import job_items
 from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
@@ -190,6 +191,44 @@ def test_a_new_epoch_that_fails_leaves_the_old_one(controller: Controller, switc
     assert switch.installed == before
     assert controller.job("resnet").epoch.number == old[0].epoch
     assert join(controller, 0, "b").epoch > old[0].epoch + 1  # the failed one's number is not used again
+
+
+class Killed(BaseException):
+    """Stands for the process being killed."""
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("write", range(3))
+@pytest.mark.parametrize("then", ["join", "reconcile", "create"])
+def test_killed_while_a_new_epoch_begins(
+    open_controller: Callable[[], Controller], controller: Controller, spec: JobSpec, write: int, then: str
+) -> None:
+    """Whoever comes next never gets a descriptor that the switch does not know."""
+    old = join_all(controller, "a")
+    writer, calls = SwitchClient.write, 0
+
+    def dying_write(self: SwitchClient, updates: Any) -> None:
+        nonlocal calls
+        if calls == write:
+            raise Killed
+        calls += 1
+        writer(self, updates)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SwitchClient, "write", dying_write)
+        with pytest.raises(Killed):
+            join(controller, 0, "b0")
+    other = open_controller()
+    if then == "reconcile":
+        other.reconcile()
+        assert on_switch(other)
+        assert not other.reconcile()[0].changed
+    elif then == "create":
+        assert not other.create_job(spec).created
+    new = join(other, 1, "b1")
+    assert new.epoch > old[0].epoch
+    assert on_switch(other)
+    assert join(other, 0, "b0").epoch == new.epoch
 
 
 @pytest.mark.usefixtures("clock")

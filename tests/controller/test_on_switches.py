@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -204,6 +207,41 @@ def test_a_switch_that_starts_anew_gets_its_jobs_back(kind: str, on_live: Contro
         assert summed(other, members, members[0].first_block_id, [1, 2, 3]) == 6
     finally:
         other.close()
+
+
+def test_the_shell_on_a_live_switch(on_live: Controller, tmp_path: Path) -> None:
+    """`netsum shell` reads and writes the program's tables by name; the controller goes on beside it."""
+    members = run_job(on_live)
+    (tmp_path / "star.yaml").write_text(on_live.topology.to_yaml())
+    lines = [
+        'print("members", len(list(table_entry["member"].read())))',
+        'te = table_entry["forward"](action="forward_to")',
+        'te.match["eth_dst"] = "02:00:00:00:00:99"',
+        'te.action["port"] = "3"',
+        "te.insert()",
+        "exit",
+    ]
+    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", "shell"]
+    done = subprocess.run(
+        command,
+        input="\n".join([*lines, ""]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={
+            **os.environ,
+            "NETSUM_TOPOLOGY": str(tmp_path / "star.yaml"),
+            "NETSUM_STATE": str(tmp_path / "state.db"),
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "TERM": "dumb",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert "members 3" in done.stdout
+    (report,) = on_live.reconcile()
+    assert (report.inserted, report.modified, report.deleted) == (0, 0, 1)  # what the shell had added
+    assert members[0].epoch == on_live.job("resnet").epoch.number
 
 
 def test_other_traffic_is_forwarded(live: SwitchUnderTest, on_live: Controller) -> None:

@@ -80,7 +80,7 @@ def test_mutual_tls(secure_switch: FakeSwitch, certificates: Certificates, tmp_p
         ("client", "other", "TLS with 127.0.0.1:[0-9]+ failed: CERTIFICATE_VERIFY_FAILED"),
     ],
 )
-def test_strangers_are_kept_out(  # noqa: PLR0917 - fixtures and columns
+def test_strangers_are_kept_out(
     secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path, who: str, authority: str, words: str
 ) -> None:
     topology = secure_topology(secure_switch, certificates, who, authority)

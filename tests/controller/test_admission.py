@@ -1,0 +1,88 @@
+"""What does not fit is refused, and the refusal says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from netsum_controller.admission import Placement, place
+from netsum_controller.errors import Refused
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Epoch, Job, JobState
+from netsum_controller.topology import parse_topology
+
+from tests.controller.conftest import TOPOLOGY
+
+TOPO = parse_topology(TOPOLOGY)
+TABLE = 4086
+
+
+def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1) -> Job:
+    """A job that is there already."""
+    return Job(
+        name=f"j{job_id}",
+        switch="s1",
+        job_id=job_id,
+        slot_base=slot_base,
+        slots=slots,
+        window=slots // 2,
+        chunks=1,
+        members=("h1",) * workers,
+        epoch=Epoch(1, 0, ()),
+        state=JobState.READY,
+        token_sha256="",
+    )
+
+
+def spec(*members: str, chunks: int | None = None) -> JobSpec:
+    return JobSpec(name="new", members=members or ("h1", "h2"), chunks=chunks)
+
+
+def test_an_empty_switch() -> None:
+    assert place(spec(), TOPO, [], 0, TABLE) == Placement("s1", 1, 0, 128, 16)
+    assert place(spec("h1", "h3"), TOPO, [], 7, TABLE) == Placement("s1", 8, 0, 128, 5)
+    assert place(spec("h1", "h3", chunks=2), TOPO, [], 0, TABLE).chunks == 2
+    assert place(spec("h1", "h1", "h1"), TOPO, [], 0, TABLE).job_id == 1
+
+
+def test_it_goes_beside_the_others() -> None:
+    there = [other(1, 0, 128), other(2, 256, 256)]
+    assert place(spec(), TOPO, there, 2, TABLE) == Placement("s1", 3, 128, 128, 16)
+
+
+@pytest.mark.parametrize(
+    ("make", "there", "words"),
+    [
+        (lambda: spec("h1", "h8", "h9"), [], "the topology has no host h8, h9 (it has: h1, h2, h3, h4)"),
+        (lambda: spec("h3", chunks=6), [], "blocks of 6 chunks need an MTU of 1580 bytes, h3 has 1500"),
+        (spec, [other(job_id) for job_id in range(1, 256)], "switch s1 has no job id left (all 255 are in use)"),
+        (
+            spec,
+            [other(1, 0, 8192)],
+            "needs 128 slots in a row on switch s1; 0 of 8192 are free (largest users: j1",
+        ),
+        (
+            spec,
+            [other(1 + base // 64, base, 64) for base in range(0, 8192, 128)],
+            "needs 128 slots in a row on switch s1; 4096 of 8192 are free",
+        ),
+        (
+            lambda: spec(*["h1"] * 10),
+            [other(job_id, workers=255) for job_id in range(1, 17)],
+            "10 members do not fit on switch s1: 6 of its 4086 member entries are free",
+        ),
+    ],
+)
+def test_refusals(make: Callable[[], JobSpec], there: list[Job], words: str) -> None:
+    with pytest.raises(Refused) as caught:
+        place(make(), TOPO, there, 0, TABLE)
+    assert words in str(caught.value)
+
+
+def test_members_on_two_switches() -> None:
+    text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 2, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:')
+    two = parse_topology(text.replace("switch: s1, port: 4", "switch: s2, port: 4"))
+    with pytest.raises(Refused, match=r"different switches \(h1 on s1, h4 on s2\); a job runs on one"):
+        place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
+    # What another switch's jobs have is theirs.
+    assert place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE) == Placement("s2", 1, 0, 128, 16)
