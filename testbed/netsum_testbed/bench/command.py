@@ -17,7 +17,8 @@ from rich.status import Status
 from netsum_testbed.bench.collective import Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
-from netsum_testbed.opening import available_switches, open_fabric, switch_version
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.switches import available_switches, switch_version
 
 HOSTS = 4
 

@@ -9,7 +9,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from netsum_testbed.opening import choose_switch, open_fabric
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.switches import choose_switch
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run

@@ -1,0 +1,109 @@
+"""What every fabric is: a switch with hosts around it, a controller, and ways to work on the hosts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import netsum
+from netsum.communicator import Communicator
+from netsum.descriptor import Descriptor
+from netsum.transports.base import Transport
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Job
+from netsum_controller.topology import Topology
+
+from netsum_testbed.switches import SwitchProcess
+
+Result = TypeVar("Result")
+Wrap = Callable[[Transport], Transport]
+
+
+class Fabric:
+    """A star: one switch, the topology's hosts. A context manager; leaving it stops and removes everything.
+
+    ``switch`` is the kind (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled in.
+    """
+
+    def __init__(self, topology: Topology, switch: str) -> None:
+        if len(topology.switches) != 1:
+            raise ValueError(f"topology {topology.name}: a fabric has one switch, this has {len(topology.switches)}")
+        self.topology = topology
+        self.switch = switch
+        self._stack = ExitStack()
+        self._tokens: dict[str, str] = {}
+        self._process: SwitchProcess | None = None
+        self._controller: Controller | None = None
+
+    @property
+    def controller(self) -> Controller:
+        """The controller, in this process; its HTTP endpoint serves on the loopback."""
+        assert self._controller is not None, "the fabric is not up"
+        return self._controller
+
+    @property
+    def switch_pid(self) -> int:
+        """Process id of the switch."""
+        assert self._process is not None, "the fabric is not up"
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        try:
+            self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
+            self._process = self._start_switch()
+            self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
+            self._controller.push()
+            self._controller.serve()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start_switch(self) -> SwitchProcess:
+        """Start the switch, register its end with the stack and fill the topology in."""
+        raise NotImplementedError
+
+    def inside(self, function: Callable[[], Result]) -> Result:
+        """Call a function where the hosts' interfaces are."""
+        return function()
+
+    def create_job(self, spec: JobSpec) -> Job:
+        """Create a job and remember its token for :meth:`join`."""
+        job = self.controller.create_job(spec)
+        if job.token is not None:
+            self._tokens[job.name] = job.token
+        return job
+
+    def join(self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0) -> Communicator:
+        """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport."""
+
+        def transport(descriptor: Descriptor) -> Transport:
+            made = self.inside(lambda: self.open_transport(descriptor, job.members[rank]))
+            return wrap(made) if wrap is not None else made
+
+        return netsum.join(
+            job.name,
+            rank,
+            token=self._tokens[job.name],
+            controller=self.controller.url,
+            transport=transport,
+            timeout=timeout,
+        )
+
+    def interface(self, host: str) -> str:
+        """Name of a host's interface, where hosts have interfaces."""
+        raise NotImplementedError(f"{type(self).__name__} has no interfaces")
+
+    def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
+        """The transport of a member that sits on ``host``."""
+        raise NotImplementedError

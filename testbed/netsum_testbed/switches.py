@@ -1,0 +1,100 @@
+"""The switch processes: which there are, how they start, and when they are ready."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+STARTS: Final = 60.0
+STOPS: Final = 10.0
+BMV2: Final = "simple_switch_grpc"
+
+
+class SwitchStartError(Exception):
+    """A switch is not there, or did not get ready; the message has what it said."""
+
+
+def available_switches() -> list[str]:
+    """Kinds of switch on this machine: ``bmv2`` if simple_switch_grpc is on PATH, and ``embedded``."""
+    return ["bmv2", "embedded"] if shutil.which(BMV2) else ["embedded"]
+
+
+def choose_switch(wish: str) -> str:
+    """``bmv2`` or ``embedded`` for ``auto`` (simple_switch_grpc needs root for its interfaces) or for itself."""
+    if wish == "auto":
+        return "bmv2" if "bmv2" in available_switches() and os.geteuid() == 0 else "embedded"
+    if wish not in available_switches():
+        raise SwitchStartError(f"{BMV2} is not on PATH; install p4lang-bmv2 or use --switch embedded")
+    return wish
+
+
+def switch_version(kind: str) -> str:
+    """What a switch says its version is."""
+    if kind == "embedded":
+        return f"netsum-switch on Python {sys.version.split()[0]}"
+    done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
+    return (done.stdout or done.stderr).strip().splitlines()[-1]
+
+
+def _dies_with_us() -> list[str]:
+    """A command prefix: the kernel ends the switch when this process ends without having stopped it."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+class SwitchProcess:
+    """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
+
+    def __init__(self, kind: str, interfaces: Sequence[str], directory: Path, prefix: Sequence[str] = ()) -> None:
+        """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes."""
+        self.kind = kind
+        self.address = f"unix:{directory}/p4runtime.sock"
+        self._log = directory / "switch.log"
+        program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
+        options = ["--no-p4", "--device-id", "1", "--thrift-port", "9090"]
+        for word in interfaces:
+            options += ["-i", word]
+        target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510"]
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*prefix, *_dies_with_us(), *program, *options, *target],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we stop the switch in order
+            )
+        self.pid = self._process.pid
+
+    def wait_ready(self) -> None:
+        """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
+        deadline = time.monotonic() + STARTS
+        with grpc.insecure_channel(self.address) as channel:
+            ready = grpc.channel_ready_future(channel)
+            try:
+                while True:
+                    try:
+                        ready.result(timeout=0.2)
+                        return
+                    except grpc.FutureTimeoutError:
+                        if self._process.poll() is not None or time.monotonic() > deadline:
+                            said = self._log.read_text(errors="replace").strip()
+                            raise SwitchStartError(f"the {self.kind} switch did not start: {said}") from None
+            finally:
+                ready.cancel()
+
+    def stop(self) -> None:
+        """End it; when it does not go by itself, by force."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOPS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
