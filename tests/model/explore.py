@@ -1,0 +1,329 @@
+"""Explores every behaviour of a scenario: all interleavings of loss, duplication, reordering and delay.
+
+**The network** is the set of all packets that were ever sent. Any of them may be delivered at any time, any number of
+times, or never: that is every loss, duplication, reordering and delay there is, without a bound. Retransmission changes
+nothing in it (the packet is there already), so safety is explored without timers.
+
+**Safety**, in every reachable state: a result that a worker takes is the exact one; nobody is told STALE or REFUSED
+about a block still needed. **Liveness**, from every reachable state: throw away all that is in flight, then let the
+timers run and the network deliver; everybody must come to the end.
+
+Cost: hosts, switches and packets are interned, and what one packet does to one host or switch is computed once; a step
+of the exploration is then a look-up. Breadth first, so that a counterexample is a shortest one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Generic, NamedTuple, TypeVar
+
+from netsum.wire.schema import Status
+
+from tests.model import host as host_rules
+from tests.model.host import JOB_ID, Host
+from tests.model.rules import Job, Packet, Record, Reply, SwitchModel
+from tests.model.scenario import Epoch, Scenario
+
+Item = TypeVar("Item", bound=Hashable)
+Slots = tuple[tuple[int, Record], ...]
+
+
+class Switch(NamedTuple):
+    """A switch as a value."""
+
+    job: Job | None
+    slots: Slots = ()
+
+
+class World(NamedTuple):
+    """A state: numbers of interned things; ``network`` is a bit mask over packets."""
+
+    switch: int
+    hosts: tuple[int, ...]
+    epoch: Epoch
+    network: int
+
+
+class Violation(Exception):  # noqa: N818  it is the finding, not a failure of the explorer
+    """What went wrong and the shortest way there, one line an event."""
+
+    def __init__(self, what: str, trace: list[str]) -> None:
+        super().__init__("\n".join([what, *trace]))
+        self.what = what
+
+
+class Pool(Generic[Item]):
+    """Numbers for values."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._numbers: dict[Item, int] = {}
+
+    def number(self, item: Item) -> int:
+        """The same number for equal items."""
+        number = self._numbers.setdefault(item, len(self.items))
+        if number == len(self.items):
+            self.items.append(item)
+        return number
+
+
+@dataclass
+class Explorer:
+    """One exploration. :meth:`run` returns the number of states or raises :class:`Violation`."""
+
+    scenario: Scenario
+    limit: int = 400_000  # states; more is an error, not a success
+    switches: Pool[Switch] = field(default_factory=Pool)
+    hosts: Pool[Host] = field(default_factory=Pool)
+    packets: Pool[Packet | Reply] = field(default_factory=Pool)
+
+    def __post_init__(self) -> None:
+        self._at_switch = cache(self._at_switch_once)
+        self._at_host = cache(self._at_host_once)
+        self._sends = cache(self._sends_once)
+        self._dead = cache(self._dead_once)
+        self._finishes = cache(self._finishes_once)
+
+    def run(self) -> int:
+        """Explore everything."""
+        start = self._start()
+        came: dict[World, tuple[World, str] | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            world = queue.popleft()
+            for number in world.hosts:
+                what = self._wrong(self.hosts.items[number])
+                if what:
+                    raise Violation(f"{self.scenario.name}: {what}", self._trace(world, came))
+            for label, following in self._steps(world):
+                if following not in came:
+                    came[following] = (world, label)
+                    queue.append(following)
+            if len(came) > self.limit:
+                raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
+        for world in came:
+            if not self._finishes(world.switch, world.hosts, world.epoch):
+                raise Violation(f"{self.scenario.name}: not everybody can finish", self._trace(world, came))
+        return len(came)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> World:
+        scenario = self.scenario
+        epoch = Epoch(switch_restarts=scenario.switch_restarts, replacements=scenario.replacements)
+        switch = Switch(scenario.job(1, scenario.first_block_id))
+        return self._world(self.switches.number(switch), scenario.hosts(0, 1), epoch, 0)
+
+    def _world(self, switch: int, hosts: tuple[Host, ...], epoch: Epoch, network: int) -> World:
+        numbers = tuple(self.hosts.number(host) for host in hosts)
+        return self._pruned(World(switch, numbers, epoch, network))
+
+    def _pruned(self, world: World) -> World:
+        """With what the hosts send, without what means nothing to anybody any more."""
+        network = world.network
+        for number in world.hosts:
+            network |= self._sends(number)
+        for packet in _bits(network):
+            item = self.packets.items[packet]
+            if isinstance(item, Reply) and self._dead(world.hosts[item.port - 1], packet):
+                network &= ~(1 << packet)
+        return world._replace(network=network)
+
+    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        for packet in _bits(world.network):
+            item = self.packets.items[packet]
+            if isinstance(item, Packet):
+                switch, replies = self._at_switch(world.switch, packet)
+                if switch != world.switch or replies & ~world.network:
+                    yield (
+                        "to the switch: ",
+                        self._pruned(world._replace(switch=switch, network=world.network | replies)),
+                    )
+            else:
+                rank = item.port - 1
+                after = self._at_host(world.hosts[rank], packet)
+                if after != world.hosts[rank]:
+                    hosts = (*world.hosts[:rank], after, *world.hosts[rank + 1 :])
+                    yield "to a host: ", self._pruned(world._replace(hosts=hosts))
+        yield from self._events(world)
+
+    def _events(self, world: World) -> Iterator[tuple[str, World]]:
+        epoch = world.epoch
+        if epoch.switch_restarts and epoch.reports is None and not epoch.away:
+            yield "the switch restarts", self._restart(world)
+        if epoch.reports is not None:
+            for rank, report in enumerate(epoch.reports):
+                if report is None:
+                    yield f"rank {rank} rejoins", self._report(world, rank)
+        if epoch.replacements and epoch.reports is None and not epoch.away:
+            yield "rank 0 is replaced", self._replace_rank(world)
+        for rank in epoch.away:
+            yield f"rank {rank} joins the new run", self._follow(world, rank)
+
+    def _restart(self, world: World) -> World:
+        """The switch loses everything; without the rule it gets its old tables back and nobody is told."""
+        epoch = world.epoch._replace(switch_restarts=world.epoch.switch_restarts - 1)
+        if not self.scenario.epoch_rules.raised_after_restart:
+            job = self.switches.items[world.switch].job
+            return world._replace(switch=self.switches.number(Switch(job)), epoch=epoch)
+        epoch = epoch._replace(reports=(None,) * self.scenario.workers)
+        return world._replace(switch=self.switches.number(Switch(None)), epoch=epoch)
+
+    def _report(self, world: World, rank: int) -> World:
+        """A rank says which block it does not hold; when all have, or the rule is off, the new epoch starts."""
+        epoch = world.epoch
+        assert epoch.reports is not None
+        hosts = [self.hosts.items[number] for number in world.hosts]
+        reports = (*epoch.reports[:rank], hosts[rank].prefix, *epoch.reports[rank + 1 :])
+        hosts[rank] = host_rules.leave(hosts[rank])
+        if None in reports and self.scenario.epoch_rules.lowest_of_all:
+            return self._world(world.switch, tuple(hosts), epoch._replace(reports=reports), world.network)
+        first = min(report for report in reports if report is not None)
+        number = epoch.number + 1
+        job = self.scenario.job(number, hosts[0].origin + first)
+        rejoined = (
+            host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
+            for host in hosts
+        )
+        epoch = epoch._replace(number=number, reports=None)
+        return self._world(self.switches.number(Switch(job)), tuple(rejoined), epoch, world.network)
+
+    def _replace_rank(self, world: World) -> World:
+        """A new process joins rank 0: a new epoch for all, on a switch that keeps its records."""
+        scenario, epoch = self.scenario, world.epoch
+        number = epoch.number + 1
+        epoch = epoch._replace(number=number, run=1, replacements=epoch.replacements - 1)
+        switch = self.switches.items[world.switch]
+        newcomer, *others = scenario.hosts(1, number)
+        if not scenario.epoch_rules.new_epoch_for_taken_rank:
+            newcomer = scenario.hosts(0, epoch.number - 1)[0]
+            hosts = (newcomer, *(self.hosts.items[each] for each in world.hosts[1:]))
+            return self._world(world.switch, hosts, epoch, world.network)
+        job = scenario.job(number, newcomer.origin)
+        if scenario.followers_at_once:
+            hosts = (newcomer, *others)
+        else:
+            epoch = epoch._replace(away=frozenset(other.rank for other in others))
+            hosts = (newcomer, *(self.hosts.items[each] for each in world.hosts[1:]))
+        return self._world(self.switches.number(switch._replace(job=job)), hosts, epoch, world.network)
+
+    def _follow(self, world: World, rank: int) -> World:
+        """Another rank's call has raised and it joins the new run."""
+        hosts = [self.hosts.items[number] for number in world.hosts]
+        hosts[rank] = self.scenario.hosts(1, world.epoch.number)[rank]
+        epoch = world.epoch._replace(away=world.epoch.away - {rank})
+        return self._world(world.switch, tuple(hosts), epoch, world.network)
+
+    # --- one thing at a time, computed once ---------------------------------------------------------------------------
+
+    def _at_switch_once(self, switch: int, packet: int) -> tuple[int, int]:
+        job, slots = self.switches.items[switch]
+        model = SwitchModel({JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules)
+        item = self.packets.items[packet]
+        assert isinstance(item, Packet)
+        replies = 0
+        for reply in model.step(item).replies:
+            replies |= 1 << self.packets.number(reply)
+        return self.switches.number(Switch(job, tuple(sorted(model.records.items())))), replies
+
+    def _at_host_once(self, host: int, packet: int) -> int:
+        item = self.packets.items[packet]
+        assert isinstance(item, Reply)
+        return self.hosts.number(host_rules.receive(self.hosts.items[host], item, self.scenario.host_rules))
+
+    def _sends_once(self, host: int) -> int:
+        mask = 0
+        for packet in host_rules.outstanding(self.hosts.items[host], self.scenario.host_rules):
+            mask |= 1 << self.packets.number(packet)
+        return mask
+
+    def _dead_once(self, host: int, packet: int) -> bool:
+        item = self.packets.items[packet]
+        assert isinstance(item, Reply)
+        again = not self.scenario.epoch_rules.fresh_ports
+        return host_rules.is_dead(self.hosts.items[host], item, ports_come_again=again)
+
+    # --- what must hold -----------------------------------------------------------------------------------------------
+
+    def _wrong(self, host: Host) -> str:
+        if host.broken:
+            return f"rank {host.rank}: {host.broken}"
+        if host.mismatched and not self.scenario.calls_differ:
+            return f"rank {host.rank} is refused: SIGNATURE"
+        for index, result in enumerate(host.results):
+            expected = self.scenario.expected(host, host.plan[index])
+            if expected is None and self.scenario.calls_differ:
+                return ""
+            mismatch = result is not None and result.status == Status.MISMATCH
+            if result in (None, expected) or (mismatch and self.scenario.calls_differ):
+                continue
+            return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
+        return ""
+
+    def _over(self, host: Host) -> bool:
+        return host.ended if self.scenario.calls_differ else host.done
+
+    def _finishes_once(self, switch: int, hosts: tuple[int, ...], epoch: Epoch) -> bool:
+        """Whether everybody comes to the end when nothing more is lost and no more disaster strikes."""
+        epoch = epoch._replace(switch_restarts=0, replacements=0)
+        world = World(switch, hosts, epoch, 0)
+        while True:
+            before = world
+            _, world = next(self._events(world), ("", world))
+            world = world._replace(network=0)
+            for number in world.hosts:
+                world = self._deliver(world, self._sends(number))
+            if all(self._over(self.hosts.items[number]) for number in world.hosts) and world.epoch.reports is None:
+                return True
+            if world == before:
+                return False
+
+    def _deliver(self, world: World, packets: int) -> World:
+        """Deliver packets to the switch, and its replies to the hosts, once each."""
+        replies = 0
+        for packet in _bits(packets):
+            switch, more = self._at_switch(world.switch, packet)
+            world, replies = world._replace(switch=switch), replies | more
+        hosts = list(world.hosts)
+        for packet in _bits(replies):
+            rank = self.packets.items[packet].port - 1
+            hosts[rank] = self._at_host(hosts[rank], packet)
+        return world._replace(hosts=tuple(hosts))
+
+    def _trace(self, world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
+        lines: list[str] = []
+        step = came[world]
+        while step is not None:
+            before, label = step
+            lines.append(label + self._difference(before, world))
+            world, step = before, came[before]
+        return lines[::-1]
+
+    def _difference(self, before: World, after: World) -> str:
+        """Which packets could have made this step: the first that does."""
+        for packet in _bits(before.network):
+            item = self.packets.items[packet]
+            if isinstance(item, Packet):
+                switch, replies = self._at_switch(before.switch, packet)
+                made = self._pruned(before._replace(switch=switch, network=before.network | replies)) == after
+            else:
+                rank = item.port - 1
+                made = self._at_host(before.hosts[rank], packet) == after.hosts[rank] != before.hosts[rank]
+            if made:
+                return f"port {item.port}, UDP {item.udp_port}, {item.header}, {item.payload}"
+        return ""
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def explore(scenario: Scenario) -> int:
+    """Number of states, or :class:`Violation`."""
+    return Explorer(scenario).run()

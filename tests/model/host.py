@@ -1,0 +1,306 @@
+"""The host's rules as a pure model: when a block may be sent, what is kept, and what a result means.
+
+A :class:`Host` is immutable and hashable: :func:`receive`, :func:`advance` and :func:`rejoin` return the next. There
+is no timer: a host that retransmits offers :func:`outstanding` again, whenever the explorer likes. The rules' reasons
+are in ``docs/protocol.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Outcome, Status
+
+from tests.model.rules import ID_MASK, Packet, Payload, Reply
+
+JOB_ID = 1
+LANE = Lane.L32
+LANES = CHUNK_BYTES >> LANE
+
+
+class Phase(IntEnum):
+    """Why a block is sent."""
+
+    DATA = 0
+    EXPONENTS = 1  # one MAX block after a call with RANGE blocks
+    REDO = 2
+
+
+class Call(NamedTuple):
+    """One collective call of one rank: a value a block, None for an empty contribution.
+
+    ``predicted``: with predicted exponents, hence a fence behind it; ``misfits``: offsets of blocks whose values do not
+    fit and are RANGE at first; ``aborts``: this rank's caller failed.
+    """
+
+    gen: int
+    blocks: tuple[int | None, ...]
+    op: int = int(Op.SUM)
+    dest: int = EVERYONE
+    predicted: bool = False
+    misfits: frozenset[int] = frozenset()
+    aborts: bool = False
+    bare: bool = False  # empties leave without room for the result, which then has to be fetched
+
+
+class Todo(NamedTuple):
+    """What the block of one id is for."""
+
+    call: int
+    offset: int
+    phase: Phase
+
+
+class Result(NamedTuple):
+    """What a worker takes: ``payload`` () of a block without data, of one that is not for it, or of one not OK."""
+
+    status: int
+    data_cnt: int
+    payload: Payload
+
+
+@dataclass(frozen=True)
+class HostRules:
+    """The hosts' rules that can be switched off."""
+
+    window_over_all_calls: bool = True  # off: each call has a window of its own
+    keep_window: bool = True  # contributions of the last W finished blocks are kept; off: of the last W - 1
+    fence: bool = True
+    abort_finishes_call: bool = True  # off: a member that aborts sends only the call's first id
+    mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
+    window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
+    rewind: bool = True  # off: after a rejoin only blocks without a result are sent
+
+
+ALL_HOST_RULES = HostRules()
+
+
+class Host(NamedTuple):
+    """One rank. Blocks are counted from 0 for the whole run; block id = ``origin`` + index."""
+
+    rank: int
+    program: tuple[Call, ...]
+    window: int
+    udp_port: int  # negative: closed, between two epochs
+    origin: int = 0
+    run: int = 0
+    first: int = 0  # first index of this epoch
+    plan: tuple[Todo, ...] = ()
+    sent: int = 0
+    results: tuple[Result | None, ...] = ()  # of the indices below `sent`
+    settled: frozenset[int] = frozenset()  # indices whose result came in this epoch
+    fetching: frozenset[int] = frozenset()  # noticed: the result waits in the switch
+    mismatched: bool = False  # refused: its call is not the others'
+    ended: bool = False  # has seen MISMATCH on a result
+    broken: str = ""  # what must never happen
+
+    @property
+    def prefix(self) -> int:
+        """The first index whose result is not held."""
+        return next((index for index, result in enumerate(self.results) if result is None), self.sent)
+
+    @property
+    def epoch_prefix(self) -> int:
+        """The first index whose result has not come in this epoch."""
+        return next((index for index in range(self.first, self.sent) if index not in self.settled), self.sent)
+
+    @property
+    def done(self) -> bool:
+        """Every call of the program is over, or the communicator has ended."""
+        finished = self.sent == len(self.plan) and self.prefix == self.sent and next_todos(self) == ()
+        return self.ended or finished
+
+
+def _results_of(host: Host, call: int) -> list[tuple[Todo, Result | None]]:
+    padded = host.results + (None,) * (len(host.plan) - host.sent)
+    return [(todo, result) for todo, result in zip(host.plan, padded, strict=True) if todo.call == call]
+
+
+def _redo(host: Host, call: int) -> tuple[Todo, ...] | None:
+    """What a call with predicted exponents still needs: blocks; () nothing; None: not known before more results."""
+    if not host.program[call].predicted:
+        return ()
+    mine = _results_of(host, call)
+    last = mine[-1][0].phase
+    if last == Phase.REDO:
+        return ()
+    if any(result is None for _, result in mine):
+        return None
+    held = [(todo, result) for todo, result in mine if result is not None]
+    if any(result.status >= Status.ABORT for _, result in held):
+        return ()
+    again = [todo.offset for todo, result in held if result.status == Status.RANGE]
+    if last == Phase.EXPONENTS:
+        return tuple(Todo(call, offset, Phase.REDO) for offset in again)
+    return (Todo(call, 0, Phase.EXPONENTS),) if again else ()
+
+
+def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
+    """What follows the plan: blocks; () when the program is over; None while the fence keeps it from being known."""
+    planned = host.plan[-1].call if host.plan else -1
+    for call in range(planned if rules.fence else 0, planned + 1):
+        more = _redo(host, call) if call >= 0 else ()
+        if more or (more is None and rules.fence):
+            return more
+    if planned + 1 == len(host.program):
+        waits = any(_redo(host, call) is None for call in range(len(host.program)))
+        return None if waits else ()
+    call = planned + 1
+    count = len(host.program[call].blocks)
+    if host.program[call].aborts and not rules.abort_finishes_call:
+        count = 1
+    return tuple(Todo(call, offset, Phase.DATA) for offset in range(count))
+
+
+def may_send(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> bool:
+    """The window: block b only when every result up to b - W is held, and came in this epoch."""
+    if rules.window_over_all_calls:
+        return index - host.window < (host.epoch_prefix if rules.window_of_this_epoch else host.prefix)
+    call = host.plan[index].call
+    before = [at for at in range(index - host.window + 1) if host.plan[at].call == call]
+    return all(host.results[at] is not None for at in before)
+
+
+def advance(host: Host, rules: HostRules = ALL_HOST_RULES) -> Host:
+    """Send all that may be sent (as soon as possible: the network delays as it likes). What a block is for is decided
+    when it is sent, not before."""
+    while not (host.ended or host.mismatched):
+        if rules.window_over_all_calls and not may_send(host, host.sent, rules):
+            break
+        if host.sent == len(host.plan):
+            more = next_todos(host, rules)
+            if not more:
+                break
+            host = host._replace(plan=host.plan + more)
+        if not may_send(host, host.sent, rules):
+            break
+        host = host._replace(sent=host.sent + 1, results=(*host.results, None))
+    return host
+
+
+def exponent_of(call: Call) -> int:
+    """The value that a rank brings to the exponent round of a call."""
+    return 1 + max(call.misfits, default=0)
+
+
+def contribution(host: Host, index: int) -> Packet:
+    """The packet of a block that was sent: the same whenever it is sent again, but for MISMATCH and room."""
+    todo = host.plan[index]
+    call = host.program[todo.call]
+    value: int | None = call.blocks[todo.offset] if todo.phase != Phase.EXPONENTS else exponent_of(call)
+    status, op = Status.OK, Op.MAX if todo.phase == Phase.EXPONENTS else call.op
+    if host.mismatched and host.results[index] is None:
+        status = Status.MISMATCH
+    elif call.aborts:
+        status = Status.ABORT
+    elif todo.phase == Phase.DATA and todo.offset in call.misfits:
+        status = Status.RANGE
+    if status != Status.OK:
+        value = None
+    header = Header(
+        job_id=JOB_ID,
+        block_id=(host.origin + index) & ID_MASK,
+        src_id=host.rank,
+        gen_id=call.gen,
+        grad_cnt=LANES if value is not None else 0,
+        op=op,
+        lane=LANE,
+        status=status,
+        dest=call.dest,
+        data_cnt=int(value is not None),
+    )
+    room = 0 if status != Status.OK or (call.bare and index not in host.fetching) else 1
+    return Packet(host.rank + 1, host.udp_port, header, (value,) if value is not None else (0,) * room)
+
+
+def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packet]:
+    """What the host's timer sends again: every block without a result in this epoch, as far as the window goes."""
+    if not host.ended and host.udp_port > 0:
+        for index in range(host.first, host.sent):
+            if index not in host.settled and may_send(host, index, rules):
+                yield contribution(host, index)
+
+
+def _refused(host: Host, index: int, reason: int) -> Host:
+    if reason == Outcome.SIGNATURE:
+        return host._replace(mismatched=True)
+    if reason in (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT):
+        return host  # asked again, or a new epoch has begun: the controller tells
+    return host._replace(broken=f"block {index} is refused: {Outcome(reason).name}")
+
+
+def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules) -> Host:
+    todo = host.plan[index]
+    exempt = h.status >= Status.ABORT and rules.mismatch_exempt
+    if h.gen_id != host.program[todo.call].gen and not exempt:
+        return host
+    held = host.results[index]
+    if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):
+        if held is not None:
+            return host._replace(settled=host.settled | {index})
+        return host._replace(fetching=host.fetching | {index})
+    result = Result(h.status, h.data_cnt, payload)
+    if held not in (None, result):
+        return host._replace(broken=f"block {index} has two results: {held} and {result}")
+    results = (*host.results[:index], result, *host.results[index + 1 :])
+    return host._replace(
+        results=results,
+        settled=host.settled | {index},
+        fetching=host.fetching - {index},
+        ended=host.ended or h.status == Status.MISMATCH,
+    )
+
+
+def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host:
+    """Take a packet that came to the host's socket."""
+    h = reply.header
+    index = (h.block_id - host.origin) & ID_MASK
+    if host.ended or reply.udp_port != host.udp_port or not host.first <= index < host.sent:
+        return host
+    if h.status == Status.STALE:
+        if host.results[index] is None:
+            return host._replace(broken=f"block {index} is STALE and still needed")
+        return host
+    if h.status == Status.REFUSED:
+        return host if host.results[index] is not None else _refused(host, index, h.age_op)
+    return advance(_take(host, index, h, reply.payload, rules), rules)
+
+
+def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
+    """Whether a packet means nothing to the host, now or ever: the explorer need not remember it."""
+    index = (reply.header.block_id - host.origin) & ID_MASK
+    if not ports_come_again:
+        port = abs(host.udp_port)
+        if reply.udp_port < port or (reply.udp_port == port and host.udp_port < 0):
+            return True
+    elif reply.udp_port != host.udp_port:
+        return False
+    if reply.header.status == Status.REFUSED and reply.header.age_op <= Outcome.WRONG_PORT:
+        return True
+    settled = index in host.settled and host.results[index] is not None
+    return settled and receive(host, reply) == host and not ports_come_again
+
+
+def kept_from(host: Host, rules: HostRules = ALL_HOST_RULES) -> int:
+    """The first index whose contribution the host still has."""
+    return max(0, host.prefix - host.window + (0 if rules.keep_window else 1))
+
+
+def leave(host: Host) -> Host:
+    """Close the socket of the epoch that is over; the host reports :attr:`Host.prefix` and waits for the others."""
+    return host._replace(udp_port=-abs(host.udp_port))
+
+
+def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RULES) -> Host:
+    """Go on in a new epoch from index ``first``, the lowest that any rank does not hold."""
+    if first < kept_from(host, rules):
+        return host._replace(broken=f"block {first} is needed again and its contribution is gone")
+    settled = frozenset() if rules.rewind else frozenset(range(host.prefix))
+    return advance(
+        host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset()),
+        rules,
+    )

@@ -1,0 +1,120 @@
+"""A small configuration to explore: programs of the ranks, and what the controller and the world may do to them.
+
+The world's events besides the network: the switch restarts (loses everything), a rank's process is replaced by a new
+one. Each has a budget; each leads to a new epoch, as the controller makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from netsum.wire.schema import Op, Status
+
+from tests.model.host import ALL_HOST_RULES, Call, Host, HostRules, Phase, Result, Todo, advance, exponent_of
+from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Rules
+
+PORT_BASE = 20000
+
+
+@dataclass(frozen=True)
+class EpochRules:
+    """The controller's rules that can be switched off."""
+
+    fresh_epoch: bool = True  # an epoch number is never used twice
+    fresh_ids: bool = True  # first_block_id outside every earlier range of ids
+    fresh_ports: bool = True  # UDP ports in turn
+    new_epoch_for_taken_rank: bool = True
+    raised_after_restart: bool = True
+    lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One configuration. ``programs`` of the first run, ``replaced`` of the run after a rank was replaced."""
+
+    name: str
+    programs: tuple[tuple[Call, ...], ...]
+    window: int = 2
+    slots: int = 4
+    first_block_id: int = 96
+    second_block_id: int = 0x60000060  # of the run after a replacement; fresh unless EpochRules say otherwise
+    replaced: tuple[tuple[Call, ...], ...] = ()
+    switch_restarts: int = 0
+    replacements: int = 0
+    followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
+    calls_differ: bool = False  # every rank must end with MISMATCH
+    rules: Rules = ALL_RULES
+    host_rules: HostRules = ALL_HOST_RULES
+    epoch_rules: EpochRules = field(default_factory=EpochRules)
+
+    @property
+    def workers(self) -> int:
+        return len(self.programs)
+
+    def udp_port(self, rank: int, epoch: int) -> int:
+        """A rank's UDP port in an epoch."""
+        return PORT_BASE + rank + (16 * epoch if self.epoch_rules.fresh_ports else 0)
+
+    def job(self, epoch: int, first_block_id: int) -> Job:
+        """What the controller installs for an epoch."""
+        ports = [self.udp_port(rank, epoch) for rank in range(self.workers)]
+        members = tuple(Member(rank, rank + 1, port, rank) for rank, port in enumerate(ports))
+        number = epoch if self.epoch_rules.fresh_epoch else 1
+        return Job(number, first_block_id & ID_MASK, self.slots, 0, members)
+
+    def hosts(self, run: int, epoch: int) -> tuple[Host, ...]:
+        """The ranks at the start of a run, what may be sent at once already sent."""
+        programs = self.replaced if run else self.programs
+        origin = self.second_block_id if run and self.epoch_rules.fresh_ids else self.first_block_id
+        return tuple(
+            advance(Host(rank, program, self.window, self.udp_port(rank, epoch), origin, run), self.host_rules)
+            for rank, program in enumerate(programs)
+        )
+
+    def expected(self, host: Host, todo: Todo) -> Result | None:
+        """What this rank must get for a block; None from the first block on at which the ranks' calls differ: nothing
+        is right there, and nobody's call may succeed."""
+        programs = self.replaced if host.run else self.programs
+        if any(todo.call >= len(program) for program in programs):
+            return None
+        calls = [program[todo.call] for program in programs]
+        meant = {(call.gen, call.op, call.dest, len(call.blocks)) for call in calls if not call.aborts}
+        return _combined(calls, todo, host.rank) if len(meant) < 2 else None
+
+
+def _combined(calls: list[Call], todo: Todo, rank: int) -> Result:
+    values, status = [], int(Status.OK)
+    for call in calls:
+        if call.aborts:
+            status = max(status, int(Status.ABORT))
+        elif todo.phase == Phase.EXPONENTS:
+            values.append(exponent_of(call))
+        elif todo.phase == Phase.DATA and todo.offset in call.misfits:
+            status = max(status, int(Status.RANGE))
+        else:
+            value = call.blocks[todo.offset]
+            values += [] if value is None else [value]
+    if status or not values or calls[0].dest not in (255, rank):
+        return Result(status, len(values), ())
+    op = Op.MAX if todo.phase == Phase.EXPONENTS else calls[0].op
+    return Result(status, len(values), (max(values) if op == Op.MAX else sum(values),))
+
+
+class Epoch(NamedTuple):
+    """The controller's state: the epoch installed, what each rank has reported since a restart, budgets left."""
+
+    number: int = 1
+    run: int = 0
+    reports: tuple[int | None, ...] | None = None  # not None: the switch has restarted and ranks rejoin
+    away: frozenset[int] = frozenset()  # ranks still in the run before the last replacement
+    switch_restarts: int = 0
+    replacements: int = 0
+
+
+def digits(*shape: int) -> list[int]:
+    """Values whose sums tell which were added and how often: the i-th is 1 in a 4-bit digit of its own."""
+    count = 1
+    for size in shape:
+        count *= size
+    return [1 << (4 * index) for index in range(count)]

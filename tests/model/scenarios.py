@@ -1,0 +1,145 @@
+"""The configurations that are explored, and the rules that are switched off one by one to see the explorer object."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from netsum.wire.schema import Op
+
+from tests.model.host import Call, HostRules
+from tests.model.rules import Rules
+from tests.model.scenario import EpochRules, Scenario, digits
+
+Programs = tuple[tuple[Call, ...], ...]
+
+
+def sums(workers: int, shape: tuple[int, ...], seed: int = 0, *, predicted: bool = False) -> Programs:
+    """Every rank makes the same SUM calls of so many blocks, with values whose sums tell them apart."""
+    values = iter(digits(workers * sum(shape) + seed)[seed:])
+    return tuple(
+        tuple(
+            Call(gen, tuple(next(values) for _ in range(blocks)), predicted=predicted)
+            for gen, blocks in enumerate(shape)
+        )
+        for _ in range(workers)
+    )
+
+
+def change(programs: Programs, rank: int, call: int, **fields: Any) -> Programs:
+    """The same programs but for one call of one rank."""
+    calls = programs[rank]
+    calls = (*calls[:call], calls[call]._replace(**fields), *calls[call + 1 :])
+    return (*programs[:rank], calls, *programs[rank + 1 :])
+
+
+PLAIN = Scenario("plain", sums(2, (3, 2)))
+NARROW = Scenario("window of one block", sums(2, (3, 2)), window=1, slots=2)
+EMPTIES = Scenario(
+    "empty contributions",
+    (
+        (Call(0, (1, None, None)), Call(1, (None, 16, None))),
+        (Call(0, (None, 256, None)), Call(1, (4096, 65536, None))),
+    ),
+    window=1,
+    slots=2,
+)
+BARE = Scenario("results that have to be fetched", change(EMPTIES.programs, 0, 0, bare=True))
+_REDO = change(sums(2, (2, 2), predicted=True), 0, 0, misfits=frozenset({0}))
+REDO = Scenario("blocks that do not fit are done again", change(_REDO, 1, 0, misfits=frozenset({0, 1})))
+ABORT = Scenario("a member aborts", change(sums(2, (2, 1)), 1, 0, aborts=True))
+BLIND_ABORT = Scenario(
+    "a member aborts a call whose operation it got wrong",
+    change(change(sums(2, (2, 1)), 0, 0, op=int(Op.MAX)), 1, 0, aborts=True, op=int(Op.MIN), gen=0),
+)
+MISMATCH = Scenario("calls differ", change(sums(2, (2, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True)
+MISMATCH_GENERATION = Scenario(
+    "one rank has made a call less", (sums(2, (1, 2))[0], sums(2, (2, 1))[1]), calls_differ=True
+)
+RESTART = Scenario("the switch restarts", sums(2, (3, 1)), switch_restarts=1)
+TWO_RESTARTS = Scenario("the switch restarts twice", sums(2, (3,)), window=1, slots=2, switch_restarts=2)
+RESTART_REDO = replace(REDO, name="the switch restarts around a redo", switch_restarts=1)
+REPLACED = Scenario(
+    "a rank is replaced", sums(2, (3,)), replacements=1, replaced=sums(2, (3,), seed=40), window=1, slots=2
+)
+PORTS_COME_ROUND = replace(
+    REPLACED,
+    name="a rank is replaced and the ports come round",
+    followers_at_once=True,
+    epoch_rules=EpochRules(fresh_ports=False),
+    first_block_id=2000,
+    second_block_id=1000,
+)
+
+SCENARIOS = (
+    PLAIN,
+    NARROW,
+    EMPTIES,
+    BARE,
+    REDO,
+    ABORT,
+    BLIND_ABORT,
+    MISMATCH,
+    MISMATCH_GENERATION,
+    RESTART,
+    TWO_RESTARTS,
+    RESTART_REDO,
+    REPLACED,
+    PORTS_COME_ROUND,
+    Scenario("a long run around a restart", sums(2, (4, 3)), window=2, slots=4, switch_restarts=1),
+    Scenario("three workers around a restart", sums(3, (4,)), window=1, slots=2, switch_restarts=1),
+    Scenario("block ids wrap", sums(2, (3, 2)), first_block_id=0xFFFFFFFE),
+    Scenario("three workers", sums(3, (2, 2)), window=1, slots=2),
+    Scenario("three workers, one aborts", change(sums(3, (2, 1)), 2, 0, aborts=True), window=1, slots=2),
+    Scenario("one destination", tuple(tuple(c._replace(dest=1) for c in p) for p in sums(2, (3,)))),
+    Scenario("more slots than needed", sums(2, (4, 4)), slots=8),
+)
+
+
+class Mutation(NamedTuple):
+    """A rule switched off, and what the explorer must find then (a part of the violation's first line)."""
+
+    rule: str
+    scenario: Scenario
+    finds: str
+
+
+def _switch(rule: str, scenario: Scenario, finds: str) -> Mutation:
+    return Mutation(rule, replace(scenario, rules=replace(Rules(), **{rule: False})), finds)
+
+
+def _host(rule: str, scenario: Scenario, finds: str) -> Mutation:
+    return Mutation(rule, replace(scenario, host_rules=replace(HostRules(), **{rule: False})), finds)
+
+
+def _epoch(scenario: Scenario, finds: str, *rules: str) -> Mutation:
+    off = dict.fromkeys(rules, False)
+    return Mutation("+".join(rules), replace(scenario, epoch_rules=replace(scenario.epoch_rules, **off)), finds)
+
+
+MUTATIONS = (
+    Mutation("slots >= 2W", replace(NARROW, slots=1), "STALE and still needed"),
+    Mutation("slots >= 2W, two blocks", replace(PLAIN, slots=2), "STALE and still needed"),
+    _switch("exact_lap", PORTS_COME_ROUND, "STALE and still needed"),
+    _switch("stale_behind", PLAIN, "WINDOW"),
+    _switch("closed_before_first", PORTS_COME_ROUND, "STALE and still needed"),
+    _switch("first_payload_overwrites", NARROW, "wrong result"),
+    _switch("ignore_duplicates", PLAIN, "wrong result"),
+    _switch("replay", PLAIN, "not everybody can finish"),
+    _switch("replay_to_asker", PLAIN, "not everybody can finish"),
+    _switch("sticky_status", ABORT, "wrong result"),
+    _switch("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
+    _switch("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
+    _host("window_over_all_calls", PLAIN, "STALE and still needed"),
+    _host("keep_window", RESTART, "contribution is gone"),
+    _host("fence", REDO, "SIGNATURE"),
+    _host("abort_finishes_call", ABORT, "SIGNATURE"),
+    _host("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
+    _host("window_of_this_epoch", RESTART_REDO, "WINDOW"),
+    _host("rewind", RESTART, "not everybody can finish"),
+    _epoch(REPLACED, "WINDOW", "fresh_epoch"),
+    _epoch(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
+    _epoch(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
+    _epoch(RESTART, "not everybody can finish", "raised_after_restart"),
+    _epoch(RESTART, "not everybody can finish", "lowest_of_all"),
+)
