@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 
+from rich import box
 from rich.table import Table
 
 from netsum_testbed.bench.switches import SwitchFigures
@@ -14,7 +15,7 @@ from netsum_testbed.bench.switches import SwitchFigures
 
 def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     """One line a switch: wall-clock and CPU microseconds per packet, forwarding next to aggregating."""
-    table = Table(title="one 4096-byte packet into the switch: microseconds, medians")
+    table = Table(title="one 4096-byte packet into the switch: microseconds, medians", box=box.SIMPLE, pad_edge=False)
     table.add_column("switch", no_wrap=True)
     for kind in ("time", "CPU"):
         for name in ("forward", "aggregate", "ratio"):
