@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from scapy.error import Scapy_Exception
 from scapy.fields import (
@@ -230,7 +230,8 @@ def read_capture(path: Path) -> Iterator[Seen]:
     Raises :class:`OSError` when the file cannot be read and :class:`ValueError` when it is not a capture.
     """
     try:
-        with PcapReader(str(path)) as capture:
+        # Opened here: scapy leaves a file open that is no capture. It takes open files; its types do not say so.
+        with path.open("rb") as file, PcapReader(cast("str", file)) as capture:
             for packet in capture:
                 found = seen(packet)
                 if found is not None:

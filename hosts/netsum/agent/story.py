@@ -9,7 +9,7 @@ import numpy as np
 
 from netsum.wire.codec import Header
 from netsum.wire.names import REASON_NAMES, value_name
-from netsum.wire.schema import EVERYONE, UDP_PORT, Lane, Status
+from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Lane, Status
 
 
 class Row(NamedTuple):
@@ -54,6 +54,8 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
         status += f": {REASON_NAMES.get(header.age_op, header.age_op)}"
     elif header.degraded:
         status += ", partial"
+    if header.version != VERSION:
+        status += f", version {header.version}"
     if header.grad_cnt:
         size = f"{header.grad_cnt} x {value_name('lane', header.lane)}"
         if header.payload_bytes != len(payload):

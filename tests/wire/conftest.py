@@ -1,0 +1,49 @@
+"""tshark, or a failure that says it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from netsum.wire.to_lua import LUA_FILE
+from scapy.utils import PcapWriter
+
+Dissect = Callable[..., list[list[str]]]
+ETHERNET = 1
+
+
+@pytest.fixture
+def tshark() -> str:
+    """Path of tshark. Missing: a failure, or a skip where NETSUM_ALLOW_MISSING names it."""
+    path = shutil.which("tshark")
+    if path is None:
+        if "tshark" in os.environ.get("NETSUM_ALLOW_MISSING", "").split(","):
+            pytest.skip("tshark is missing, and NETSUM_ALLOW_MISSING names it")
+        pytest.fail("tshark is not on PATH: install it, or set NETSUM_ALLOW_MISSING=tshark")
+    return path
+
+
+@pytest.fixture
+def wireshark(tshark: str, tmp_path: Path) -> Dissect:
+    """Dissect frames with the Wireshark dissector: a row a frame, a text a field (several values: with commas)."""
+
+    def dissect(frames: Sequence[bytes], fields: Sequence[str], link_type: int = ETHERNET) -> list[list[str]]:
+        capture = tmp_path / "frames.pcap"
+        with PcapWriter(str(capture), linktype=link_type) as writer:
+            for frame in frames:
+                writer.write(frame)
+        command = [tshark, "-X", f"lua_script:{LUA_FILE}", "-r", str(capture), "-T", "fields", "-E", "separator=|"]
+        for field in fields:
+            command += ["-e", field]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Lua" not in done.stderr, done.stderr
+        rows = done.stdout.split("\n")[:-1]
+        assert len(rows) == len(frames)
+        return [row.split("|") for row in rows]
+
+    return dissect

@@ -1,0 +1,44 @@
+"""Random headers, payloads and frames."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from hypothesis import strategies as st
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, UDP_PORT, VERSION, Lane
+
+WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name not in ("spare", "grad_cnt_high")}
+WIDTHS["grad_cnt"] = 16  # both parts joined
+
+headers = st.builds(Header, **{name: st.integers(0, (1 << bits) - 1) for name, bits in WIDTHS.items()})
+"""Any header that can be on the wire, sensible or not."""
+
+
+def well_formed(rng: random.Random) -> tuple[Header, bytes]:
+    """A header with any values, and the payload that it announces: 0 to 16 chunks of lanes, or room."""
+    lane = rng.choice(list(Lane))
+    chunks = rng.randint(0, MAX_CHUNKS)
+    empty = rng.random() < 0.3
+    values = {name: rng.getrandbits(bits) for name, bits in WIDTHS.items()}
+    values |= {"version": VERSION, "lane": lane, "grad_cnt": 0 if empty else chunks * CHUNK_BYTES >> lane}
+    return Header(**values), bytes(chunks * CHUNK_BYTES) if empty else rng.randbytes(chunks * CHUNK_BYTES)
+
+
+def udp_frame(message: bytes, *, source_port: int = 20001, destination_port: int = UDP_PORT) -> bytes:
+    """Ethernet, IPv4 and UDP around a message, from 10.0.0.1 to 10.0.0.254; made without netsum's own code."""
+    udp = struct.pack(">HHHH", source_port, destination_port, 8 + len(message), 0) + message
+    ip = bytearray(
+        struct.pack(">BBHHHBBH4B4B", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, 10, 0, 0, 1, 10, 0, 0, 254)
+    )
+    total = sum(struct.unpack(">10H", ip))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    ip[10:12] = struct.pack(">H", ~total & 0xFFFF)
+    return bytes.fromhex("026e730000fe 026e73000001 0800") + bytes(ip) + udp
+
+
+def frame_of(header: Header, payload: bytes) -> bytes:
+    """The header and its payload as a contribution's frame."""
+    return udp_frame(pack_header(header) + payload)

@@ -1,0 +1,73 @@
+"""What the P4 compiler saw is what the schema says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import netsum_p4
+import pytest
+from netsum.wire import schema
+from netsum.wire.to_p4 import p4_text
+
+WIRE_P4 = Path(__file__).parents[2] / "p4src" / "include" / "wire.p4"
+Layout = list[tuple[str, int]]
+
+
+@pytest.fixture(scope="module")
+def program() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(netsum_p4.json_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def headers(program: dict[str, Any]) -> dict[str, Layout]:
+    """Header types as the compiler wrote them down: names and widths, in order."""
+    return {header["name"]: [(name, bits) for name, bits, *_ in header["fields"]] for header in program["header_types"]}
+
+
+def layout(fields: tuple[schema.Field, ...]) -> Layout:
+    return [(field.name, field.bits) for field in fields]
+
+
+def test_wire_p4_is_what_the_schema_gives() -> None:
+    assert WIRE_P4.read_text("utf-8") == p4_text(), "run `make p4` and commit the result"
+
+
+def test_netsum_header(headers: dict[str, Layout]) -> None:
+    assert headers["netsum_h"] == layout(schema.HEADER_FIELDS)
+
+
+@pytest.mark.parametrize("name", ["packet_in_h", "packet_out_h"])
+def test_query_header(headers: dict[str, Layout], name: str) -> None:
+    assert headers[name] == layout(schema.QUERY_FIELDS)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8, 16])
+def test_payload_headers_hold_whole_chunks(headers: dict[str, Layout], chunks: int) -> None:
+    assert headers[f"chunks{chunks}_h"] == [(f"f{index}", schema.CHUNK_BYTES * 8) for index in range(chunks)]
+
+
+def test_record(program: dict[str, Any], headers: dict[str, Layout]) -> None:
+    assert headers["record_h"] == [("raw", schema.RECORD_BITS)]
+    registers = {register["name"].split(".")[-1]: register for register in program["register_arrays"]}
+    record = registers["record_register"]
+    assert (record["bitwidth"], record["size"]) == (schema.RECORD_BITS, schema.SLOTS)
+
+
+def test_buffers_hold_a_chunk_a_slot(program: dict[str, Any]) -> None:
+    buffers = [register for register in program["register_arrays"] if "buffer" in register["name"]]
+    assert len(buffers) == schema.MAX_CHUNKS
+    assert {(buffer["bitwidth"], buffer["size"]) for buffer in buffers} == {(schema.CHUNK_BYTES * 8, schema.SLOTS)}
+
+
+def test_outcomes_have_a_counter_each_for_each_job(program: dict[str, Any]) -> None:
+    counters = {counter["name"].split(".")[-1]: counter.get("size") for counter in program["counter_arrays"]}
+    assert counters["outcomes"] == 256 * schema.OUTCOMES_PER_JOB
+
+
+def test_packet_io_metadata_of_the_p4info() -> None:
+    text = netsum_p4.p4info_text()
+    for field in schema.QUERY_FIELDS:
+        assert text.count(f'name: "{field.name}"') == 2, f"packet_in and packet_out have {field.name}"

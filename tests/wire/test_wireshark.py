@@ -1,0 +1,110 @@
+"""Captured bytes through the Wireshark dissector, the codec and the schema: the same fields."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from netsum.wire.codec import Header, pack_header, parse_record
+from netsum.wire.schema import HEADER_FIELDS, QUERY_FIELDS, RECORD_BITS, RECORD_FIELDS, Lane, Status
+from netsum.wire.to_lua import LUA_FILE, lua_text
+
+from tests.wire.conftest import Dissect
+from tests.wire.strategies import frame_of, udp_frame, well_formed
+
+USER0 = 147
+pytestmark = pytest.mark.tshark
+
+
+def test_committed_dissector_is_what_the_schema_gives() -> None:
+    assert LUA_FILE.read_text("utf-8") == lua_text(), "run `make p4` and commit the result"
+
+
+def test_every_header_field_and_every_lane(wireshark: Dissect) -> None:
+    rng = random.Random(1)
+    packets = [well_formed(rng) for _ in range(120)]
+    names = [field.name for field in HEADER_FIELDS]
+    lane_fields = [f"netsum.lane{lane.bits}" for lane in Lane]
+    fields = [*(f"netsum.{name}" for name in names), "netsum.gradients", "netsum.room", *lane_fields]
+    rows = wireshark([frame_of(header, payload) for header, payload in packets], fields)
+    for (header, payload), row in zip(packets, rows, strict=True):
+        shown = dict(zip(fields, row, strict=True))
+        expected = {
+            **header._asdict(),
+            "spare": 0,
+            "grad_cnt_high": header.grad_cnt >> 12,
+            "grad_cnt": header.grad_cnt % 4096,
+        }
+        assert {name: int(shown[f"netsum.{name}"]) for name in names} == expected
+        assert int(shown["netsum.gradients"]) == header.grad_cnt
+        width = Lane(header.lane).bytes
+        lanes = [int.from_bytes(payload[at : at + width], "big") for at in range(0, len(payload), width)]
+        for name in lane_fields:
+            here = header.grad_cnt and name == f"netsum.lane{8 * width}"
+            assert shown[name] == (",".join(map(str, lanes)) if here else "")
+        assert shown["netsum.room"].replace(":", "") == ("" if header.grad_cnt else payload.hex())
+
+
+def test_results_are_recognised_by_their_source_port(wireshark: Dissect) -> None:
+    message = pack_header(Header(3, 7, src_id=2))
+    frame = udp_frame(message, source_port=12000, destination_port=20001)
+    (row,) = wireshark([frame], ["_ws.col.Protocol", "netsum.src_id"])
+    assert row == ["netsum", "2"]
+
+
+@pytest.mark.parametrize(
+    ("header", "source_port", "kind"),
+    [
+        (Header(1, 2, grad_cnt=0), 20001, "empty contribution"),
+        (Header(1, 2, data_cnt=4), 12000, "notice"),
+        (Header(1, 2, data_cnt=4, dest=1), 12000, "header-only result"),
+        (Header(1, 2, status=Status.ABORT), 12000, "result"),
+        (Header(1, 2, status=Status.STALE), 12000, "answer"),
+    ],
+)
+def test_info_says_what_the_packet_is(wireshark: Dissect, header: Header, source_port: int, kind: str) -> None:
+    (row,) = wireshark([udp_frame(pack_header(header), source_port=source_port)], ["_ws.col.Info"])
+    assert row[0].startswith(f"{kind} job 1 block 2 ")
+
+
+def test_refusals_say_their_reason(wireshark: Dissect) -> None:
+    frames = [frame_of(Header(1, 2, status=Status.REFUSED, age_op=9), b""), frame_of(Header(1, 2, age_op=1), b"")]
+    refused, other = wireshark(frames, ["netsum.reason"])
+    assert (refused, other) == (["9"], [""])
+
+
+def test_lengths_that_disagree_are_marked(wireshark: Dissect) -> None:
+    good = frame_of(Header(1, 2, grad_cnt=64, data_cnt=1), bytes(256))
+    bad = frame_of(Header(1, 2, grad_cnt=65, data_cnt=1), bytes(256))
+    rows = wireshark([good, bad], ["netsum.bad_length"])
+    assert not rows[0][0]
+    assert rows[1][0]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"hello",
+        pack_header(Header(1, 2, version=2)),
+        pack_header(Header(1, 2, lane=4)),
+        pack_header(Header(1, 2)) + b"x",
+    ],
+    ids=["empty", "short", "version", "lane", "length"],
+)
+def test_other_datagrams_on_the_port_are_left_alone(wireshark: Dissect, message: bytes) -> None:
+    (row,) = wireshark([udp_frame(message)], ["_ws.col.Protocol", "netsum.job_id"])
+    assert row == ["UDP", ""]
+
+
+def test_records_of_a_query(wireshark: Dissect) -> None:
+    rng = random.Random(2)
+    answers = [rng.randbytes(4 + RECORD_BITS // 8) for _ in range(10)]
+    names = [field.name for field in (*QUERY_FIELDS, *RECORD_FIELDS)]
+    rows = wireshark(answers, [f"netsum_record.{name}" for name in names], USER0)
+    for answer, row in zip(answers, rows, strict=True):
+        query = {"slot": int.from_bytes(answer[:2], "big"), "cookie": int.from_bytes(answer[2:4], "big")}
+        expected = {**query, **parse_record(answer[4:])}
+        shown = dict(zip(names, row, strict=True))
+        seen = int(shown.pop("seen").replace(":", ""), 16)
+        assert {"seen": seen, **{name: int(value) for name, value in shown.items()}} == expected
