@@ -22,7 +22,6 @@ from netsum_controller.errors import InputError, SwitchError
 from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
-from netsum_controller.stages.member import TRAFFIC_COUNTER
 from netsum_controller.stream import Stream
 from netsum_controller.topology import Switch, Tls
 
@@ -264,7 +263,6 @@ class SwitchClient:
 
     def read_member_packets(self) -> dict[MemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""
-        self.program.object_id("direct_counters", TRAFFIC_COUNTER)
         table = self.program.object_id("tables", MemberEntry.TABLE)
         entity = p4.Entity()
         entity.table_entry.table_id = table

@@ -32,8 +32,8 @@ class Membership:
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._clock = clock
-        self._waiting: dict[tuple[int, int], float] = {}
-        """(epoch, rank) that is waiting for others to leave -> since when."""
+        self._waiting: dict[tuple[int, int], tuple[float, float]] = {}
+        """(epoch, rank) that is waiting for others to leave -> since when, and when it last asked."""
 
     def job(self, name: str, token: str) -> Job:
         """The job, if the token is its own. Raises :class:`NoSuchJob` or :class:`Unauthorized`."""
@@ -73,11 +73,15 @@ class Membership:
         still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
         if seat.left and still_in:
             now = self._clock()
-            since = self._waiting.setdefault((job.epoch.number, seat.rank), now)
+            key = (job.epoch.number, seat.rank)
+            since, last = self._waiting.get(key, (now, now))
+            if now - last > GRACE:
+                since = now  # that was another attempt, given up long ago
+            self._waiting[key] = (since, now)
             if now - since < GRACE:
                 ranks = ", ".join(map(str, still_in[:8]))
                 raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
-        self._waiting = {key: since for key, since in self._waiting.items() if key[0] != job.epoch.number}
+        self._waiting = {key: times for key, times in self._waiting.items() if key[0] != job.epoch.number}
         return True
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:

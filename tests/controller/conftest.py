@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.fake_switch import FakeSwitch
-
-# How long an example takes says nothing on a shared machine.
-settings.register_profile("netsum-controller", deadline=None, max_examples=50)
-settings.load_profile("netsum-controller")
 
 TOPOLOGY = """\
 name: star4

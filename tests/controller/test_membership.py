@@ -124,6 +124,16 @@ def test_who_left_waits_for_the_others_but_not_for_ever(controller: Controller, 
     assert join(controller, 0, "b0").epoch == first[0].epoch + 1
 
 
+def test_an_attempt_given_up_does_not_count(controller: Controller, clock: Clock) -> None:
+    join_all(controller, "a")
+    controller.leave("resnet", TOKEN, 0, "a0")
+    with pytest.raises(Busy):
+        join(controller, 0, "b0")
+    clock.now += 3600
+    with pytest.raises(Busy):
+        join(controller, 0, "c0")
+
+
 def test_who_left_goes_on_when_the_others_have_left(controller: Controller, clock: Clock) -> None:
     join_all(controller, "a")
     controller.leave("resnet", TOKEN, 0, "a0")

@@ -7,14 +7,12 @@ from typing import ClassVar
 
 from netsum_controller.stages.entry import Entry
 
-TRAFFIC_COUNTER = "member_traffic"
-"""Direct counter of the table: packets and bytes that the entry let in."""
-
 
 @dataclass(frozen=True)
 class MemberEntry(Entry):
     """Source ``src_id`` of job ``job_id`` sits on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch;
-    ``source`` is its bit, ``workers`` how many workers it stands for (one, unless it is a switch)."""
+    ``source`` is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The
+    entry's direct counter counts the packets that it let in."""
 
     TABLE: ClassVar = "member"
     ACTION: ClassVar = "member_here"
