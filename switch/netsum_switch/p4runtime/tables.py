@@ -8,7 +8,7 @@ from typing import Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from netsum_switch.errors import SwitchError
+from netsum_switch.errors import TableError
 from netsum_switch.p4runtime.actions import check_action, read_action, write_action
 from netsum_switch.p4runtime.match_key import DEFAULT_KEY, MatchKey, read_key, write_key
 from netsum_switch.p4runtime.p4info import CounterUnit, P4Info, TableSpec
@@ -88,8 +88,10 @@ class Tables:
         if (key, priority) in self._attachments[spec.id]:
             raise RpcError(code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
         try:
+            if priority < 0:
+                raise TableError(f"priority {priority} is negative")
             inserted = self.table(spec).insert(key, name, params, priority)
-        except (SwitchError, ValueError) as error:  # full, const, a priority out of range
+        except TableError as error:  # full, const
             raise RpcError(code_pb2.UNKNOWN, "Error when adding match entry to target") from error
         self._set_counter(spec, inserted, entry)
         self._attachments[spec.id][key, priority] = _attachment(entry)
@@ -111,7 +113,7 @@ class Tables:
                 table.set_default(*action)
             else:
                 self._set_counter(spec, table.modify(key, *action, priority), entry)
-        except (SwitchError, ValueError) as error:
+        except TableError as error:
             raise RpcError(code_pb2.UNKNOWN, "Error when modifying match entry in target") from error
         self._attachments[spec.id][key, priority] = Attachment() if action is None else _attachment(entry)
 
@@ -123,7 +125,7 @@ class Tables:
             raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
         try:
             self.table(spec).delete(key, priority)
-        except SwitchError as error:
+        except TableError as error:
             raise RpcError(code_pb2.UNKNOWN, "Error when deleting match entry in target") from error
         del self._attachments[spec.id][key, priority]
 

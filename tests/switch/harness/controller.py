@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf import text_format
 from google.rpc import status_pb2
 from p4.config.v1 import p4info_pb2
@@ -87,18 +88,20 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; when it returns the switch has forgotten this controller."""
         self._requests.put(None)
-        if self._stream is not None:
-            self._stream.cancel()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(ARRIVES)
+        self._channel.close()
+
+    def vanish(self) -> None:
+        """Disconnect without a word, as a controller that is killed."""
         self._channel.close()
 
     # --- the stream ---------------------------------------------------------------------------------------------------
 
-    def send(self, request: Any) -> None:
-        """Send a StreamMessageRequest, opening the stream with the first."""
+    def send(self, request: Any | None) -> None:
+        """Send a StreamMessageRequest, opening the stream with the first; None closes this end of it."""
         if self._stream is None:
             self._stream = self.stub.StreamChannel(iter(self._requests.get, None))
             self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -203,6 +206,23 @@ class Controller:
 def uint128(value: int) -> Any:
     """The message."""
     return p4rt.Uint128(high=value >> 64, low=value & (1 << 64) - 1)
+
+
+def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode, str]:
+    """Code and text that a call is refused with."""
+    with pytest.raises(grpc.RpcError) as error:
+        call(*arguments)
+    return error.value.code(), error.value.details()
+
+
+def update_refusal(call: Callable[..., Any], *arguments: Any) -> tuple[int, str]:
+    """Canonical code and text that the only update of a Write is refused with."""
+    with pytest.raises(grpc.RpcError) as error:
+        call(*arguments)
+    assert error.value.code() is grpc.StatusCode.UNKNOWN, error.value
+    [(code, message, space)] = details(error.value)
+    assert space == "ALL-sswitch-p4org"
+    return code, message
 
 
 def details(error: grpc.RpcError) -> list[tuple[int, str, str]]:

@@ -8,14 +8,17 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 _CLONE_NEWNET = 0x40000000
 _ETH_P_ALL = 0x0003
 _SOL_PACKET = 263
 _PACKET_IGNORE_OUTGOING = 23
 _OFFLOADS = ("tso", "gso", "gro", "tx", "rx", "sg")
+
+Result = TypeVar("Result")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _names = itertools.count()
@@ -48,16 +51,36 @@ class Namespace:
         """Run a command inside."""
         return run("ip", "netns", "exec", self.name, *command)
 
-    def open_interface(self, interface: str) -> socket.socket:
-        """An AF_PACKET socket on an interface inside; it stays there although this process is outside."""
-        opened: list[socket.socket | BaseException] = []
-        thread = threading.Thread(target=self._open_inside, args=(interface, opened))
+    def call_inside(self, call: Callable[[], Result]) -> Result:
+        """Result of a call made inside, by a thread that enters the namespace and ends; sockets stay where they were
+        opened."""
+        outcome: list[Result | BaseException] = []
+
+        def body() -> None:
+            try:
+                self._enter()
+                outcome.append(call())
+            except BaseException as error:  # handed to the thread that asked
+                outcome.append(error)
+
+        thread = threading.Thread(target=body)
         thread.start()
         thread.join()
-        result = opened[0]
+        result = outcome[0]
         if isinstance(result, BaseException):
             raise result
         return result
+
+    def open_interface(self, interface: str) -> socket.socket:
+        """An AF_PACKET socket on an interface inside."""
+
+        def open_socket() -> socket.socket:
+            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+            sock.bind((interface, _ETH_P_ALL))
+            return sock
+
+        return self.call_inside(open_socket)
 
     def close(self) -> None:
         """Remove the namespace and with it the interfaces."""
@@ -70,18 +93,11 @@ class Namespace:
             self.run("ethtool", "-K", interface, *(word for offload in _OFFLOADS for word in (offload, "off")))
             run("ip", "-n", self.name, "link", "set", interface, "up")
 
-    def _open_inside(self, interface: str, opened: list[socket.socket | BaseException]) -> None:
-        """Body of a thread that enters the namespace, for good: only this thread is in it, and it ends here."""
+    def _enter(self) -> None:
+        """Move the calling thread, and only it, into the namespace."""
+        descriptor = os.open(Path("/run/netns") / self.name, os.O_RDONLY)
         try:
-            descriptor = os.open(Path("/run/netns") / self.name, os.O_RDONLY)
-            try:
-                if _libc.setns(descriptor, _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), f"setns {self.name}")
-            finally:
-                os.close(descriptor)
-            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-            sock.bind((interface, _ETH_P_ALL))
-            opened.append(sock)
-        except BaseException as error:  # handed to the thread that asked
-            opened.append(error)
+            if _libc.setns(descriptor, _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns {self.name}")
+        finally:
+            os.close(descriptor)

@@ -55,6 +55,14 @@ def p4rt_switch(request: pytest.FixtureRequest, start_switch: StartSwitch) -> Sw
 
 
 @pytest.fixture
+def p4rt_embedded(start_switch: StartSwitch) -> SwitchUnderTest:
+    """The embedded switch, for what cannot be asked of the other."""
+    switch = start_switch("embedded")
+    switch.drain()
+    return switch
+
+
+@pytest.fixture
 def fresh_switch(request: pytest.FixtureRequest, kind: str) -> Iterator[SwitchUnderTest]:
     """A switch of its own, that no test has touched."""
     if kind == "bmv2":

@@ -1,0 +1,248 @@
+"""`netsum-switch` as a process: flags, readiness, signals, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from netsum_switch.options import parse
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
+from tests.switch.harness.frames import frame
+
+DEADLINE = 30.0
+
+
+class Process:
+    """A switch process and what it wrote to its ready file."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.ready_file = folder / "ready.json"
+        self._split = list(arguments)
+        at = self._split.index("--") if "--" in self._split else len(self._split)
+        self._split[at:at] = ["--ready-file", str(self.ready_file)]
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "netsum_switch.cli", *self._split],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.ready = self._wait_ready()
+
+    def _wait_ready(self) -> dict[str, Any]:
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline and self.popen.poll() is None:
+            with contextlib.suppress(FileNotFoundError):
+                contents: dict[str, Any] = json.loads(self.ready_file.read_text())
+                return contents
+            time.sleep(0.01)
+        self.popen.kill()
+        raise AssertionError(f"not ready: {self.popen.communicate()}")
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        self.popen.send_signal(signal_number)
+        output, error = self.popen.communicate(timeout=DEADLINE)
+        return self.popen.returncode, output, error
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Starts processes; those still running at the end are killed."""
+    started: list[Process] = []
+
+    def run(*arguments: str) -> Process:
+        started.append(Process(tmp_path, *arguments))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.popen.poll() is None:
+            process.popen.kill()
+            process.popen.communicate()
+
+
+def failing(*arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a switch that does not start."""
+    command = [sys.executable, "-m", "netsum_switch.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    return done.returncode, done.stderr
+
+
+def wire() -> socket.socket:
+    """A UDP socket that stands for the other end of a port."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    sock.settimeout(DEADLINE)
+    return sock
+
+
+def address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_runs_and_stops(start: Any, tmp_path: Path, signal_number: int) -> None:
+    unix = tmp_path / "grpc.sock"
+    process = start("--no-p4", "--device-id", "7", "--", "--grpc-server-addr", f"unix:{unix}")
+    assert process.ready["grpc"] == f"unix:{unix}"
+    assert process.ready["device_id"] == 7
+    with Controller(process.ready["grpc"], device_id=7) as controller:
+        controller.become_primary()  # a controller that is connected does not delay the end
+        code, output, error = process.stop(signal_number)
+    assert (code, error) == (0, "")
+    assert output == f"P4Runtime server listening on unix:{unix}; ports none\n"
+    assert not process.ready_file.exists()
+    assert not unix.exists()
+
+
+def test_program_from_the_command_line(start: Any) -> None:
+    """With its p4info, controllers write at once; frames pass, and without a peer answers go to the last sender."""
+    program = Program("contract")
+    with wire() as one, wire() as two:
+        process = start(
+            "-i", "1@udp:127.0.0.1:0",
+            "-i", f"2@udp:127.0.0.1:0:127.0.0.1:{two.getsockname()[1]}",
+            str(PROGRAMS / "contract.json"), "--p4info", str(PROGRAMS / "contract.p4info.txtpb"),
+            "--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510",
+        )  # fmt: skip
+        with Controller(process.ready["grpc"], device_id=0) as controller:
+            controller.become_primary()
+            controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+            controller.write(INSERT, program.entry("exact_table", {1: b"\x02"}, program.action("forward", b"\x01")))
+            one.sendto(frame(1), address(process.ready["udp"]["1"]))
+            assert two.recv(65536) == frame(1)
+            two.sendto(frame(2), address(process.ready["udp"]["2"]))
+            assert one.recv(65536) == frame(2)
+        assert process.stop()[0] == 0
+
+
+def test_program_now_p4info_later(start: Any) -> None:
+    """As simple_switch_grpc: with an empty p4_device_config the JSON of the command line is kept."""
+    program = Program("contract")
+    process = start(str(PROGRAMS / "contract.json"), "--", "--grpc-server-addr", "127.0.0.1:0")
+    with Controller(process.ready["grpc"], device_id=0) as controller:
+        controller.become_primary()
+        with pytest.raises(grpc.RpcError) as error:
+            controller.read(program.entry("exact_table", {}))
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        config = p4rt.ForwardingPipelineConfig(p4info=program.p4info)
+        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=0, action=action, config=config))
+        assert len(controller.read(program.entry("const_table", {}))) == 2
+
+
+def test_old_controllers_wrap_the_json(start: Any) -> None:
+    """p4.tmp.P4DeviceConfig, as the P4 tutorials send it."""
+    program = Program("contract")
+    process = start("--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0")
+    size, length = len(program.json), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    wrapped = b"\x08\x01" + b"\x1a" + length + bytes([size]) + program.json
+    with Controller(process.ready["grpc"], device_id=0) as controller:
+        controller.become_primary()
+        config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=wrapped)
+        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=0, action=action, config=config))
+        assert len(controller.read(program.entry("const_table", {}))) == 2
+
+
+def test_logs(start: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start("--no-p4", "--log-file", str(log), "--", "--grpc-server-addr", "127.0.0.1:0")
+    assert process.stop()[0] == 0
+    assert "INFO netsum_switch: stopped by SIGTERM" in log.read_text()
+    process = start("--no-p4", "--log-console", "--log-level", "info", "--", "--grpc-server-addr", "127.0.0.1:0")
+    assert "stopped by SIGTERM" in process.stop()[1]
+
+
+def test_taken_address(start: Any) -> None:
+    process = start("--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0")
+    taken = process.ready["grpc"]
+    code, error = failing("--no-p4", "--", "--grpc-server-addr", taken)
+    assert code == 1
+    assert error.splitlines()[-1].startswith(f"netsum-switch: cannot serve P4Runtime on {taken}")
+
+
+ERRORS = [
+    (["--no-p4", "-i", "1@udp:127.0.0.1:notaport"], "notaport is not a UDP address"),
+    (["--no-p4", "-i", "veth0"], "'veth0' is not a port"),
+    (["--no-p4", "-i", "1@no-such-iface"], "no-such-iface"),
+    (["--no-p4", "-i", "1@udp:127.0.0.1:0", "-i", "1@udp:127.0.0.1:0"], "port 1 is given twice"),
+    (["--no-p4", "-i", "512@udp:127.0.0.1:0"], "port numbers go from 0 to 511"),
+    (["--no-p4", "-i", "510@udp:127.0.0.1:0", "--", "--cpu-port", "510"], "Cpu port 510 is used as a data port"),
+    (["/no/such.json"], "cannot read /no/such.json: No such file or directory"),
+    ([__file__], "test_cli.py"),
+    ([str(PROGRAMS / "contract.json"), "--p4info", "/no/such.txtpb"], "cannot read /no/such.txtpb"),
+    ([str(PROGRAMS / "contract.json"), "--p4info", __file__], "not a p4info in text format"),
+    (["--no-p4", "--ready-file", "/no/such/folder/ready"], "cannot write /no/such/folder/ready"),
+    (["--no-p4", "--log-file", "/no/such/folder/log"], "cannot write /no/such/folder/log"),
+    (
+        ["--no-p4", "--", "--grpc-server-ssl", "--grpc-server-cert", "/no/cert", "--grpc-server-key", "/no/key"],
+        "cannot read /no/key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS)
+def test_errors_are_one_line(arguments: list[str], message: str) -> None:
+    given = arguments if "--" in arguments else [*arguments, "--"]
+    code, error = failing(*given, "--grpc-server-addr", "127.0.0.1:0")
+    assert code == 1
+    [line] = error.splitlines()
+    assert line.startswith("netsum-switch: ")
+    assert message in line
+
+
+USAGE = [
+    [],
+    ["--no-p4", "--no-such-flag"],
+    ["--no-p4", "--", "--no-such-flag"],
+    ["--no-p4", "--log-level", "loud"],
+    ["--no-p4", "--device-id", "x"],
+    ["--no-p4", "--log-console", "--log-file", "x"],
+    ["--no-p4", "--p4info", "x"],
+    ["--no-p4", "--", "--cpu-port", "0"],
+    ["--no-p4", "--", "--cpu-port", "512"],
+    ["--no-p4", "--", "--grpc-server-ssl"],
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE)
+def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(arguments)
+    assert error.value.code == 2
+    assert "usage: netsum-switch" in capsys.readouterr().err
+
+
+def test_flags_of_simple_switch_grpc_are_taken() -> None:
+    general = "-i 0@a --interface 1@b --device-id 3 --thrift-port 9090 --nanolog ipc:///x --log-flush -L trace"
+    more = "--max-port-count 8 --notifications-addr x prog.json"
+    target = "--grpc-server-addr 0.0.0.0:1 --cpu-port 255 --drop-port 500 --priority-queues 8 --disable-swap"
+    limits = "--max-mc-groups 10 --max-l1-entries 10 --max-l2-entries 10"
+    options = parse(f"{general} {more} -- {target} {limits}".split())
+    assert options.interface == ["0@a", "1@b"]
+    assert (options.device_id, options.program, options.cpu_port, options.drop_port) == (3, "prog.json", 255, 500)
+
+
+def test_help_tells_of_both_halves(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(["--help"])
+    assert error.value.code == 0
+    text = capsys.readouterr().out
+    assert "--device-id" in text
+    assert "--grpc-server-addr" in text
+    assert "accepted and ignored: there is no Thrift server" in " ".join(text.split())

@@ -1,0 +1,190 @@
+"""CounterEntry, DirectCounterEntry and the counter data of table entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.frames import frame
+
+INVALID = code_pb2.INVALID_ARGUMENT
+
+
+def cell(program: Program, name: str, index: int | None = None, packets: int = 0, size: int = 0) -> Any:
+    """A CounterEntry; without index, all of the counter."""
+    entity = p4rt.Entity()
+    entity.counter_entry.counter_id = program.ids[name]
+    if index is not None:
+        entity.counter_entry.index.index = index
+    if packets or size:
+        entity.counter_entry.data.packet_count, entity.counter_entry.data.byte_count = packets, size
+    return entity
+
+
+def direct(entry: Any, packets: int = 0, size: int = 0) -> Any:
+    """The DirectCounterEntry of a table entry."""
+    entity = p4rt.Entity()
+    entity.direct_counter_entry.table_entry.CopyFrom(entry.table_entry)
+    if packets or size:
+        data = entity.direct_counter_entry.data
+        data.packet_count, data.byte_count = packets, size
+    return entity
+
+
+def counted(entity: Any) -> tuple[int, int]:
+    """(packets, bytes) of an entity that was read."""
+    data = getattr(entity, entity.WhichOneof("entity"))
+    data = data.counter_data if entity.WhichOneof("entity") == "table_entry" else data.data
+    return data.packet_count, data.byte_count
+
+
+def forwarding(controller: Controller, program: Program, dst: int = 1) -> Any:
+    """An entry that forwards to port 2, inserted."""
+    entry = program.entry("exact_table", {1: bytes([dst])}, program.action("forward", b"\x02"))
+    controller.write(INSERT, entry)
+    return entry
+
+
+def pass_frames(switch: SwitchUnderTest, *sizes: int, dst: int = 1) -> None:
+    """Frames from port 1, each seen to leave at port 2, hence counted."""
+    for size in sizes:
+        switch.send(1, frame(dst, size=size))
+        assert switch.recv(2) is not None
+
+
+def test_packets_and_bytes(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    forwarding(controller, program)
+    pass_frames(p4rt_switch, 64, 100, 1000)
+    [found] = controller.read(cell(program, "seen", 1))
+    assert counted(found) == (3, 1164)
+    assert found.counter_entry.index.index == 1
+    [found] = controller.read(cell(program, "seen_packets", 1))
+    assert counted(found) == (3, 1164)  # both are counted whatever is declared
+
+
+def test_wildcards(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    forwarding(controller, program)
+    pass_frames(p4rt_switch, 64)
+    found = controller.read(cell(program, "seen"))
+    assert [counted(each) for each in found] == [(int(index == 1), 64 * (index == 1)) for index in range(16)]
+    assert [each.counter_entry.index.index for each in found] == list(range(16))
+    everything = p4rt.Entity()
+    everything.counter_entry.SetInParent()
+    assert len(controller.read(everything)) == 16 + 8
+
+
+def test_setting_and_resetting(controller: Controller, program: Program) -> None:
+    controller.write(MODIFY, cell(program, "seen", 3, packets=5, size=500))
+    assert counted(controller.read(cell(program, "seen", 3))[0]) == (5, 500)
+    controller.write(MODIFY, cell(program, "seen_packets", 3, packets=5, size=500))
+    assert counted(controller.read(cell(program, "seen_packets", 3))[0]) == (5, 0)  # only what is declared is set
+    controller.write(DELETE, cell(program, "seen", 3))
+    assert counted(controller.read(cell(program, "seen", 3))[0]) == (0, 0)
+
+
+def test_refused_cells(controller: Controller, program: Program) -> None:
+    assert update_refusal(controller.write, INSERT, cell(program, "seen", 0)) == (
+        INVALID,
+        "INSERT update type not supported for counters",
+    )
+    assert update_refusal(controller.write, MODIFY, cell(program, "seen")) == (
+        code_pb2.UNIMPLEMENTED,
+        "Wildcard write is not supported for indirect counters yet",
+    )
+    negative = "A negative number is not a valid index value"
+    assert update_refusal(controller.write, MODIFY, cell(program, "seen", -1)) == (INVALID, negative)
+    assert refusal(controller.read, cell(program, "seen", -1)) == (grpc.StatusCode.INVALID_ARGUMENT, negative)
+    assert update_refusal(controller.write, MODIFY, cell(program, "seen", 16, packets=1)) == (
+        code_pb2.UNKNOWN,
+        "Error when writing to counter",
+    )
+    assert refusal(controller.read, cell(program, "seen", 16)) == (
+        grpc.StatusCode.UNKNOWN,
+        "Error when reading counter from target",
+    )
+    direct_counter = cell(program, "forwarded", 0)  # the id of a direct counter is not one of a CounterEntry
+    assert refusal(controller.read, direct_counter) == (grpc.StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
+
+
+def test_direct_counter(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    entry, other = forwarding(controller, program), forwarding(controller, program, dst=2)
+    pass_frames(p4rt_switch, 64, 100)
+    pass_frames(p4rt_switch, 70, dst=2)
+    [found] = controller.read(direct(entry))
+    assert counted(found) == (2, 164)
+    assert found.direct_counter_entry.table_entry == entry.table_entry
+    found_all = controller.read(direct(program.entry("exact_table", {})))
+    assert sorted(map(counted, found_all)) == [(1, 70), (2, 164)]
+    assert found_all[0].direct_counter_entry.table_entry.match == entry.table_entry.match
+    controller.write(MODIFY, direct(entry, packets=7, size=8))
+    assert counted(controller.read(direct(entry))[0]) == (7, 8)
+    controller.write(DELETE, direct(entry))
+    assert counted(controller.read(direct(entry))[0]) == (0, 0)
+    assert counted(controller.read(direct(other))[0]) == (1, 70)
+
+
+def test_counter_data_of_entries(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    entry = program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02"))
+    entry.table_entry.counter_data.packet_count = 10
+    entry.table_entry.counter_data.byte_count = 1000
+    controller.write(INSERT, entry)
+    pass_frames(p4rt_switch, 64)
+    question = program.entry("exact_table", {})
+    assert not controller.read(question)[0].table_entry.HasField("counter_data")  # only when asked for
+    question.table_entry.counter_data.SetInParent()
+    assert counted(controller.read(question)[0]) == (11, 1064)
+    entry.table_entry.ClearField("counter_data")
+    entry.table_entry.action.action.CopyFrom(program.action("forward", b"\x03"))
+    controller.write(MODIFY, entry)  # the counter goes on under the new action
+    assert counted(controller.read(question)[0]) == (11, 1064)
+
+
+def test_counter_data_of_a_packet_counter(controller: Controller, program: Program) -> None:
+    entry = program.entry("ternary_table", {}, program.action("mark", b"\x01"), priority=1)
+    entry.table_entry.counter_data.packet_count = 10
+    entry.table_entry.counter_data.byte_count = 1000
+    controller.write(INSERT, entry)
+    question = program.entry("ternary_table", {})
+    question.table_entry.counter_data.SetInParent()
+    assert counted(controller.read(question)[0]) == (10, 0)
+
+
+def test_refused_direct_counters(controller: Controller, program: Program) -> None:
+    entry = forwarding(controller, program)
+    missing = p4rt.Entity()
+    missing.direct_counter_entry.SetInParent()
+    text = "Missing table_entry field in DirectCounterEntry"
+    assert update_refusal(controller.write, MODIFY, missing) == (INVALID, text)
+    assert refusal(controller.read, missing) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert update_refusal(controller.write, INSERT, direct(entry)) == (
+        INVALID,
+        "INSERT update type not supported for counters",
+    )
+    unknown = program.entry("exact_table", {1: b"\x09"})
+    assert update_refusal(controller.write, MODIFY, direct(unknown)) == (INVALID, "Cannot map table entry to handle")
+    assert refusal(controller.read, direct(unknown))[1] == "Cannot map table entry to handle"
+    without = program.entry("lpm_table", {})
+    assert refusal(controller.read, direct(without)) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "Table has no direct counters",
+    )
+    everything = p4rt.Entity()
+    everything.direct_counter_entry.table_entry.SetInParent()
+    assert refusal(controller.read, everything) == (
+        grpc.StatusCode.UNIMPLEMENTED,
+        "Reading all direct counters for ALL tables is not supported yet",
+    )
+    default = program.entry("exact_table", {}, is_default_action=True)
+    assert refusal(controller.read, direct(default)) == (
+        grpc.StatusCode.UNKNOWN,
+        "Error when reading counter from target",
+    )
+    assert update_refusal(controller.write, MODIFY, direct(default, packets=1)) == (
+        code_pb2.UNKNOWN,
+        "Error when writing to direct counter",
+    )

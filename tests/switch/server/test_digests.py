@@ -1,0 +1,150 @@
+"""DigestEntry, DigestList, DigestListAck."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import SILENCE, SwitchUnderTest
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.frames import frame
+
+A_MILLISECOND = 1_000_000
+LONG = 3600 * 10**9
+
+
+def digest_entry(program: Program, size: int = 1, timeout: int = 0, ack_timeout: int = 0) -> Any:
+    """A DigestEntry; times in nanoseconds."""
+    entity = p4rt.Entity()
+    entry = entity.digest_entry
+    entry.digest_id = program.ids["learn_t"]
+    entry.config.max_list_size, entry.config.max_timeout_ns, entry.config.ack_timeout_ns = size, timeout, ack_timeout
+    return entity
+
+
+def learning(controller: Controller, program: Program) -> None:
+    """Frames to address 1 are learned, and go to port 2."""
+    entry = program.entry("exact_table", {1: b"\x01"}, program.action("learn_and_forward", b"\x02"))
+    controller.write(INSERT, entry)
+
+
+def teach(switch: SwitchUnderTest, *sources: int) -> None:
+    """Frames from these addresses at port 1, each seen to pass."""
+    for source in sources:
+        switch.send(1, frame(1, src=source))
+        assert switch.recv(2) is not None
+
+
+def learned(digest: Any) -> list[tuple[int, int]]:
+    """(address, port) of the samples of a DigestList."""
+    samples = []
+    for data in digest.data:
+        address, port = (int.from_bytes(member.bitstring, "big") for member in data.struct.members)
+        samples.append((address, port))
+    return samples
+
+
+def acknowledge(controller: Controller, digest: Any) -> None:
+    request = p4rt.StreamMessageRequest()
+    request.digest_ack.digest_id, request.digest_ack.list_id = digest.digest_id, digest.list_id
+    controller.send(request)
+
+
+def test_one_sample_a_list(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program))
+    teach(p4rt_switch, 0xAABB)
+    first = controller.next("digest")
+    assert (first.digest_id, first.list_id) == (program.ids["learn_t"], 1)
+    assert learned(first) == [(0xAABB, 1)]
+    assert first.timestamp > 0
+    teach(p4rt_switch, 0xCCDD)
+    second = controller.next("digest")
+    assert (second.list_id, learned(second)) == (2, [(0xCCDD, 1)])
+
+
+def test_a_full_list(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program, size=3))
+    teach(p4rt_switch, 1, 2)
+    assert controller.none_within(SILENCE)
+    teach(p4rt_switch, 2, 3)  # what waits already is not added again
+    assert learned(controller.next("digest")) == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_list_that_has_waited(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program, size=100, timeout=A_MILLISECOND))
+    teach(p4rt_switch, 5)
+    assert learned(controller.next("digest")) == [(5, 1)]
+
+
+def test_acknowledgement(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    """With an acknowledgement timeout, a sample is not sent again until its list is acknowledged."""
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program, ack_timeout=LONG))
+    teach(p4rt_switch, 5)
+    digest = controller.next("digest")
+    teach(p4rt_switch, 5, 5)
+    assert controller.none_within(SILENCE)
+    acknowledge(controller, digest)
+    teach(p4rt_switch, 6)  # behind the acknowledgement
+    assert learned(controller.next("digest")) == [(6, 1)]
+    teach(p4rt_switch, 5)
+    assert learned(controller.next("digest")) == [(5, 1)]
+
+
+def test_overdue_acknowledgement(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program, ack_timeout=A_MILLISECOND))
+    teach(p4rt_switch, 5)
+    assert learned(controller.next("digest")) == [(5, 1)]
+    for _ in range(100):  # simple_switch_grpc looks every 100 ms and forgets at the second look
+        teach(p4rt_switch, 5)
+        if not controller.none_within(0.1):
+            return
+    raise AssertionError("the sample was never sent again")
+
+
+def test_not_configured_is_not_sent(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    learning(controller, program)
+    controller.write(INSERT, digest_entry(program))
+    controller.write(DELETE, digest_entry(program))
+    teach(p4rt_switch, 6)
+    assert controller.none_within(SILENCE)
+
+
+def test_configuration(controller: Controller, program: Program) -> None:
+    digest_id = program.ids["learn_t"]
+    question = p4rt.Entity()
+    question.digest_entry.digest_id = digest_id
+    absent = f"Digest {digest_id} not configured"
+    assert refusal(controller.read, question) == (grpc.StatusCode.NOT_FOUND, absent)
+    for update in (MODIFY, DELETE):
+        assert update_refusal(controller.write, update, digest_entry(program)) == (code_pb2.NOT_FOUND, absent)
+    controller.write(INSERT, digest_entry(program, 7, 8, 9))
+    assert controller.read(question) == [digest_entry(program, 7, 8, 9)]
+    exists = (code_pb2.ALREADY_EXISTS, f"Digest {digest_id} already configured")
+    assert update_refusal(controller.write, INSERT, digest_entry(program)) == exists
+    controller.write(MODIFY, digest_entry(program, 1, 2, 3))
+    assert controller.read(question) == [digest_entry(program, 1, 2, 3)]
+    controller.write(DELETE, digest_entry(program))
+    assert refusal(controller.read, question) == (grpc.StatusCode.NOT_FOUND, absent)
+
+
+def test_refused(controller: Controller, program: Program) -> None:
+    entity = digest_entry(program)
+    unspecified = update_refusal(controller.write, p4rt.Update.UNSPECIFIED, entity)
+    assert unspecified == (code_pb2.INVALID_ARGUMENT, "Invalid update type for DigestEntry")
+    entity.digest_entry.digest_id = 9
+    absent = "9 is not a valid digest id"
+    assert update_refusal(controller.write, INSERT, entity) == (code_pb2.NOT_FOUND, absent)
+    assert refusal(controller.read, entity) == (grpc.StatusCode.NOT_FOUND, absent)
+    entity.digest_entry.digest_id = 0
+    assert refusal(controller.read, entity) == (
+        grpc.StatusCode.UNIMPLEMENTED,
+        "digest_id must be set when reading DigestEntry",
+    )

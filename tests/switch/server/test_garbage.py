@@ -1,0 +1,202 @@
+"""Garbage frames and garbage requests give errors, and the switch goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+from tests.switch.harness.controller import INSERT, Controller, Program
+from tests.switch.harness.embedded import EmbeddedUnderTest
+from tests.switch.harness.frames import frame
+
+
+def lives(switch: SwitchUnderTest, controller: Controller, program: Program) -> None:
+    """The switch serves requests and forwards frames."""
+    controller.push(program)
+    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    switch.send(1, frame(1))
+    assert switch.recv(2) == frame(1)
+
+
+def test_garbage_frames(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        p4rt_switch.send(chance.choice((1, 2, 3, 4)), chance.randbytes(chance.choice((14, 15, 60, 1500, 9000))))
+    for size in range(20):
+        controller.packet_out(bytes(size), {1: b"\x02"})
+    p4rt_switch.drain()
+    p4rt_switch.send(3, frame(1))  # frames of a port are served in order: the garbage is through
+    lives(p4rt_switch, controller, program)
+
+
+def test_tiny_frames(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
+    """Shorter than an Ethernet header, empty ones too: only UDP-carried ports can bring them."""
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        for size in range(14):
+            p4rt_embedded.send(1, bytes(size))
+        lives(p4rt_embedded, controller, program)
+
+
+METHODS = (
+    "Write",
+    "Read",
+    "SetForwardingPipelineConfig",
+    "GetForwardingPipelineConfig",
+    "Capabilities",
+    "StreamChannel",
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bytes_that_are_no_messages(
+    method: str, controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest
+) -> None:
+    del controller
+    chance = random.Random(method)
+    with grpc.insecure_channel(p4rt_embedded.grpc_address) as channel:
+        for size in (1, 2, 10, 1000):
+            garbage = b"\xff" + chance.randbytes(size)
+            path = f"/p4.v1.P4Runtime/{method}"
+            with pytest.raises(grpc.RpcError):
+                _call(channel, path, method, garbage)
+    with Controller(p4rt_embedded.grpc_address, election_id=50).become_primary() as other:
+        lives(p4rt_embedded, other, program)
+
+
+def _call(channel: grpc.Channel, path: str, method: str, message: bytes) -> None:
+    if method == "StreamChannel":
+        list(channel.stream_stream(path)(iter([message]), timeout=ARRIVES))
+    elif method == "Read":
+        list(channel.unary_stream(path)(message, timeout=ARRIVES))
+    else:
+        channel.unary_unary(path)(message, timeout=ARRIVES)
+
+
+def entities() -> st.SearchStrategy[Any]:
+    """Entities of every kind from a few interesting numbers and strings."""
+    ids = st.sampled_from([0, 1, *Program("contract").ids.values()])
+    small = st.sampled_from([-(2**31), -1, 0, 1, 5, 2**31 - 1])
+    text = st.binary(max_size=9)
+
+    @st.composite
+    def build(draw: st.DrawFn) -> Any:
+        entity = p4rt.Entity()
+        _fill(entity, draw, ids, small, text, depth=0)
+        return entity
+
+    return build()
+
+
+def _fill(message: Any, draw: st.DrawFn, ids: Any, small: Any, text: Any, depth: int) -> None:
+    """Set some fields of a message, whatever they are."""
+    for field in message.DESCRIPTOR.fields:
+        if depth > 5 or draw(st.integers(0, 2)) == 0:
+            continue
+        repeated = field.label == field.LABEL_REPEATED
+        if field.type == field.TYPE_MESSAGE:
+            child = getattr(message, field.name)
+            if repeated:
+                for _ in range(draw(st.integers(0, 2))):
+                    _fill(child.add(), draw, ids, small, text, depth + 1)
+            else:
+                child.SetInParent()
+                _fill(child, draw, ids, small, text, depth + 1)
+        elif not repeated:
+            _set(message, field, draw, ids, small, text)
+
+
+def _set(message: Any, field: Any, draw: st.DrawFn, ids: Any, small: Any, text: Any) -> None:
+    if field.type == field.TYPE_BYTES:
+        setattr(message, field.name, draw(text))
+    elif field.type == field.TYPE_STRING:
+        setattr(message, field.name, draw(st.text(max_size=5)))
+    elif field.type == field.TYPE_BOOL:
+        setattr(message, field.name, draw(st.booleans()))
+    elif field.type != field.TYPE_ENUM:
+        value = draw(ids if field.name.endswith("_id") else small)
+        unsigned = field.type in (field.TYPE_UINT32, field.TYPE_UINT64)
+        setattr(message, field.name, abs(value) if unsigned else value)
+
+
+@settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(entity=entities(), update=st.sampled_from([0, 1, 2, 3, 9]))
+def test_arbitrary_entities(p4rt_embedded: EmbeddedUnderTest, program: Program, entity: Any, update: int) -> None:
+    """Anything may be refused; nothing may be an internal error of the switch."""
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        codes = [_code(controller.write, update, entity), _code(controller.read, entity)]
+        assert not {grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED} & set(codes)
+
+
+def _code(call: Callable[..., Any], *arguments: Any) -> grpc.StatusCode:
+    try:
+        call(*arguments)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+BAD_JSON = [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}', b"\xff\xfe", b"x" * 100]
+
+
+@pytest.mark.parametrize("text", BAD_JSON)
+def test_bad_programs(p4rt_embedded: EmbeddedUnderTest, program: Program, text: bytes) -> None:
+    """Refused with a reason; the program that runs goes on running."""
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=text)
+        with pytest.raises(grpc.RpcError) as error:
+            controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=1, action=action, config=config))
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.value.details().startswith("p4_device_config")
+        p4rt_embedded.send(1, frame(1))
+        assert p4rt_embedded.recv(2) == frame(1)
+
+
+def test_p4info_of_another_program(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
+    config = program.config()
+    config.p4info.tables[0].preamble.name = "IngressImpl.other"
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY
+        with pytest.raises(grpc.RpcError, match=r"table IngressImpl.other is not in the JSON"):
+            controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=1, action=action, config=config))
+
+
+def test_reconcile_is_refused_by_name(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        action = p4rt.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
+        with pytest.raises(grpc.RpcError, match="RECONCILE_AND_COMMIT is not supported"):
+            controller.push(program, action)
+
+
+def test_streams_that_say_nothing(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
+    """Silent streams hold a thread each, up to a limit; requests are served all the same."""
+    silent = [Controller(p4rt_embedded.grpc_address) for _ in range(50)]
+    try:
+        for controller in silent:
+            controller.send(p4rt.StreamMessageRequest())
+        refused = [controller for controller in silent if _is_refused(controller)]
+        assert len(refused) == 50 - 32
+        with Controller(p4rt_embedded.grpc_address, election_id=None) as controller:
+            controller.push(program)
+    finally:
+        for controller in silent:
+            controller.close()
+
+
+def _is_refused(controller: Controller) -> bool:
+    """A stream that is refused ends at once."""
+    return not controller.none_within(0.1)

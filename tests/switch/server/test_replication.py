@@ -1,0 +1,212 @@
+"""Multicast groups and clone sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import SILENCE, SwitchUnderTest
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.frames import frame, source_of
+
+INVALID = code_pb2.INVALID_ARGUMENT
+
+
+def group(group_id: int, *replicas: tuple[int, int]) -> Any:
+    """A multicast group of (port, instance)."""
+    entity = p4rt.Entity()
+    message = entity.packet_replication_engine_entry.multicast_group_entry
+    message.multicast_group_id = group_id
+    _add(message.replicas, replicas)
+    return entity
+
+
+def session(session_id: int, *replicas: tuple[int, int], **fields: int) -> Any:
+    """A clone session of (port, instance)."""
+    entity = p4rt.Entity()
+    message = entity.packet_replication_engine_entry.clone_session_entry
+    message.session_id = session_id
+    for name, value in fields.items():
+        setattr(message, name, value)
+    _add(message.replicas, replicas)
+    return entity
+
+
+def _add(message: Any, replicas: Sequence[tuple[int, int]]) -> None:
+    for port, instance in replicas:
+        message.add(egress_port=port, instance=instance)
+
+
+def shown(entities: Sequence[Any]) -> list[tuple[int, list[str]]]:
+    """Groups by id with their replicas, in an order of their own."""
+    groups = [entity.packet_replication_engine_entry.multicast_group_entry for entity in entities]
+    return sorted((each.multicast_group_id, sorted(map(str, each.replicas))) for each in groups)
+
+
+def multicasting(controller: Controller, program: Program, group_id: int = 1) -> None:
+    """Frames to address 1 go to the group."""
+    action = program.action("multicast", group_id.to_bytes(2, "big"))
+    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, action))
+
+
+def copies(switch: SwitchUnderTest, port: int) -> list[int]:
+    """Replica ids of the copies that leave at a port."""
+    found = []
+    while (data := switch.recv(port, SILENCE)) is not None:
+        found.append(source_of(data) & 0xFFFF)
+    return sorted(found)  # in which order is nobody's promise
+
+
+def test_copies_to_a_group(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    multicasting(controller, program)
+    controller.write(INSERT, group(1, (2, 7), (3, 7), (2, 9)))
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 2) == [7, 9]
+    assert copies(p4rt_switch, 3) == [7]
+    assert copies(p4rt_switch, 4) == []
+
+
+def test_the_ingress_port_is_not_left_out(
+    controller: Controller, program: Program, p4rt_switch: SwitchUnderTest
+) -> None:
+    """Leaving it out is the program's business."""
+    multicasting(controller, program)
+    controller.write(INSERT, group(1, (1, 1), (2, 1)))
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 1) == [1]
+    assert copies(p4rt_switch, 2) == [1]
+
+
+def test_modify_and_delete_a_group(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    multicasting(controller, program)
+    controller.write(INSERT, group(1, (2, 1), (3, 2)))
+    changed = group(1, (3, 2), (4, 3), (4, 1))
+    controller.write(MODIFY, changed)
+    assert shown(controller.read(group(1))) == shown([changed])
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 2) == []
+    assert copies(p4rt_switch, 3) == [2]
+    assert copies(p4rt_switch, 4) == [1, 3]
+    controller.write(DELETE, group(1))
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 3) == []
+    assert refusal(controller.read, group(1)) == (grpc.StatusCode.NOT_FOUND, "Multicast group does not exist")
+
+
+def test_reading_groups(controller: Controller) -> None:
+    one, two = group(1, (2, 7), (3, 8)), group(4000, (2, 1))
+    controller.write(INSERT, one, two)
+    assert shown(controller.read(group(0))) == shown([one, two])
+    assert controller.read(group(4000)) == [two]
+
+
+def test_ports_as_bytes(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    multicasting(controller, program)
+    entity = group(1)
+    replicas = entity.packet_replication_engine_entry.multicast_group_entry.replicas
+    replicas.add(port=b"\x00\x02", instance=1)
+    replicas.add(port=b"\x03", instance=2)
+    controller.write(INSERT, entity)
+    assert shown(controller.read(group(1))) == shown([entity])
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 2) == [1]
+    assert copies(p4rt_switch, 3) == [2]
+
+
+REFUSED_GROUPS = [
+    ("id 0", group(0, (1, 1)), INVALID, "0 is not a valid group id"),
+    ("id 32768", group(32768, (1, 1)), code_pb2.OUT_OF_RANGE, "Group id value is too high"),
+    ("twice", group(1, (1, 1), (1, 1)), INVALID, "Duplicate replica in multicast group"),
+]
+
+
+@pytest.mark.parametrize(("entity", "code", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED_GROUPS])
+def test_refused_groups(controller: Controller, entity: Any, code: int, message: str) -> None:
+    assert update_refusal(controller.write, INSERT, entity) == (code, message)
+    assert controller.read(group(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("port", "code", "message"),
+    [
+        (None, INVALID, "Missing port in multicast group replica"),
+        (b"", INVALID, "Port must not be the empty string"),
+        (b"\x00", INVALID, "Port must be non-negative."),
+        (b"\xff\xff\xff\xff", INVALID, "Port must be non-negative."),
+        (b"\x00\x00\x00\x00\x01", code_pb2.UNIMPLEMENTED, "Got port of %d bytes, but only 4 bytes are supported"),
+    ],
+)
+def test_refused_ports(controller: Controller, port: bytes | None, code: int, message: str) -> None:
+    entity = group(1)
+    replica = entity.packet_replication_engine_entry.multicast_group_entry.replicas.add(instance=1)
+    if port is not None:
+        replica.port = port
+    assert update_refusal(controller.write, INSERT, entity) == (code, message)
+
+
+def test_groups_that_are_or_are_not_there(controller: Controller) -> None:
+    absent = (code_pb2.NOT_FOUND, "Multicast group does not exist")
+    assert update_refusal(controller.write, MODIFY, group(1, (1, 1))) == absent
+    assert update_refusal(controller.write, DELETE, group(1)) == absent
+    controller.write(INSERT, group(1, (1, 1)))
+    exists = (code_pb2.ALREADY_EXISTS, "Multicast group already exists")
+    assert update_refusal(controller.write, INSERT, group(1, (2, 1))) == exists
+    assert controller.read(group(0)) == [group(1, (1, 1))]
+    high = (grpc.StatusCode.OUT_OF_RANGE, "Group id value is too high")
+    assert refusal(controller.read, group(40000)) == high
+
+
+def test_no_kind_of_replication(controller: Controller) -> None:
+    entity = p4rt.Entity()
+    entity.packet_replication_engine_entry.SetInParent()
+    assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Invalid PRE operation")
+    assert refusal(controller.read, entity) == (grpc.StatusCode.INVALID_ARGUMENT, "Invalid PRE operation")
+
+
+def test_update_type(controller: Controller) -> None:
+    for entity in (group(1, (1, 1)), session(1, (1, 1))):
+        refused = update_refusal(controller.write, p4rt.Update.UNSPECIFIED, entity)
+        assert refused == (INVALID, "Update type is not set")
+
+
+def test_cloning(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("clone_to", b"\x02")))
+    p4rt_switch.send(1, frame(1))  # no such session: no clone
+    assert p4rt_switch.recv(2) == frame(1)
+    controller.write(INSERT, session(5, (3, 1), (4, 2)))
+    p4rt_switch.send(1, frame(1))
+    assert p4rt_switch.recv(2) == frame(1)
+    assert copies(p4rt_switch, 3) == [1]
+    assert copies(p4rt_switch, 4) == [2]
+    controller.write(MODIFY, session(5, (4, 6)))
+    assert controller.read(session(0)) == [session(5, (4, 6))]
+    p4rt_switch.send(1, frame(1))
+    assert copies(p4rt_switch, 3) == []
+    assert copies(p4rt_switch, 4) == [6]
+    controller.write(DELETE, session(5))
+    p4rt_switch.drain()
+    p4rt_switch.send(1, frame(1))
+    assert p4rt_switch.recv(2) == frame(1)
+    assert copies(p4rt_switch, 4) == []
+
+
+def test_refused_sessions(controller: Controller) -> None:
+    assert update_refusal(controller.write, INSERT, session(0)) == (INVALID, "0 is not a valid session id")
+    assert update_refusal(controller.write, INSERT, session(32768)) == (INVALID, "Clone session id out-of-range")
+    refused = update_refusal(controller.write, INSERT, session(1, (1, 1), class_of_service=1))
+    assert refused == (code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
+    refused = update_refusal(controller.write, INSERT, session(1, (1, 1), packet_length_bytes=100))
+    assert refused == (code_pb2.UNKNOWN, "Error when creating clone session in target")
+    absent = (code_pb2.NOT_FOUND, "Clone session id does not exist")
+    assert update_refusal(controller.write, MODIFY, session(1)) == absent
+    assert update_refusal(controller.write, DELETE, session(1)) == absent
+    assert refusal(controller.read, session(1)) == (grpc.StatusCode.NOT_FOUND, "Clone session id does not exist")
+    controller.write(INSERT, session(1, (1, 1)))
+    exists = (code_pb2.ALREADY_EXISTS, "Clone session id already exists")
+    assert update_refusal(controller.write, INSERT, session(1, (1, 1))) == exists
+    assert controller.read(group(0)) == []  # a session is not seen as a group
