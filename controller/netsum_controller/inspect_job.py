@@ -147,8 +147,8 @@ _REASONS = {
     "unsupported": "{} packets asked for an operation that the switch does not run",
     "checksum": "{} packets had a wrong checksum",
     "malformed": "{} packets were malformed",
-    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor file "
-    "that is used for a second run",
+    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor "
+    "file that is used for a second run",
 }
 
 
