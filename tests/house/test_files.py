@@ -1,0 +1,71 @@
+"""Small rooms, nothing stale, nothing that belongs to one machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import netsum_p4
+import pytest
+
+from tests.house.tree import ROOT, files, name_of
+
+MOST_LINES = 400
+# "long: REASON" in a comment near the top says why a file is longer.
+REASON = re.compile(r"^(?:#|//|--|<!--)\s*long: \S", re.MULTILINE)
+SOURCES = {".py", ".p4", ".lua", ".sh", ".md", ".toml", ".yaml"}
+HOME = re.compile(rb"/(?:home|Users)/[A-Za-z0-9_]|/root/")
+BINARY = {".pcap", ".png", ".gz"}
+
+
+def sources() -> list[Path]:
+    # What a compiler wrote is as long as it is.
+    return sorted(path for path in files() if path.suffix in SOURCES)
+
+
+@pytest.mark.parametrize("path", sources(), ids=name_of)
+def test_rooms_are_small(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    reason = REASON.search("\n".join(lines[:20]))
+    assert len(lines) <= MOST_LINES or reason, (
+        f"{name_of(path)} has {len(lines)} lines: split it, or say why not in a comment `long: ...` near its top"
+    )
+
+
+def test_mininet_folder_is_no_package() -> None:
+    assert not list((ROOT / "mininet").rglob("__init__.py")), "it would shadow the real mininet"
+
+
+def test_compiled_program_is_of_these_sources() -> None:
+    spec = importlib.util.spec_from_file_location("p4src_compile", ROOT / "p4src" / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    compiler = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(compiler)
+    assert netsum_p4.sources_sha256() == compiler.sources_hash(), "run `make p4` and commit the result"
+
+
+def test_no_file_names_somebodys_home() -> None:
+    found = []
+    for path in files():
+        if path.suffix in BINARY:
+            continue
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            if HOME.search(line) and path != Path(__file__):
+                found.append(f"{name_of(path)}:{number}")
+    assert not found
+
+
+def test_python_files_start_with_what_they_are_for() -> None:
+    bare = [
+        name_of(path)
+        for path in sources()
+        if path.suffix == ".py" and path.stat().st_size and not path.read_text("utf-8").startswith(('"""', "#!", "# "))
+    ]
+    assert not bare
+
+
+def test_every_part_of_the_house_is_there() -> None:
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci/run", "p4src/netsum.p4"):
+        assert (ROOT / name).is_file(), name

@@ -1,0 +1,88 @@
+"""Imports point one way, and importing netsum pulls in numpy and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import ROOT, ROOTS, imports, name_of, packages
+
+OURS = {*ROOTS, "netsum_p4"}
+MAY_IMPORT = {
+    "netsum": set(),
+    "netsum_switch": set(),
+    "netsum_controller": {"netsum", "netsum_p4"},
+    "netsum_testbed": OURS,
+}
+# Parts of netsum that the library never imports: they have dependencies of their own.
+APART = ("packets.py", "agent", "integrations")
+
+
+def modules(package: str) -> list[Path]:
+    return sorted(ROOTS[package].rglob("*.py"))
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [name_of(path) for path in paths]
+
+
+@pytest.mark.parametrize("package", ROOTS)
+def test_packages_import_one_way(package: str) -> None:
+    allowed = MAY_IMPORT[package] | {package}
+    wrong = {name_of(path): bad for path in modules(package) if (bad := (packages(path) & OURS) - allowed)}
+    assert not wrong
+
+
+def library() -> list[Path]:
+    inside = ROOTS["netsum"]
+    return [path for path in modules("netsum") if path.relative_to(inside).parts[0] not in APART]
+
+
+@pytest.mark.parametrize("path", library(), ids=ids(library()))
+def test_library_imports_numpy_and_the_standard_library(path: Path) -> None:
+    assert packages(path) <= {"netsum", "numpy", *sys.stdlib_module_names}
+    apart = {f"netsum.{part.removesuffix('.py')}" for part in APART}
+    assert not {name for name in imports(path) for part in apart if name == part or name.startswith(f"{part}.")}
+
+
+def test_scapy_is_imported_in_one_module() -> None:
+    users = [path for package in ROOTS for path in modules(package) if "scapy" in packages(path)]
+    users += [path for path in (ROOT / "examples").rglob("*.py") if "scapy" in packages(path)]
+    assert ids(users) == ["hosts/netsum/packets.py"]
+
+
+def test_command_line_packages_stay_out_of_netsum() -> None:
+    users = {name_of(path) for path in modules("netsum") if packages(path) & {"click", "rich"}}
+    assert users <= {"hosts/netsum/agent/commands.py"}
+
+
+def test_core_of_the_switch_knows_no_p4runtime() -> None:
+    users = [path for path in modules("netsum_switch") if packages(path) & {"grpc", "p4", "google"}]
+    places = {path.relative_to(ROOTS["netsum_switch"]).parts[0] for path in users}
+    # The server, and the process that starts it.
+    assert {"p4runtime"} <= places <= {"p4runtime", "runtime.py"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level packages that ``statement`` loads in a fresh interpreter, the standard library's left out."""
+    shown = "import sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    before, after = (
+        subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+        for code in (shown, f"{statement}\n{shown}")
+    )
+    return set(after.stdout.split()) - set(before.stdout.split()) - sys.stdlib_module_names
+
+
+def test_importing_netsum_loads_numpy_and_nothing_else() -> None:
+    assert loaded_by("import netsum") - loaded_by("import numpy") == {"netsum"}
+
+
+def test_importing_the_wire_loads_neither_scapy_grpc_nor_torch() -> None:
+    assert loaded_by("import netsum.wire, netsum.wire.to_lua, netsum.wire.to_p4") <= {"netsum", "numpy"}
+
+
+def test_importing_the_core_of_the_switch_loads_neither_grpc_nor_netsum() -> None:
+    assert loaded_by("import netsum_switch.pipeline") == {"netsum_switch"}

@@ -1,0 +1,60 @@
+"""The repository's own files, as the house tests look at them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PARTS = (
+    "hosts",
+    "controller",
+    "switch",
+    "testbed",
+    "p4src",
+    "mininet",
+    "bench",
+    "examples",
+    "scripts",
+    "docs",
+    "tests",
+)
+ROOTS = {
+    "netsum": ROOT / "hosts" / "netsum",
+    "netsum_controller": ROOT / "controller" / "netsum_controller",
+    "netsum_switch": ROOT / "switch" / "netsum_switch",
+    "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
+}
+
+
+def files() -> Iterator[Path]:
+    """Every file that belongs to the repository: the parts' and those beside them."""
+    for part in PARTS:
+        for path in (ROOT / part).rglob("*"):
+            hidden = any(name.startswith(".") or name == "__pycache__" for name in path.relative_to(ROOT).parts)
+            if path.is_file() and not hidden and ".egg-info" not in str(path):
+                yield path
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name not in (".git", ".coverage"))
+
+
+def name_of(path: Path) -> str:
+    """The file's path from the repository's root, for test ids and messages."""
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of all that the file imports, at any level; ``from a import b`` is ``a`` and ``a.b``."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name_of(path)}:{node.lineno}: a relative import; say the package's name"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def packages(path: Path) -> set[str]:
+    """Top-level packages that the file imports."""
+    return {name.partition(".")[0] for name in imports(path)}
