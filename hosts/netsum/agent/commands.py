@@ -111,6 +111,9 @@ def send(**options: Any) -> None:
 def _descriptor(options: dict[str, Any]) -> Descriptor:
     """The descriptor file's, or one of the addresses given."""
     if options["descriptor"]:
+        both = [name for name in ("switch", "host", "udp_port", "interface", "frames") if options[name]]
+        if both:
+            raise ValueError(f"--descriptor has the addresses and the link: leave out --{both[0].replace('_', '-')}")
         return chunk.read_descriptor(options["descriptor"])
     missing = [name for name in ("switch", "host", "udp_port") if not options[name]]
     if missing:
@@ -215,7 +218,7 @@ def show(
             if job in (None, seen.header.job_id) and block in (None, seen.header.block_id)
         ]
     except OSError as error:
-        raise click.ClickException(f"{capture}: {_sentence(error)}") from None
+        raise click.ClickException(_sentence(error)) from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
@@ -266,4 +269,6 @@ def _facts(seen: Seen) -> dict[str, Any]:
 
 def _sentence(error: Exception) -> str:
     """What the error says to a person: for the system's, without its number."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
