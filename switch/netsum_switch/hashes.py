@@ -78,3 +78,6 @@ HASHES: dict[str, HashFunction] = {
     "xor16": xor16,
     "identity": identity,
 }
+
+# Bits of their results.
+WIDTHS: dict[str, int] = {name: 64 if name == "identity" else 32 if "32" in name else 16 for name in HASHES}

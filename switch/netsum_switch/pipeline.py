@@ -13,7 +13,7 @@ from typing import Any
 from netsum_switch.codegen.expression import sat_cast, two_comp_mod, usat_cast
 from netsum_switch.codegen.module import generate
 from netsum_switch.counter import CounterArray
-from netsum_switch.errors import JsonError, SwitchError
+from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError
 from netsum_switch.hashes import HASHES
 from netsum_switch.program import Json, Program
 from netsum_switch.register import RegisterArray
@@ -58,6 +58,11 @@ class _Environment:
         self.two_comp_mod, self.usat_cast, self.sat_cast = two_comp_mod, usat_cast, sat_cast
         self._pipeline = pipeline
 
+    @staticmethod
+    def abort() -> None:
+        """A failed assert or assume."""
+        raise ProgramAbortError("an assertion of the program failed; the packet is dropped")
+
     def learn(self, list_id: int, values: tuple[int, ...]) -> None:
         """A digest of one packet."""
         if self._pipeline.on_digest is not None:
@@ -66,7 +71,7 @@ class _Environment:
     @staticmethod
     def log_message(text: str, *values: int) -> None:
         """The extern log_msg."""
-        log.info(text.replace("{}", "%s"), *values)
+        log.info("%s", text.replace("{}", "%s") % values if values and "%" not in text else text)
 
 
 class Pipeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,7 @@ Json = dict[str, Any]
 
 # Sections that must be empty: what they describe is outside our subset.
 _UNSUPPORTED_SECTIONS = {
-    "header_stacks": "header stacks",
-    "header_union_types": "header unions",
-    "header_unions": "header unions",
-    "header_union_stacks": "header unions",
+    "header_union_stacks": "stacks of header unions",
     "parse_vsets": "parser value sets",
     "meter_arrays": "meters",
     "extern_instances": "extern instances",
@@ -55,6 +53,10 @@ class Program:
         self._refuse_sections()
         self.headers = self._headers()
         self.fields = {(header.name, field.name): field for header in self.headers.values() for field in header.fields}
+        self._check_names()
+        self.stacks = self._groups("header_stacks")
+        self.unions = self._groups("header_unions")
+        self.union_of = {name: members for members in self.unions.values() for name in members}
         self.actions: dict[int, Json] = {action["id"]: action for action in self.json["actions"]}
         self.pipelines: dict[str, Json] = {pipeline["name"]: pipeline for pipeline in self.json["pipelines"]}
         self.calculations: dict[str, Json] = {each["name"]: each for each in self.json["calculations"]}
@@ -130,9 +132,23 @@ class Program:
                 if not isinstance(width, int):
                     raise UnsupportedError(f"{each['name']}.{name} is a varbit field; this switch does not run them")
                 fields.append(FieldInfo(name, width, bool(signed and signed[0])))
-            metadata = bool(each["metadata"]) or each["name"].startswith("scalars")
-            headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), metadata)
+                if len(signed) > 1 and signed[1]:
+                    raise UnsupportedError(f"{each['name']}.{name} is a saturating field; this switch does not run them")
+            headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), bool(each["metadata"]))
         return headers
+
+    def _groups(self, section: str) -> dict[str, list[str]]:
+        """Header names by name of the stack or union that they are in."""
+        names = {each["id"]: each["name"] for each in self.json["headers"]}
+        return {each["name"]: [names[number] for number in each["header_ids"]] for each in self.json.get(section, [])}
+
+    def _check_names(self) -> None:
+        """Two fields that would become one variable: names that differ in punctuation only."""
+        seen: dict[str, str] = {}
+        for header, field in self.fields:
+            name = re.sub(r"\W", "_", f"{header}__{field}")
+            if seen.setdefault(name, f"{header}.{field}") != f"{header}.{field}":
+                raise UnsupportedError(f"the names {seen[name]} and {header}.{field} are too much alike; rename one")
 
     @property
     def packet_headers(self) -> list[HeaderInfo]:

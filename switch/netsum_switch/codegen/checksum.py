@@ -1,19 +1,22 @@
-"""Calculations and checksums. A calculation becomes a function of its fields and of the validity of their headers."""
+"""Calculations and checksums. A calculation becomes a function of its fields and of the validity of their headers.
+
+"Payload" is what the parser left over, as in BMv2's code; its documentation promises the headers in between too.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-from netsum_switch.codegen.deparser import pack
-from netsum_switch.codegen.expression import Expressions
-from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, raw_var, valid_var
+from netsum_switch.codegen.expression import Code, Expressions
+from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.hashes import HASHES
+from netsum_switch.hashes import HASHES, WIDTHS
 from netsum_switch.program import Json, Program
 
 
 class _Run(NamedTuple):
-    """Consecutive inputs that are there together: (variable or number, width) of each, and their header's validity."""
+    """Consecutive inputs that are there together: (Python text, width) of each, and their header's validity if any."""
 
     valid: str
     parts: list[tuple[str, int]]
@@ -22,15 +25,14 @@ class _Run(NamedTuple):
     def width(self) -> int:
         return sum(width for _, width in self.parts)
 
-    def bytes_text(self) -> str:
-        """Python for the run's bytes; bits beyond the last whole byte are zero."""
-        size = (self.width + 7) // 8
-        low = size * 8
+    def number(self, padding: int = 0) -> str:
+        """Python for the bits end to end as one number, with zero bits behind them."""
+        low = self.width + padding
         terms = []
-        for name, width in self.parts:
+        for text, width in self.parts:
             low -= width
-            terms.append(f"{name} << {low}" if low else name)
-        return f"({' | '.join(terms)}).to_bytes({size}, 'big')"
+            terms.append(f"{text} << {low}" if low else text)
+        return f"({' | '.join(terms)})"
 
 
 class Checksums:
@@ -49,30 +51,33 @@ class Checksums:
     def _runs(self, calculation: Json) -> list[_Run]:
         runs: list[_Run] = []
         for each in calculation["input"]:
-            if each["type"] == "field":
-                header = each["value"][0]
-                valid = "" if self._program.headers[header].metadata else valid_var(header)
-                part = (field_var(*each["value"]), self._program.fields[tuple(each["value"])].width)
-            elif each["type"] == "hexstr":
-                valid = runs[-1].valid if runs else ""
-                part = (str(int(each["value"], 16)), each["bitwidth"])
-            elif each["type"] == "payload":
+            if each["type"] == "payload":
                 continue
-            else:
-                raise UnsupportedError(f"calculations over {each['type']!r} ({calculation['name']})")
+            valid, parts = self._input(calculation, each)
             if runs and runs[-1].valid == valid:
-                runs[-1].parts.append(part)
+                runs[-1].parts.extend(parts)
             else:
-                runs.append(_Run(valid, [part]))
-        if any(run.width % 8 for run in runs[:-1]):
-            # Fields of different headers share a byte: BMv2 lays their bits end to end.
-            return [_Run("", [part for run in runs for part in run.parts])]
+                runs.append(_Run(valid, parts))
         return runs
+
+    def _input(self, calculation: Json, each: Json) -> tuple[str, list[tuple[str, int]]]:
+        if each["type"] == "hexstr":
+            return "", [(str(int(each["value"], 16) & (1 << each["bitwidth"]) - 1), each["bitwidth"])]
+        if each["type"] not in ("field", "header"):
+            raise UnsupportedError(f"the calculation {calculation['name']} takes a {each['type']!r}")
+        header = each["value"] if each["type"] == "header" else each["value"][0]
+        names = [each["value"][1]] if each["type"] == "field" else [one.name for one in self._program.headers[header].fields]
+        parts = []
+        for name in names:
+            field = self._expressions.field(header, name)
+            text = field_var(header, name)
+            parts.append((f"({text} & {(1 << field.width) - 1:#x})" if field.signed else text, field.width))
+        return "" if self._program.headers[header].metadata else valid_var(header), parts
 
     def _parameters(self, calculation: Json) -> list[str]:
         names = []
         for run in self._runs(calculation):
-            names += [name for name, _ in run.parts if not name.isdigit()]
+            names += [name for text, _ in run.parts for name in re.findall(r"[A-Za-z_]\w*", text)]
             names += [run.valid] if run.valid else []
         return list(dict.fromkeys(names)) + (["rest"] if self._has_payload(calculation) else [])
 
@@ -88,32 +93,38 @@ class Checksums:
     def _function(self, source: Source, name: str, calculation: Json) -> None:
         algorithm = calculation["algo"]
         if algorithm not in HASHES:
-            raise UnsupportedError(f"the hash algorithm {algorithm!r} ({name})")
+            raise UnsupportedError(f"the program uses the hash algorithm {algorithm!r}; this switch does not run it")
+        runs, payload = self._runs(calculation), self._has_payload(calculation)
         with source.block(f"def calculate_{ident(name)}({', '.join(self._parameters(calculation))}):"):
-            texts = [
-                f"({run.bytes_text()} if {run.valid} else b'')" if run.valid else run.bytes_text()
-                for run in self._runs(calculation)
-            ]
-            texts += ["rest"] if self._has_payload(calculation) else []
-            source.line(f"return hash_{algorithm}({' + '.join(texts) or 'bytes()'})")
+            if algorithm == "csum16" and len(runs) == 1 and not payload:
+                self._csum16(source, runs[0])
+                return
+            source.line("data = size = 0")
+            for run in runs:
+                line = f"data = data << {run.width} | {run.number()}; size += {run.width}"
+                source.line(f"if {run.valid}: {line}" if run.valid else line)
+            rest = " + rest" if payload else ""
+            source.line(f"return hash_{algorithm}((data << (-size & 7)).to_bytes(size + 7 >> 3, 'big'){rest})")
+
+    @staticmethod
+    def _csum16(source: Source, run: _Run) -> None:
+        """The common case, IPv4's, without bytes in between: see hashes.csum16."""
+        words = run.number(-run.width % 16)
+        source.line(f"words = {words} if {run.valid} else 0" if run.valid else f"words = {words}")
+        source.line("return -words % 65535 if words else 65535")
 
     def verify(self, source: Source) -> None:
-        """Write the verification, which sets ``checksum_error``."""
+        """Write the verification, which sets ``checksum_error``. A checksum in a header that is not valid is right."""
         for checksum in self._program.checksums:
             if not checksum.get("verify", True):
                 continue
+            valid = valid_var(checksum["target"][0])
             condition = self._expressions.condition(checksum.get("if_cond"))
-            with source.block(f"if {condition}:"):
-                calculation = self._program.calculations[checksum["calculation"]]
-                if self._has_payload(calculation):
-                    following = [
-                        f"({raw_var(each)} if {valid_var(each)} else b'')" for each in self._after(calculation)
-                    ]
-                    source.line(f"rest = {' + '.join([*following, 'frame[at:]'])}")
+            with source.block(f"if {valid} and {condition}:"):
+                if self._has_payload(self._program.calculations[checksum["calculation"]]):
+                    source.line("rest = frame[at:]")
                 target = field_var(*checksum["target"])
-                source.line(
-                    f"if {self.call(checksum['calculation'])} != {target}: standard_metadata__checksum_error = 1"
-                )
+                source.line(f"if {self.call(checksum['calculation'])} != {target}: standard_metadata__checksum_error = 1")
 
     def update(self, source: Source) -> None:
         """Write the update of checksum fields, before the headers are packed."""
@@ -124,21 +135,10 @@ class Checksums:
             with source.block(f"if {condition}:"):
                 calculation = self._program.calculations[checksum["calculation"]]
                 if self._has_payload(calculation):
-                    following = [
-                        f"(({pack(self._program.headers[each])}) if {valid_var(each)} else b'')"
-                        for each in self._after(calculation)
-                    ]
-                    source.line(f"rest = {' + '.join([*following, 'payload'])}")
-                header = checksum["target"][0]
-                field = self._program.fields[tuple(checksum["target"])]
-                bits = 32 if calculation["algo"] == "crc32" else 16
-                mask = "" if bits <= field.width else f" & {(1 << field.width) - 1:#x}"
-                source.line(f"{field_var(*checksum['target'])} = {self.call(checksum['calculation'])}{mask}")
-                source.line(f"{dirty_var(header)} = 1")
-
-    def _after(self, calculation: Json) -> list[str]:
-        """Headers of the packet behind the last one that the calculation names."""
-        order = self._program.deparse_order
-        named = [each["value"][0] for each in calculation["input"] if each["type"] == "field"]
-        positions = [order.index(name) for name in named if name in order]
-        return order[max(positions) + 1 :] if positions else list(order)
+                    source.line("rest = payload")
+                header, name = checksum["target"]
+                width = WIDTHS[calculation["algo"]]
+                value = Code(self.call(checksum["calculation"]), width)
+                source.line(f"{field_var(header, name)} = {self._expressions.stored(self._program.fields[header, name], value)}")
+                if not self._program.headers[header].metadata:
+                    source.line(f"{dirty_var(header)} = 1")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from netsum_switch.codegen.expression import Expressions
+from netsum_switch.codegen.expression import Expressions, constant
 from netsum_switch.codegen.flow import Branch, Node, write_structured
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, field_var, ident
+from netsum_switch.codegen.source import Source, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import Json
+from netsum_switch.program import Json, Program
 
 
 def lookup_var(table: str) -> str:
@@ -23,7 +23,9 @@ def default_var(table: str) -> str:
 class Control:
     """Writes one pipeline."""
 
-    def __init__(self, pipeline: Json, expressions: Expressions, primitives: Primitives) -> None:
+    def __init__(self, program: Program, name: str, expressions: Expressions, primitives: Primitives) -> None:
+        pipeline = program.pipelines[name]
+        self._program = program
         self._tables: dict[str, Json] = {table["name"]: table for table in pipeline["tables"]}
         self._conditions: dict[str, Json] = {each["name"]: each for each in pipeline["conditionals"]}
         self._entry: Node = pipeline["init_table"]
@@ -68,38 +70,38 @@ class Control:
 
     def _table(self, source: Source, table: Json, join: Node, branch: Branch) -> None:
         following: dict[str, Node] = table["next_tables"]
-        if not table["key"] and table["default_entry"].get("action_entry_const"):
-            entry = table["default_entry"]
-            if entry["action_data"]:
-                source.line(f"row = {(0, None, *(int(each, 16) for each in entry['action_data']))}")
-            self._primitives.action(source, entry["action_id"], "row")
-            name = self._name_of(table, entry["action_id"])
-            after = following.get("__MISS__", following.get(name, join))
+        default = table.get("default_entry") or {}
+        if not table["key"] and default.get("action_entry_const"):
+            action_id = default["action_id"]
+            data = [constant(int(each, 16)).text for each in default["action_data"]]
+            self._primitives.action(source, action_id, self._primitives.arguments(action_id, data))
+            after = following.get("__MISS__", following.get(self._name_of(table, action_id), table.get("base_default_next")))
             if after != join:
                 branch(after, join)
             return
         self._lookup(source, table)
         head = "if"
         for index, (action_id, name) in enumerate(zip(table["action_ids"], table["actions"], strict=True)):
+            if not self._program.actions[action_id]["primitives"] and following.get(name, join) == join:
+                continue  # nothing to do
             with source.block(f"{head} action == {index}:"):
-                self._primitives.action(source, action_id, "row")
+                count = len(self._program.actions[action_id]["runtime_data"])
+                data = [f"row[{each + 2}]" for each in range(count)]
+                self._primitives.action(source, action_id, self._primitives.arguments(action_id, data))
                 if name in following and following[name] != join:
                     branch(following[name], join)
             head = "elif"
         if "__HIT__" in following or "__MISS__" in following:
-            for test, after in (("hit", following.get("__HIT__", join)), ("not hit", following.get("__MISS__", join))):
-                if after != join:
-                    with source.block(f"if {test}:"):
-                        branch(after, join)
+            hit, miss = following.get("__HIT__", join), following.get("__MISS__", join)
+            if hit != join:
+                with source.block("if hit:"):
+                    branch(hit, join)
+            if miss != join:
+                with source.block("else:" if hit != join else "if not hit:"):
+                    branch(miss, join)
 
     def _lookup(self, source: Source, table: Json) -> None:
-        values = []
-        for key in table["key"]:
-            target = key["target"]
-            value = field_var(target, "$valid$") if isinstance(target, str) else field_var(*target)
-            if key.get("mask") is not None:
-                value = f"{value} & {int(key['mask'], 16):#x}"
-            values.append(value)
+        values = [self._key(key) for key in table["key"]]
         wants_tuple = len(values) != 1 or table["match_type"] != "exact"
         key = f"({', '.join(values)}{',' if len(values) == 1 else ''})" if wants_tuple else values[0]
         source.line(f"row = {lookup_var(table['name'])}({key})" if values else "row = None")
@@ -111,6 +113,23 @@ class Control:
             with source.block("else:"):
                 source.line(("hit = True" if uses_hit else "pass") + counts)
         source.line("action = row[0]")
+
+    def _key(self, key: Json) -> str:
+        """A key field's value: 0 in a header that is not valid."""
+        target = key["target"]
+        if isinstance(target, str):
+            return field_var(target, "$valid$")
+        header, name = target
+        field = self._expressions.field(header, name)
+        value = field_var(header, name)
+        mask = (1 << field.width) - 1 if field.signed else None
+        if key.get("mask") is not None:
+            mask = int(key["mask"], 16)
+        if mask is not None:
+            value = f"{value} & {mask:#x}"
+        if name != "$valid$" and not self._program.headers[header].metadata:
+            value = f"({value} if {valid_var(header)} else 0)"
+        return value
 
     @staticmethod
     def _name_of(table: Json, action_id: int) -> str:

@@ -7,11 +7,11 @@ The bound drops the masks that p4c writes around every operation and that do not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from netsum_switch.codegen.source import field_var, valid_var
+from netsum_switch.codegen.source import field_var, next_var, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import FieldInfo, Program
+from netsum_switch.program import FieldInfo, Json, Program
 
 
 class Code(NamedTuple):
@@ -21,9 +21,19 @@ class Code(NamedTuple):
     bits: int | None
 
 
+class Case(NamedTuple):
+    """One of the headers that an operand can stand for, and the Python condition for it ("" if it always does)."""
+
+    condition: str
+    header: str
+
+
 _COMPARISONS = frozenset({"==", "!=", "<", ">", "<=", ">="})
 # A constant shift distance above this is no bound worth having.
 _MAX_SHIFT = 4096
+# No field is as wide: shifting further gives the same bits, and a number that fits the memory.
+_LONGEST_SHIFT = 65536
+_DISTANCE_BITS = 13
 
 
 def constant(value: int) -> Code:
@@ -47,8 +57,11 @@ class Expressions:
             "+": lambda a, b: Code(f"({a.text} + {b.text})", _larger(a, b, 1)),
             "-": lambda a, b: Code(f"({a.text} - {b.text})", None),
             "*": lambda a, b: Code(f"({a.text} * {b.text})", None if None in (a.bits, b.bits) else a.bits + b.bits),  # type: ignore[operator]
+            # Operands are not negative: BMv2 asserts it.
+            "/": lambda a, b: Code(f"({a.text} // {b.text})", a.bits),
+            "%": lambda a, b: Code(f"({a.text} % {b.text})", b.bits),
             "two_comp_mod": lambda a, b: Code(f"two_comp_mod({a.text}, {b.text})", None),
-            "usat_cast": lambda a, b: Code(f"usat_cast({a.text}, {b.text})", None),
+            "usat_cast": lambda a, b: Code(f"usat_cast({a.text}, {b.text})", _number(b)),
             "sat_cast": lambda a, b: Code(f"sat_cast({a.text}, {b.text})", None),
         }
 
@@ -58,26 +71,75 @@ class Expressions:
             return FieldInfo(name, 1, False)
         return self._program.fields[header, name]
 
-    def compile(self, node: dict[str, Any], args: Sequence[Code] = ()) -> Code:
+    def compile(self, node: Json, args: Sequence[Code] = ()) -> Code:
         """Python for a type value object of the JSON."""
         kind, value = node["type"], node["value"]
         if kind == "expression":
             return self.compile(value, args) if "type" in value else self._operation(value, args)
         if kind == "field":
-            field = self.field(*value)
-            return Code(field_var(*value), None if field.signed else field.width)
+            return self._field_code(*value)
         if kind == "hexstr":
             return constant(int(value, 16))
         if kind == "bool":
             return Code(str(bool(value)), 1)
         if kind in ("local", "runtime_data"):
-            argument: Code = args[value]
-            return argument
+            return args[value]
         if kind == "header":
             return Code(valid_var(value), 1)
-        raise UnsupportedError(f"expressions of type {kind!r}")
+        if kind == "stack_field":
+            return self._chosen([(each.condition, self._field_code(each.header, value[1])) for each in self.last(value[0])])
+        raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
-    def condition(self, node: dict[str, Any] | None, args: Sequence[Code] = ()) -> str:
+    def _field_code(self, header: str, name: str) -> Code:
+        field = self.field(header, name)
+        return Code(field_var(header, name), None if field.signed else field.width)
+
+    def last(self, stack: str) -> list[Case]:
+        """The last header of a stack: which one it is shows at run time."""
+        elements = self._program.stacks[stack]
+        return [Case(f"{next_var(stack)} == {at + 1}", header) for at, header in enumerate(elements)]
+
+    def headers(self, node: Json, args: Sequence[Code] = ()) -> list[Case]:
+        """The headers that an operand of header type can stand for."""
+        kind, value = node["type"], node["value"]
+        if kind == "header":
+            return [Case("", value)]
+        if kind == "expression" and "type" in value:
+            return self.headers(value, args)
+        if kind == "expression" and value["op"] == "dereference_header_stack":
+            elements, index = self._program.stacks[value["left"]["value"]], self.compile(value["right"], args)
+            number = _number(index)
+            if number is None:
+                return [Case(f"{index.text} == {at}", header) for at, header in enumerate(elements)]
+            return [Case("", elements[min(number, len(elements) - 1)])]
+        if kind == "expression" and value["op"] == "access_union_header":
+            return [Case("", self._program.unions[value["left"]["value"]][int(value["right"])])]
+        raise UnsupportedError(f"the program uses a header operand of type {kind!r}; this switch does not run it")
+
+    def fields(self, node: Json, args: Sequence[Code] = ()) -> list[tuple[Case, str]]:
+        """The fields that the target of an assignment can stand for, as (case of the header, field name)."""
+        kind, value = node["type"], node["value"]
+        if kind == "field":
+            return [(Case("", value[0]), value[1])]
+        if kind == "stack_field":
+            return [(each, value[1]) for each in self.last(value[0])]
+        if kind == "expression" and "type" in value:
+            return self.fields(value, args)
+        if kind == "expression" and value["op"] == "access_field":
+            cases = self.headers(value["left"], args)
+            return [(each, self._program.headers[each.header].fields[int(value["right"])].name) for each in cases]
+        raise UnsupportedError(f"the program assigns to {kind!r}; this switch does not run it")
+
+    @staticmethod
+    def _chosen(cases: Sequence[tuple[str, Code]]) -> Code:
+        """Python that chooses by condition; 0 when none holds, where BMv2 would read out of bounds."""
+        if len(cases) == 1 and not cases[0][0]:
+            return cases[0][1]
+        text = "".join(f"{code.text} if {condition} else " for condition, code in cases)
+        bits = [code.bits for _, code in cases]
+        return Code(f"({text}0)", None if None in bits else max(each for each in bits if each is not None))
+
+    def condition(self, node: Json | None, args: Sequence[Code] = ()) -> str:
         """Python for a condition; no condition is always true."""
         return "True" if node is None else self.compile(node, args).text
 
@@ -89,27 +151,28 @@ class Expressions:
             return code.text
         return f"{code.text} & {(1 << field.width) - 1:#x}"
 
-    def _operation(self, node: dict[str, Any], args: Sequence[Code]) -> Code:
+    def _operation(self, node: Json, args: Sequence[Code]) -> Code:
         operator = node["op"]
         if operator == "valid":
-            return self.compile(node["right"], args)
+            return self._chosen([(each.condition, Code(valid_var(each.header), 1)) for each in self.headers(node["right"], args)])
+        if operator == "valid_union":
+            members = self._program.unions[node["right"]["value"]]
+            return Code(f"({' or '.join(map(valid_var, members))})", 1)
         if operator == "?":
             condition = self.compile(node["cond"], args).text
             left, right = self.compile(node["left"], args), self.compile(node["right"], args)
             return Code(f"({left.text} if {condition} else {right.text})", _larger(left, right))
+        if operator == "access_field":
+            whole: Json = {"type": "expression", "value": node}
+            return self._chosen([(each.condition, self._field_code(each.header, name)) for each, name in self.fields(whole, args)])
+        if operator in ("last_stack_index", "size_stack"):
+            name = next_var(node["right"]["value"])
+            return Code(f"({name} - 1)", None) if operator == "last_stack_index" else Code(name, 32)
+        if operator in ("==", "!=") and self._is_header(node["left"]):
+            return self._same_header(operator, node, args)
         right = self.compile(node["right"], args)
-        if operator == "d2b":
-            return right
-        if operator == "b2d":
-            return Code(f"int({right.text})", 1)
-        if operator == "not":
-            return Code(f"(not {right.text})", 1)
-        if operator == "~":
-            return Code(f"(~{right.text})", None)
         if node.get("left") is None:
-            if operator in ("-", "+"):
-                return Code(f"({operator}{right.text})", None)
-            raise UnsupportedError(f"the unary operator {operator!r}")
+            return self._unary(operator, right)
         left = self.compile(node["left"], args)
         if operator in _COMPARISONS:
             return Code(f"({left.text} {operator} {right.text})", 1)
@@ -118,8 +181,47 @@ class Expressions:
         if operator in ("<<", ">>"):
             return self._shift(operator, left, right)
         if operator not in self._operators:
-            raise UnsupportedError(f"the operator {operator!r}")
+            raise UnsupportedError(f"the program uses the operator {operator!r}; this switch does not run it")
         return self._operators[operator](left, right)
+
+    @staticmethod
+    def _unary(operator: str, right: Code) -> Code:
+        if operator == "d2b":
+            return right if right.bits == 1 else Code(f"({right.text} != 0)", 1)
+        if operator == "b2d":
+            return Code(f"int({right.text})", 1)
+        if operator == "not":
+            return Code(f"(not {right.text})", 1)
+        if operator in ("~", "-", "+"):
+            return Code(f"({operator}{right.text})", None)
+        raise UnsupportedError(f"the program uses the operator {operator!r}; this switch does not run it")
+
+    @staticmethod
+    def _is_header(node: Json) -> bool:
+        while node["type"] == "expression" and "type" in node["value"]:
+            node = node["value"]
+        if node["type"] in ("header_stack", "header_union"):
+            raise UnsupportedError("the program compares header stacks or unions; this switch does not run it")
+        return node["type"] == "header" or (
+            node["type"] == "expression" and node["value"]["op"] in ("dereference_header_stack", "access_union_header")
+        )
+
+    def _same_header(self, operator: str, node: Json, args: Sequence[Code]) -> Code:
+        """Two headers are the same when both are valid and all their fields are equal."""
+        pairs = []
+        for left in self.headers(node["left"], args):
+            for right in self.headers(node["right"], args):
+                names = [field.name for field in self._program.headers[left.header].fields]
+                others = [field.name for field in self._program.headers[right.header].fields]
+                terms = [each.condition for each in (left, right) if each.condition]
+                terms += [valid_var(left.header), valid_var(right.header)]
+                terms += [
+                    f"{field_var(left.header, name)} == {field_var(right.header, other)}"
+                    for name, other in zip(names, others, strict=True)
+                ]
+                pairs.append(f"({' and '.join(terms)})")
+        text = f"({' or '.join(pairs)})"
+        return Code(f"(not {text})" if operator == "!=" else f"bool{text}", 1)
 
     @staticmethod
     def _and(left: Code, right: Code) -> Code:
@@ -144,6 +246,8 @@ class Expressions:
                 bits = bits if distance is None else max(0, bits - distance)
             else:
                 bits = bits + distance if distance is not None and distance <= _MAX_SHIFT else None
+        if operator == "<<" and distance is None and (right.bits is None or right.bits > _DISTANCE_BITS):
+            return Code(f"({left.text} << min({right.text}, {_LONGEST_SHIFT}))", bits)
         return Code(f"({left.text} {operator} {right.text})", bits)
 
 

@@ -17,6 +17,21 @@ Branch = Callable[[Node, Node], None]
 """``branch(first, join)`` writes the nodes from ``first`` up to ``join``."""
 
 
+def has_loop(graph: Mapping[str, Sequence[Node]], entry: Node) -> bool:
+    """Whether a node that can be reached from ``entry`` leads back to itself."""
+    finished: dict[Node, bool] = {None: True}
+
+    def visit(node: Node) -> bool:
+        if node is None or node in finished:
+            return not finished[node]
+        finished[node] = False
+        found = any(visit(following) for following in graph[node])
+        finished[node] = True
+        return found
+
+    return visit(entry)
+
+
 def post_dominators(graph: Mapping[str, Sequence[Node]], entry: Node, what: str) -> dict[Node, Node]:
     """The immediate post-dominator of every node that can be reached. UnsupportedError for a loop."""
     order: list[Node] = []

@@ -13,7 +13,7 @@ from netsum_switch.codegen.deparser import write_deparser, write_packing
 from netsum_switch.codegen.expression import Expressions
 from netsum_switch.codegen.parser import ParserWriter
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, raw_var, valid_var
+from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, next_var, raw_var, valid_var
 from netsum_switch.hashes import HASHES
 from netsum_switch.program import Json, Program
 
@@ -21,6 +21,7 @@ from netsum_switch.program import Json, Program
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
 
 _STANDARD = "standard_metadata"
+_WHOLE = "1 << 30"  # the length that a packet that is not truncated is cut to
 
 
 class Module:
@@ -32,7 +33,7 @@ class Module:
         self._expressions = Expressions(program)
         self._checksums = Checksums(program, self._expressions)
         self._primitives = {
-            egress: Primitives(program, self._expressions, drop_port, egress=egress) for egress in (False, True)
+            egress: Primitives(program, self._expressions, self._checksums, drop_port, egress=egress) for egress in (False, True)
         }
         self._metadata = [
             field_var(header.name, field.name)
@@ -45,6 +46,7 @@ class Module:
         self._written = [name for name in program.deparse_order if f"{dirty_var(name)} = 1" in self._egress.text]
         self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
         self._ingress = self._ingress_source()
+        self._truncates = "truncated" in self._ingress.words() | egress_words
         self._set_by_egress = {field_var(_STANDARD, name) for name in ("egress_port", "egress_rid", "egress_spec")}
         self._set_by_egress |= {
             field_var(_STANDARD, name) for name in ("packet_length", "instance_type", "egress_global_timestamp")
@@ -60,7 +62,7 @@ class Module:
 
     def _egress_source(self) -> Source:
         source = Source()
-        Control(self._program.pipelines["egress"], self._expressions, self._primitives[True]).write(source)
+        Control(self._program, "egress", self._expressions, self._primitives[True]).write(source)
         update = Source()
         self._checksums.update(update)
         self._update = update
@@ -72,12 +74,10 @@ class Module:
 
     def _ingress_source(self) -> Source:
         source = Source()
-        with source.block("while True:"):
-            source.extend(self._parser)
-            source.line("break")
+        source.extend(self._parser)
         self._checksums.verify(source)
         with source.block("while True:"):
-            Control(self._program.pipelines["ingress"], self._expressions, self._primitives[False]).write(source)
+            Control(self._program, "ingress", self._expressions, self._primitives[False]).write(source)
             source.line("break")
         return source
 
@@ -104,7 +104,7 @@ class Module:
         for header in self._program.packet_headers:
             names += [valid_var(header.name), raw_var(header.name), dirty_var(header.name)]
             names += [field_var(header.name, field.name) for field in header.fields]
-        return names
+        return names + [next_var(stack) for stack in self._program.stacks]
 
     def _field_lists(self) -> dict[int, list[str]]:
         return {
@@ -156,7 +156,7 @@ class Module:
             "log_message",
             "two_comp_mod",
         )
-        helpers += ("usat_cast", "sat_cast", "learn")
+        helpers += ("usat_cast", "sat_cast", "learn", "abort")
         for name in helpers:
             if name in used:
                 source.line(f"{name} = env.{name}")
@@ -166,23 +166,27 @@ class Module:
     # Egress
 
     def _call_egress(self, port: str, rid: str, instance: str, arguments: list[str]) -> str:
-        return f"egress(result, {port}, {rid}, {instance}, received, length, payload, {', '.join(arguments)})"
+        first = [port, rid, instance, "received", "length", "payload"]
+        if self._truncates:
+            first.append("truncated" if instance == "instance" else _WHOLE)
+        return f"egress(result, {', '.join([*first, *arguments])})"
 
     def _write_egress(self, source: Source) -> None:
         words = self._egress.words() | self._kept_words()
-        parameters = ", ".join(self._arguments)
-        with source.block(f"def egress(result, port, rid, instance, received, length, payload, {parameters}):"):
+        parameters = ["result", "port", "rid", "instance", "received", "length", "payload"]
+        parameters += ["truncated"] if self._truncates else []
+        with source.block(f"def egress({', '.join([*parameters, *self._arguments])}):"):
             values = {
                 "egress_port": "port",
                 "egress_rid": "rid",
                 "packet_length": "length",
                 "instance_type": "instance",
             }
-            values |= {"egress_spec": str(self._drop_port + 1), "egress_global_timestamp": "now()"}
+            values |= {"egress_spec": str(self._drop_port + 1 & (1 << self._program.fields[_STANDARD, "egress_spec"].width) - 1), "egress_global_timestamp": "now()"}
             for name, value in values.items():
                 if field_var(_STANDARD, name) in words or name == "egress_spec":
                     source.line(f"{field_var(_STANDARD, name)} = {value}")
-            for flag, nothing in (("clone", "None"), ("recirculate", "0"), ("truncated", "None")):
+            for flag, nothing in (("clone", "None"), ("recirculate", "0")):
                 if flag in words:
                     source.line(f"{flag} = {nothing}")
             if self._egress_control.lines:
@@ -194,13 +198,11 @@ class Module:
             source.line(f"if {field_var(_STANDARD, 'egress_spec')} == {self._drop_port}: return")
             source.extend(self._update)
             write_deparser(source, self._program, self._written)
-            if "truncated" in words:
-                source.line("if truncated is not None: frame = frame[:truncated]")
             if "recirculate" in words:
                 with source.block("if recirculate:"):
                     source.line(f"pending.append((0, frame, {RECIRC}, {self._kept('recirculate')}))")
                     source.line("return")
-            source.line("result.append((port, frame))")
+            source.line(f"result.append((port, frame{'[:truncated]' if self._truncates else ''}))")
 
     def _write_egress_clone(self, source: Source) -> None:
         lists = self._field_lists()
@@ -253,10 +255,11 @@ class Module:
                 if field_var(_STANDARD, name) in words:
                     source.line(f"{field_var(_STANDARD, name)} = {value}")
             if field_var(_STANDARD, "ingress_global_timestamp") in words:
-                source.line(f"{field_var(_STANDARD, 'ingress_global_timestamp')} = now()")
+                # Metadata of packets that start over is 0, unless kept.
+                source.line(f"{field_var(_STANDARD, 'ingress_global_timestamp')} = 0 if instance else now()")
             if restarts:
                 self._write_restored(source, words)
-            for flag, nothing in (("clone", "None"), ("resubmit", "0"), ("digest_list", "0"), ("truncated", "None")):
+            for flag, nothing in (("clone", "None"), ("resubmit", "0"), ("digest_list", "0"), ("truncated", _WHOLE)):
                 if flag in words:
                     source.line(f"{flag} = {nothing}")
             source.extend(self._ingress)
@@ -283,14 +286,13 @@ class Module:
         with source.block(f"if {multicast}:"):
             source.line(f"copies = groups.get({multicast}, ())")
             source.line(f"instance = {REPLICATION}")
+            if "truncated" in words:
+                source.line(f"truncated = {_WHOLE}")  # BMv2 makes whole copies
         source.line(f"elif {spec} == {self._drop_port}: return")
         with source.block("else:"):
             source.line(f"copies = (({spec}, 0),)")
             source.line(f"instance = {NORMAL}")
-        if "truncated" in words:
-            source.line("payload = frame[at:truncated] if truncated is not None else frame[at:]")
-        else:
-            source.line("payload = frame[at:]")
+        source.line("payload = frame[at:]")
         source.extend(packing)
         with source.block("for copy, copy_rid in copies:"):
             source.line(self._call_egress("copy", "copy_rid", "instance", self._arguments))
@@ -308,9 +310,7 @@ class Module:
         with source.block("def cloned(result, port, frame, copies, kept):"):
             self._write_initial(source, words)
             source.line(f"{field_var(_STANDARD, 'ingress_port')} = port")
-            with source.block("while True:"):
-                source.extend(self._parser)
-                source.line("break")
+            source.extend(self._parser)
             source.line("payload = frame[at:]")
             with source.block("for copy, copy_rid in copies:"):
                 source.line(self._call_egress("copy", "copy_rid", str(INGRESS_CLONE), arguments))

@@ -7,11 +7,17 @@ ingress control with what was parsed until then.
 from __future__ import annotations
 
 from netsum_switch.codegen.expression import Code, Expressions
-from netsum_switch.codegen.flow import Branch, Node, write_structured
+from netsum_switch.codegen.flow import Branch, Node, has_loop, write_structured
+from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, dirty_var, field_var, raw_var, valid_var
+from netsum_switch.codegen.source import Source, dirty_var, field_var, next_var, raw_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import HeaderInfo, Json, Program
+from netsum_switch.program import Json, Program
+
+_ERROR = "standard_metadata__parser_error"
+_CORE_ERRORS = (
+    "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
+)  # fmt: skip
 
 # Headers of whole-byte fields that are larger than this are cut field by field; smaller ones by shifting one number.
 _SHIFT_LIMIT = 64
@@ -25,66 +31,133 @@ class ParserWriter:
         self._expressions = expressions
         self._primitives = primitives
         self._states: dict[str, Json] = {state["name"]: state for state in program.parser["parse_states"]}
-        self._too_short = program.errors.get("PacketTooShort", 1)
-        self._no_match = program.errors.get("NoMatch", 2)
+        self._operations = HeaderOperations(program, expressions)
+        self._too_short = self._error("PacketTooShort")
+        self._out_of_bounds = self._error("StackOutOfBounds")
+        self._invalid_argument = self._error("ParserInvalidArgument")
+
+    def _error(self, name: str) -> int:
+        """The number of a core error. The program need not name it; then it gets one behind those that it names."""
+        errors = dict(self._program.errors)
+        for each in _CORE_ERRORS:
+            errors.setdefault(each, max(errors.values(), default=-1) + 1)
+        return errors[name]
 
     def write(self, source: Source) -> None:
-        """Write all states."""
-        graph: dict[str, list[Node]] = {
-            name: list(dict.fromkeys(each["next_state"] for each in state["transitions"])) or [None]
-            for name, state in self._states.items()
-        }
+        """Write all states and the loop around them.
+
+        Without loops between the states they are nested; with some (header stacks) the loop goes from state to state.
+        """
+        graph: dict[str, list[Node]] = {name: self._following(state) for name, state in self._states.items()}
+        entry: Node = self._program.parser["init_state"]
+        if has_loop(graph, entry):
+            self._write_automaton(source, entry)
+            return
 
         def emit(node: str, join: Node, branch: Branch) -> None:
             self._state(source, self._states[node], join, branch)
 
-        write_structured(graph, self._program.parser["init_state"], emit, "the parser")
+        with source.block("while True:"):
+            write_structured(graph, entry, emit, "the parser")
+            source.line("break")
+
+    @staticmethod
+    def _following(state: Json) -> list[Node]:
+        following: list[Node] = [each["next_state"] for each in state["transitions"]]
+        if not any(each["type"] == "default" for each in state["transitions"]):
+            following.append(None)  # what matches nothing ends the parser, without an error
+        return list(dict.fromkeys(following))
+
+    def _write_automaton(self, source: Source, entry: Node) -> None:
+        numbers = {name: number for number, name in enumerate(self._states)}
+        if entry is None:
+            return
+
+        def branch(first: Node, join: Node) -> None:
+            source.line("break" if first is None else f"state = {numbers[first]}; continue")
+
+        source.line(f"state = {numbers[entry]}")
+        with source.block("while True:"):
+            for name, number in numbers.items():
+                with source.block(f"if state == {number}:"):
+                    self._state(source, self._states[name], "", branch)
+                    source.line("break")
 
     def _state(self, source: Source, state: Json, join: Node, branch: Branch) -> None:
         for operation in state["parser_ops"]:
             self._operation(source, operation)
         keys = state["transition_key"]
-        if not keys:
-            return
         widths = [self._key_width(key) for key in keys]
         names = [self._key_text(source, key, index) for index, key in enumerate(keys)]
-        head, complete = "if", False
+        head = "if"
         for transition in state["transitions"]:
             condition = self._matches(transition, names, widths)
-            with source.block(f"{head} {condition}:" if condition != "True" or head == "if" else "else:"):
-                branch(transition["next_state"], join)
-            head = "elif"
             if condition == "True":
-                complete = True
-                break
-        if not complete:
-            with source.block("else:"):
-                source.line(f"standard_metadata__parser_error = {self._no_match}; break")
+                if transition["next_state"] != join:
+                    if head == "if":
+                        branch(transition["next_state"], join)
+                    else:
+                        with source.block("else:"):
+                            branch(transition["next_state"], join)
+                return
+            with source.block(f"{head} {condition}:"):
+                if transition["next_state"] != join:
+                    branch(transition["next_state"], join)
+            head = "elif"
 
     def _operation(self, source: Source, operation: Json) -> None:
         kind, params = operation["op"], operation["parameters"]
         if kind == "extract" and params[0]["type"] == "regular":
-            self._extract(source, self._program.headers[params[0]["value"]])
+            self._extract(source, params[0]["value"])
+        elif kind == "extract" and params[0]["type"] == "stack":
+            self._extract_next(source, params[0]["value"])
         elif kind == "set":
-            self._primitives.store(source, params[0], self._source_value(source, params[1]))
+            self._set(source, params[0], self._source_value(source, params[1]))
         elif kind == "verify":
             condition = self._expressions.compile(params[0])
             error = self._expressions.compile(params[1])
-            source.line(f"if not {condition.text}: standard_metadata__parser_error = {error.text}; break")
-        elif kind == "advance":
-            bits = self._expressions.compile(params[0]).text
-            source.line(f"if size < at + {bits} // 8: standard_metadata__parser_error = {self._too_short}; break")
-            source.line(f"at += {bits} // 8")
+            source.line(f"if not {condition.text}: {_ERROR} = {error.text}; break")
+        elif kind in ("advance", "shift"):
+            self._advance(source, kind, params)
         elif kind == "primitive":
             self._primitives.body(source, params)
         else:
             detail = params[0].get("type", "") if params else ""
-            raise UnsupportedError(f"the parser operation {kind!r} {detail}".rstrip())
+            raise UnsupportedError(f"the program uses the parser operation {kind!r} {detail}".rstrip())
 
-    def _extract(self, source: Source, header: HeaderInfo) -> None:
+    def _set(self, source: Source, target: Json, value: Code) -> None:
+        for case, _ in self._expressions.fields(target):
+            if not self._program.headers[case.header].metadata:
+                source.line(f"{dirty_var(case.header)} = 1")
+        self._primitives.store(source, target, value)
+
+    def _advance(self, source: Source, kind: str, params: list[Json]) -> None:
+        if kind == "shift":  # bytes
+            source.line(f"skipped = {int(params[0])}" if isinstance(params[0], int) else f"skipped = {params[0]['value']}")
+        else:
+            bits = self._expressions.compile(params[0])
+            source.line(f"skipped = {bits.text}")
+            source.line(f"if skipped & 7: {_ERROR} = {self._invalid_argument}; break")
+            source.line("skipped >>= 3")
+        source.line(f"if size - at < skipped: {_ERROR} = {self._too_short}; break")
+        source.line("at += skipped")
+
+    def _extract_next(self, source: Source, stack: str) -> None:
+        following = next_var(stack)
+        head = "if"
+        for at, name in enumerate(self._program.stacks[stack]):
+            with source.block(f"{head} {following} == {at}:"):
+                self._extract(source, name)
+            head = "elif"
+        source.line(f"else: {_ERROR} = {self._out_of_bounds}; break")
+        source.line(f"{following} += 1")
+
+    def _extract(self, source: Source, name: str) -> None:
+        header = self._program.headers[name]
         size, raw = header.size, raw_var(header.name)
-        source.line(f"if size < at + {size}: standard_metadata__parser_error = {self._too_short}; break")
-        source.line(f"{raw} = frame[at:at + {size}]; at += {size}; {valid_var(header.name)} = 1")
+        source.line(f"if size < at + {size}: {_ERROR} = {self._too_short}; break")
+        source.line(f"{raw} = frame[at:at + {size}]; at += {size}")
+        self._operations.mark_valid(source, name)
         source.line(f"{dirty_var(header.name)} = 0")
         if size > _SHIFT_LIMIT and all(field.width % 8 == 0 and not field.signed for field in header.fields):
             start = 0
@@ -108,7 +181,7 @@ class ParserWriter:
 
     def _lookahead(self, source: Source, offset: int, width: int) -> Code:
         end = (offset + width + 7) // 8
-        source.line(f"if size < at + {end}: standard_metadata__parser_error = {self._too_short}; break")
+        source.line(f"if size < at + {end}: {_ERROR} = {self._too_short}; break")
         shift = end * 8 - offset - width
         text = f"from_bytes(frame[at:at + {end}], 'big')"
         return Code(f"({text} >> {shift} & {(1 << width) - 1:#x})", width)
@@ -118,11 +191,19 @@ class ParserWriter:
             return int(key["value"][1])
         if key["type"] == "field":
             return self._expressions.field(*key["value"]).width
-        raise UnsupportedError(f"parser transition keys of type {key['type']!r}")
+        if key["type"] == "stack_field":
+            stack, field = key["value"]
+            return self._expressions.field(self._program.stacks[stack][0], field).width
+        raise UnsupportedError(f"the program has a parser transition key of type {key['type']!r}")
 
     def _key_text(self, source: Source, key: Json, index: int) -> str:
         if key["type"] == "field":
-            return field_var(*key["value"])
+            text = field_var(*key["value"])
+            field = self._expressions.field(*key["value"])
+            return f"({text} & {(1 << field.width) - 1:#x})" if field.signed else text
+        if key["type"] == "stack_field":
+            source.line(f"last{index} = {self._expressions.compile(key).text}")
+            return f"last{index}"
         value = self._lookahead(source, *key["value"])
         source.line(f"ahead{index} = {value.text}")
         return f"ahead{index}"
@@ -133,7 +214,7 @@ class ParserWriter:
         if transition["type"] == "default":
             return "True"
         if transition["type"] != "hexstr":
-            raise UnsupportedError(f"parser transitions of type {transition['type']!r}")
+            raise UnsupportedError(f"the program has parser transitions of type {transition['type']!r}")
         padded = [(width + 7) // 8 * 8 for width in widths]
         value = int(transition["value"], 16)
         mask = int(transition["mask"], 16) if transition["mask"] is not None else (1 << sum(padded)) - 1

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from netsum_switch.codegen.checksum import Checksums
 from netsum_switch.codegen.expression import Code, Expressions
+from netsum_switch.codegen.flow import Branch, Node, write_structured
+from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.program import FieldInfo, Json, Program
 
 Params = list[Json]
 
+_JUMPS = ("_jump", "_jump_if_zero")
+# Primitives that write to their first parameter, which may be an expression for a place.
+_WRITE_FIRST = frozenset({
+    "assign", "assign_header", "add_header", "remove_header", "register_read",
+    "modify_field_with_hash_based_offset", "modify_field_rng_uniform",
+})  # fmt: skip
+
 
 class Primitives:
     """Writes actions. ``egress`` says which pipeline they run in: some primitives mean something else there."""
 
-    def __init__(self, program: Program, expressions: Expressions, drop_port: int, *, egress: bool) -> None:
+    def __init__(
+        self, program: Program, expressions: Expressions, checksums: Checksums, drop_port: int, *, egress: bool
+    ) -> None:
         self._program = program
         self._expressions = expressions
+        self._checksums = checksums
+        self._headers = HeaderOperations(program, expressions)
         self._drop_port = drop_port
         self._egress = egress
         self._writers: dict[str, Callable[[Source, Params, Sequence[Code]], None]] = {
             "assign": self._assign,
-            "assign_header": self._assign_header,
-            "add_header": self._add_header,
-            "remove_header": self._remove_header,
+            "assign_header": self._headers.assign,
+            "assign_header_stack": self._headers.assign_stack,
+            "assign_union": self._headers.assign_union,
+            "add_header": self._headers.add,
+            "remove_header": self._headers.remove,
+            "push": self._headers.push,
+            "pop": self._headers.pop,
             "register_read": self._register_read,
             "register_write": self._register_write,
             "count": self._count,
@@ -39,7 +56,7 @@ class Primitives:
             "resubmit": self._resubmit,
             "recirculate": self._recirculate,
             "truncate": self._truncate,
-            "exit": self._exit,
+            "exit": self._nothing,
             "assert": self._assert,
             "assume": self._assert,
             "log_msg": self._log,
@@ -47,37 +64,86 @@ class Primitives:
             "noop": self._nothing,
         }
 
-    def action(self, source: Source, action_id: int, row: str) -> None:
-        """Write an action's body; its parameters are ``row[2]``, ``row[3]``, … (see table.py, `Code`)."""
-        action = self._program.actions[action_id]
-        args = [
-            Code(f"{row}[{index + 2}]", parameter["bitwidth"]) for index, parameter in enumerate(action["runtime_data"])
-        ]
-        self.body(source, action["primitives"], args)
+    def action(self, source: Source, action_id: int, args: Sequence[Code] = ()) -> None:
+        """Write an action's body."""
+        self.body(source, self._program.actions[action_id]["primitives"], args)
+
+    def arguments(self, action_id: int, values: Sequence[str]) -> list[Code]:
+        """An action's arguments from the Python texts of their values."""
+        data = self._program.actions[action_id]["runtime_data"]
+        return [Code(text, each["bitwidth"]) for text, each in zip(values, data, strict=True)]
 
     def body(self, source: Source, primitives: Sequence[Json], args: Sequence[Code] = ()) -> None:
-        """Write primitives one after the other."""
-        touched: set[str] = set()
-        for header in sorted(touched.union(*(self._touched(each["parameters"]) for each in primitives))):
+        """Write primitives one after the other. ``exit`` takes effect after the last, as in BMv2."""
+        names = [each["op"] for each in primitives]
+        for name in names:
+            if name not in self._writers and name not in _JUMPS:
+                raise UnsupportedError(f"the program uses the primitive {name!r}; this switch does not run it")
+        for header in sorted({header for each in primitives for header in self._touched(each, args)}):
             source.line(f"{dirty_var(header)} = 1")
+        exits, jumps = "exit" in names, any(name in _JUMPS for name in names)
+        if exits and jumps:
+            source.line("leaving = False")
+        if jumps:
+            self._with_jumps(source, primitives, args)
+        else:
+            self._straight(source, primitives, args)
+        if exits:
+            source.line("if leaving: break" if jumps else "break")
+
+    def _straight(self, source: Source, primitives: Sequence[Json], args: Sequence[Code]) -> None:
         for index, primitive in enumerate(primitives):
             name, params = primitive["op"], primitive["parameters"]
-            writer = self._writers.get(name)
-            if writer is None:
-                raise UnsupportedError(f"the program uses the primitive {name!r}; this switch does not run it")
             if name == "add_header":
-                self._add_header(source, params, args, overwritten=self._overwritten(primitives[index + 1 :], params))
-            else:
-                writer(source, params, args)
+                self._headers.add(source, params, args, overwritten=self._overwritten(primitives[index + 1 :], params))
+            elif name != "exit":
+                self._writers[name](source, params, args)
 
-    def _touched(self, params: Params) -> set[str]:
+    def _with_jumps(self, source: Source, primitives: Sequence[Json], args: Sequence[Code]) -> None:
+        """``_jump`` and ``_jump_if_zero`` are p4c's ``if`` inside an action."""
+        end = len(primitives)
+
+        def node(index: int) -> Node:
+            return str(index) if index < end else None
+
+        def target(index: int) -> int:
+            return int(primitives[index]["parameters"][-1]["value"], 16)
+
+        graph: dict[str, list[Node]] = {}
+        for index, primitive in enumerate(primitives):
+            following = {"_jump": [target], "_jump_if_zero": [lambda at: at + 1, target]}
+            graph[str(index)] = [node(to(index)) for to in following.get(primitive["op"], [lambda at: at + 1])]
+
+        def emit(name: str, join: Node, branch: Branch) -> None:
+            primitive = primitives[int(name)]
+            if primitive["op"] == "_jump_if_zero":
+                condition = self._value(primitive["parameters"][0], args).text
+                with source.block(f"if {condition}:"):
+                    branch(node(int(name) + 1), join)
+                if node(target(int(name))) != join:
+                    with source.block("else:"):
+                        branch(node(target(int(name))), join)
+            elif primitive["op"] == "exit":
+                source.line("leaving = True")
+            elif primitive["op"] != "_jump":
+                self._writers[primitive["op"]](source, primitive["parameters"], args)
+
+        write_structured(graph, node(0), emit, "an action")
+
+    def _touched(self, primitive: Json, args: Sequence[Code]) -> set[str]:
         """Packet headers whose bytes may no longer hold: those of the first parameter, where results go."""
-        if not params:
+        if not primitive["parameters"]:
             return set()
-        kind, value = params[0]["type"], params[0].get("value")
-        header = value[0] if kind == "field" and value else value if kind == "header" else None
-        info = self._program.headers.get(header) if isinstance(header, str) else None
-        return {info.name} if info is not None and not info.metadata else set()
+        target = primitive["parameters"][0]
+        if target["type"] in ("header_stack", "header_union"):
+            return set()  # these move or copy the marks too
+        if target["type"] == "header":
+            names = {target["value"]}
+        elif target["type"] in ("field", "stack_field") or primitive["op"] in _WRITE_FIRST and target["type"] == "expression":
+            names = self._headers.touched(target, args)
+        else:
+            return set()
+        return {name for name in names if not self._program.headers[name].metadata}
 
     def _overwritten(self, following: Sequence[Json], params: Params) -> set[str]:
         """Fields of the header that the rest of the action sets before anything reads them: no need to clear those."""
@@ -98,47 +164,33 @@ class Primitives:
                 written.add(target["value"][1])
         return written
 
-    def store(self, source: Source, target: Json, code: Code) -> None:
-        """Assign to a field."""
-        header, name = target["value"]
+    def store(self, source: Source, target: Json, code: Code, args: Sequence[Code] = ()) -> None:
+        """Assign to a field, or to one of the fields that a stack access can mean."""
+        cases = self._expressions.fields(target, args)
+        if len(cases) > 1:
+            source.line(f"stored = {code.text}")
+            code = Code("stored", code.bits)
+        head = "if"
+        for case, name in cases:
+            if not case.condition:
+                self._store(source, case.header, name, code)
+                continue
+            with source.block(f"{head} {case.condition}:"):
+                self._store(source, case.header, name, code)
+            head = "elif"
+
+    def _store(self, source: Source, header: str, name: str, code: Code) -> None:
         if name == "$valid$":
             source.line(f"{valid_var(header)} = {code.text}")
             return
-        field: FieldInfo = self._program.fields[header, name]
+        field = self._program.fields[header, name]
         source.line(f"{field_var(header, name)} = {self._expressions.stored(field, code)}")
 
     def _value(self, node: Json, args: Sequence[Code]) -> Code:
         return self._expressions.compile(node, args)
 
     def _assign(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        if params[0]["type"] != "field":
-            raise UnsupportedError(f"assignments to {params[0]['type']!r}")
-        self.store(source, params[0], self._value(params[1], args))
-
-    def _assign_header(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        to, of = params[0]["value"], params[1]["value"]
-        source.line(f"{valid_var(to)} = {valid_var(of)}")
-        pairs = zip(self._program.headers[to].fields, self._program.headers[of].fields, strict=True)
-        with source.block(f"if {valid_var(of)}:"):
-            for left, right in pairs:
-                source.line(f"{field_var(to, left.name)} = {field_var(of, right.name)}")
-
-    def _add_header(
-        self, source: Source, params: Params, args: Sequence[Code], overwritten: frozenset[str] | set[str] = frozenset()
-    ) -> None:
-        header = self._program.headers[params[0]["value"]]
-        with source.block(f"if not {valid_var(header.name)}:"):
-            names = [field_var(header.name, field.name) for field in header.fields if field.name not in overwritten]
-            if names:
-                source.line(" = ".join(names) + " = 0")
-            source.line(f"{valid_var(header.name)} = 1")
-            source.line(f"length += {header.size}")
-
-    def _remove_header(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        header = self._program.headers[params[0]["value"]]
-        with source.block(f"if {valid_var(header.name)}:"):
-            source.line(f"{valid_var(header.name)} = 0")
-            source.line(f"length -= {header.size}")
+        self.store(source, params[0], self._value(params[1], args), args)
 
     def _guard(self, name: str, index: Code, section: str) -> tuple[str, str]:
         """(array's variable, condition under which the index is inside; empty if it always is)."""
@@ -149,11 +201,13 @@ class Primitives:
     def _register_read(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         index = self._value(params[2], args)
         name, guard = self._guard(params[1]["value"], index, "register_arrays")
-        header, field = params[0]["value"]
         array = next(each for each in self._program.json["register_arrays"] if each["name"] == params[1]["value"])
         value = Code(f"register_{name}[{index.text}]", array["bitwidth"])
-        stored = self._expressions.stored(self._program.fields[header, field], value)
-        source.line(f"{guard}{field_var(header, field)} = {stored}")
+        if guard:
+            with source.block(guard.rstrip()):
+                self.store(source, params[0], value, args)
+        else:
+            self.store(source, params[0], value, args)
 
     def _register_write(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         index, value = self._value(params[1], args), self._value(params[2], args)
@@ -173,24 +227,13 @@ class Primitives:
 
     def _hash(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         base, size = self._value(params[1], args), self._value(params[3], args)
-        digest = f"calculate_{ident(params[2]['value'])}({self.calculation_arguments(params[2]['value'])})"
-        self.store(source, params[0], Code(f"({digest} % ({size.text} or 1) + {base.text})", None))
-
-    def calculation_arguments(self, name: str) -> str:
-        """The variables that a calculation's function takes (see checksum.py)."""
-        names = []
-        for each in self._program.calculations[name]["input"]:
-            if each["type"] == "field":
-                names += [field_var(*each["value"]), valid_var(each["value"][0])]
-            elif each["type"] != "hexstr":
-                raise UnsupportedError(f"hashes over {each['type']!r} ({name})")
-        metadata = {valid_var(header.name) for header in self._program.headers.values() if header.metadata}
-        return ", ".join("1" if each in metadata else each for each in names)
+        digest = self._checksums.call(params[2]["value"])
+        self.store(source, params[0], Code(f"({digest} % ({size.text} or 1) + {base.text})", None), args)
 
     def _random(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         low, high = self._value(params[1], args).text, self._value(params[2], args).text
         with source.block(f"if {low} <= {high}:"):
-            self.store(source, params[0], Code(f"randint({low}, {high})", None))
+            self.store(source, params[0], Code(f"randint({low}, {high})", None), args)
 
     def _digest(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         source.line(f"digest_list = {self._value(params[1], args).text}")
@@ -200,31 +243,25 @@ class Primitives:
         source.line(f"clone = ({session.text} & 0x7fff, {fields.text})")
 
     def _resubmit(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        if self._egress:
-            raise UnsupportedError("resubmit in the egress control")
-        source.line(f"resubmit = {self._value(params[0], args).text}")
+        # In the other control it sets a mark that nothing reads.
+        if not self._egress:
+            source.line(f"resubmit = {self._value(params[0], args).text}")
 
     def _recirculate(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         if not self._egress:
-            raise UnsupportedError("recirculate in the ingress control")
+            raise UnsupportedError("the program recirculates in the ingress control; this switch does not run that")
         source.line(f"recirculate = {self._value(params[0], args).text}")
 
     def _truncate(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        source.line(f"truncated = {self._value(params[0], args).text}")
-
-    def _exit(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        # The pipeline is written inside a loop that runs once.
-        source.line("break")
+        source.line(f"truncated = min(truncated, {self._value(params[0], args).text})")
 
     def _assert(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        source.line(
-            f"if not {self._value(params[0], args).text}: raise AssertionError('an assertion of the program failed')"
-        )
+        source.line(f"if not {self._value(params[0], args).text}: abort()")
 
     def _log(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        values: list[Any] = params[1]["value"] if len(params) > 1 else []
+        values: list[Json] = params[1]["value"] if len(params) > 1 else []
         texts = [self._value(each, args).text for each in values]
-        source.line(f"log_message({params[0]['value']!r}, {', '.join(texts)})")
+        source.line(f"log_message({', '.join([repr(params[0]['value']), *texts])})")
 
     def _nothing(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         return

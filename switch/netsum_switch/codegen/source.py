@@ -21,6 +21,11 @@ def valid_var(header: str) -> str:
     return f"v_{ident(header)}"
 
 
+def next_var(stack: str) -> str:
+    """How many headers of a stack were extracted: the index of the next one."""
+    return f"next_{ident(stack)}"
+
+
 def raw_var(header: str) -> str:
     """The header's bytes as they came in, or as they were packed again."""
     return f"raw_{ident(header)}"
