@@ -10,6 +10,18 @@
 #define IPV4_FIELDS { hdr.ipv4.version_ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, \
                       hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
+#define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
+                      hdr.netsum.degraded, hdr.netsum.spare, hdr.netsum.src_id, hdr.netsum.src_cnt, \
+                      hdr.netsum.gen_id, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
+                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt
+
+#define CHUNKS1(h) h.f0
+#define CHUNKS2(h) CHUNKS1(h), h.f1
+#define CHUNKS4(h) CHUNKS2(h), h.f2, h.f3
+#define CHUNKS8(h) CHUNKS4(h), h.f4, h.f5, h.f6, h.f7
+
+// "With payload" means: with the bytes that the parser has not taken. So the sum names every field that it may have
+// taken; v1model's checksums skip those of headers that are not in the packet.
 control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.netsum.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
@@ -17,7 +29,10 @@ control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
         verify_checksum_with_payload(
             hdr.netsum.isValid() && hdr.udp.checksum != 0 && hdr.udp.checksum != 0xffff,
             { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, 8w0, hdr.ipv4.protocol, hdr.udp.length,
-              hdr.udp.src_port, hdr.udp.dst_port, hdr.udp.length },
+              hdr.udp.src_port, hdr.udp.dst_port, hdr.udp.length, NETSUM_FIELDS,
+              CHUNKS8(hdr.chunks16), hdr.chunks16.f8, hdr.chunks16.f9, hdr.chunks16.f10, hdr.chunks16.f11,
+              hdr.chunks16.f12, hdr.chunks16.f13, hdr.chunks16.f14, hdr.chunks16.f15,
+              CHUNKS8(hdr.chunks8), CHUNKS4(hdr.chunks4), CHUNKS2(hdr.chunks2), CHUNKS1(hdr.chunks1) },
             hdr.udp.checksum, HashAlgorithm.csum16);
     }
 }

@@ -19,6 +19,7 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || payload > MAX_PAYLOAD_BYTES
                 || hdr.netsum.age_op != 0
                 || hdr.netsum.degraded != 0
+                || hdr.netsum.spare != 0
                 || hdr.netsum.status > STATUS_MISMATCH
                 || (hdr.netsum.status != STATUS_OK && !empty)
                 || hdr.netsum.src_cnt == 0
