@@ -1,0 +1,55 @@
+"""What the whole suite shares: what a machine may lack, and on which switches the data plane was tested."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
+
+
+def _require(part: str, there: bool, advice: str) -> None:
+    """Fail where a part of the machine is missing; skip where NETSUM_ALLOW_MISSING (a comma list) names the part."""
+    if there:
+        return
+    if part in os.environ.get("NETSUM_ALLOW_MISSING", "").split(","):
+        pytest.skip(f"{advice}, and NETSUM_ALLOW_MISSING names {part}")
+    pytest.fail(f"{advice}; or set NETSUM_ALLOW_MISSING={part} to leave these tests out")
+
+
+@pytest.fixture(scope="session")
+def require_bmv2() -> None:
+    """The test needs simple_switch_grpc."""
+    _require("bmv2", shutil.which("simple_switch_grpc") is not None, "simple_switch_grpc is not on PATH: install it")
+
+
+@pytest.fixture(scope="session")
+def require_root() -> None:
+    """The test needs root: network namespaces, raw sockets, Mininet."""
+    _require("root", os.geteuid() == 0, "we are not root: run the tests as root")
+
+
+def _switch_of(report: pytest.TestReport) -> str | None:
+    """The switch that a test ran on, told by its marker or its parameter; None when it ran on neither."""
+    if "bmv2" in report.keywords:
+        return "bmv2"
+    return "embedded" if "embedded" in report.nodeid.rpartition("::")[2] else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what the data plane was tested on: a green run without the real switch is not the same."""
+    passed = Counter(_switch_of(report) for report in terminalreporter.getreports("passed"))
+    left_out = Counter(_switch_of(report) for report in terminalreporter.getreports("skipped"))
+    if not any(passed[name] or left_out[name] for name in SWITCHES):
+        return
+    terminalreporter.section("switches", sep="=")
+    for name, words in SWITCHES.items():
+        if passed[name]:
+            terminalreporter.write_line(f"data plane: {passed[name]} tests passed on {words}", green=True)
+        else:
+            terminalreporter.write_line(f"*** data plane: NOT TESTED on {words.upper()} ***", red=True, bold=True)
+        if left_out[name]:
+            terminalreporter.write_line(f"*** {left_out[name]} tests of {words} were LEFT OUT ***", red=True, bold=True)
