@@ -72,7 +72,7 @@ def _units(fields: Sequence[Field]) -> list[tuple[str, list[tuple[Field, int]]]]
     return units
 
 
-def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes], Header]]:
+def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes | memoryview], Header]]:
     units = _units(HEADER_FIELDS)
     layout = struct.Struct(">" + "".join(code for code, _ in units))
     packed = []
@@ -95,7 +95,9 @@ def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes], Header]]:
     )
     scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": Header._make}
     exec(source, scope)  # our own schema, nothing from outside
-    return cast("Callable[[Header], bytes]", scope["pack"]), cast("Callable[[bytes], Header]", scope["parse"])
+    return cast("Callable[[Header], bytes]", scope["pack"]), cast(
+        "Callable[[bytes | memoryview], Header]", scope["parse"]
+    )
 
 
 _pack, _parse = _generate()
@@ -106,7 +108,7 @@ def pack_header(header: Header) -> bytes:
     return _pack(header)
 
 
-def parse_header(data: bytes) -> Header:
+def parse_header(data: bytes | memoryview) -> Header:
     """The header at the start of ``data`` (at least 16 bytes; fewer raise :class:`ValueError`)."""
     if len(data) < HEADER_BYTES:
         raise ValueError(f"a netsum header has {HEADER_BYTES} bytes, this packet has {len(data)}")

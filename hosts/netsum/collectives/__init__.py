@@ -1,0 +1,1 @@
+"""The collectives, one a file."""

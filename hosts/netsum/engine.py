@@ -1,0 +1,258 @@
+"""Drives calls: what they submit goes through the window and the transport, and their results come back.
+
+A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition to wait for; it is resumed when the
+condition holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same block the same
+id; when a flow yields :data:`SUBMITTED` the next one may start, while the first still waits for results.
+
+Whoever waits for a call drives the engine: no thread runs unless a call was started asynchronously, and then one thread drives
+it in the background for as long as calls are outstanding.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from netsum.errors import Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.transports.base import Transport
+from netsum.window import Block, Refusal, Window
+from netsum.wire.schema import Outcome, Status
+
+Condition = Callable[[], bool]
+Flow = Generator["Condition | object", None, Any]
+
+SUBMITTED: Final = object()
+"""Yielded by a flow when all its blocks are submitted: the next call may submit."""
+
+_SLICE: Final = 0.005
+"""Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
+
+
+_TELLINGS: Final = 3
+"""How often a member that leaves says so: nothing repeats it later."""
+
+
+class Work:
+    """A call under way."""
+
+    def __init__(self, engine: Engine, flow: Flow, gen: int, timeout: float | None) -> None:
+        self._engine = engine
+        self.flow = flow
+        self.gen = gen
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.timeout = timeout
+        self.waiting: Condition | None = None
+        self.submitting = True
+        self._done = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the call has ended, with a result or an error. Does not wait and drives nothing."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the result (a new array, or the one given as ``out``) and return it, or raise what the call raised.
+
+        ``timeout`` (seconds) bounds this wait only, with the built-in TimeoutError; the call goes on.
+        """
+        self._engine.drive(self, timeout)
+        if not self._done.is_set():
+            raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    result = wait
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        """End the call; the engine's business."""
+        if not self._done.is_set():
+            self._value, self._error = value, error
+            self._done.set()
+
+
+class Engine:
+    """One communicator's window, transport and calls. Thread-safe."""
+
+    def __init__(
+        self, window: Window, transport: Transport, explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None
+    ) -> None:
+        """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks."""
+        self.window = window
+        self._transport = transport
+        self._explain = explain
+        self._works: deque[Work] = deque()
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    def start(self, flow: Flow, gen: int, timeout: float | None, *, background: bool) -> Work:
+        """Begin a call after all earlier ones."""
+        with self._lock:
+            self._check()
+            work = Work(self, flow, gen, timeout)
+            self._works.append(work)
+            if background and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._run, name="netsum", daemon=True)
+                self._thread.start()
+            if background:
+                self._advance()
+                self._send()
+        return work
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise Closed(f"the communicator has ended: {self._failure}") from self._failure
+        if self._closed:
+            raise Closed("the communicator is closed")
+
+    def drive(self, work: Work, timeout: float | None) -> None:
+        """Run until ``work`` is done or ``timeout`` seconds are over."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not work.done() and (until is None or time.monotonic() < until):
+            with self._lock:
+                if not work.done():
+                    self._step()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._works or self._closed:
+                    self._thread = None
+                    return
+                self._step()
+            time.sleep(0)  # let whoever waits for the lock have it
+
+    def _step(self) -> None:
+        """Send, receive one batch, resume the flows whose results have come."""
+        try:
+            self._advance()
+            self._send()
+            now = time.monotonic()
+            for packet in self._transport.recv(self._patience(now)):
+                self.window.receive(packet, time.monotonic())
+            self._advance()
+        except Refusal as refusal:
+            self._fail(self._refused(refusal))
+        except NetsumError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(CommunicatorError(f"the link to the switch failed: {error}"))
+        except BaseException as error:
+            # Ctrl-C, or a bug: the generators may have missed a step, so nothing can go on.
+            self._fail(error)
+            raise
+
+    def _send(self) -> None:
+        packets = self.window.poll(time.monotonic())
+        if packets:
+            self._transport.send(packets)
+
+    def _patience(self, now: float) -> float:
+        deadline = self.window.next_deadline()
+        moments = [now + _SLICE] + ([deadline] if deadline is not None else [])
+        moments += [work.deadline for work in self._works if work.deadline is not None]
+        return max(0.0, min(moments) - now) if self._works else 0.0
+
+    def _advance(self) -> None:
+        """Resume flows until none can go on; start the next when the one before has submitted everything."""
+        moved = True
+        while moved and self._works:
+            moved = False
+            for work in list(self._works):
+                while self._ready(work):
+                    moved = True
+                    self._resume(work)
+                if work.submitting and not work.done():
+                    break
+            while self._works and self._works[0].done():
+                self._works.popleft()
+        self._time_out()
+
+    @staticmethod
+    def _ready(work: Work) -> bool:
+        return not work.done() and (work.waiting is None or work.waiting())
+
+    def _resume(self, work: Work) -> None:
+        try:
+            yielded = next(work.flow)
+        except StopIteration as end:
+            work.submitting = False
+            work.finish(end.value)
+        except CommunicatorError:
+            raise
+        except Mismatch as error:
+            work.finish(error=error)
+            raise
+        except Exception as error:
+            work.submitting = False
+            work.finish(error=error)
+        else:
+            if yielded is SUBMITTED:
+                work.submitting = False
+                work.waiting = None
+            else:
+                assert callable(yielded)
+                work.waiting = yielded
+
+    def _time_out(self) -> None:
+        now = time.monotonic()
+        for work in self._works:
+            if not work.done() and work.deadline is not None and now >= work.deadline:
+                raise self._timeout(work)
+
+    def _timeout(self, work: Work) -> Timeout:
+        window = self.window
+        if window.next_serial == window.base:
+            return Timeout(f"the call did not end within {work.timeout:g} s")
+        block = window.block_id(window.base)
+        sentence, missing = self._explain(block) if self._explain is not None else ("", ())
+        text = f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s"
+        return Timeout(f"{text}: {sentence}" if sentence else text, block, missing)
+
+    def _refused(self, refusal: Refusal) -> NetsumError:
+        block = self.window.block_id(refusal.serial)
+        if refusal.reason is Outcome.SIGNATURE:
+            self._disagree()
+            return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size)")
+        if refusal.reason in (Outcome.WRONG_PORT, Outcome.STALE):
+            return Desynchronized(f"block {block}: a new epoch of the job has begun; join again")
+        reason = refusal.reason.name if refusal.reason is not None else "unknown"
+        return Refused(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
+
+    def _disagree(self) -> None:
+        """Tell the others, through the blocks that they wait for: MISMATCH passes the switch whatever the signature."""
+        window = self.window
+        for _ in range(_TELLINGS):
+            self._transport.send(window.overrule(Status.MISMATCH))
+
+    def _fail(self, error: BaseException) -> None:
+        """End the communicator: every call under way raises."""
+        self._failure = error
+        for work in self._works:
+            work.flow.close()
+            work.finish(error=error)
+        self._works.clear()
+
+    def close(self) -> None:
+        """End calls under way with Closed, and give the transport back. May be called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for work in self._works:
+                work.flow.close()
+                work.finish(error=Closed("the communicator was closed while the call was under way"))
+            self._works.clear()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._transport.close()
+
+
+__all__ = ["SUBMITTED", "Block", "Condition", "Engine", "Flow", "Work"]

@@ -1,0 +1,93 @@
+"""What the workers agree on before a call's data: its signature, and how large its values are.
+
+Every call starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank, whatever the call:
+
+    lanes 0..7    h, eight bytes of a hash of what must be equal on all ranks
+    lanes 8..15   255 - h
+    lanes 16..    codes
+
+After a maximum over ranks, h + (255 - h) is 255 in every byte if and only if all hashes are equal: so every rank learns
+from the network that the ranks made different calls, and they raise together.
+
+A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
+Integers: one code for the call, an upper bound of the magnitudes that is at most 1/16 too large. Codes that do not fit the
+first block follow in blocks of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.wire.schema import CHUNK_BYTES, Lane
+
+CODE_LANE: Final = Lane.L16
+FIRST_LANES: Final = CHUNK_BYTES // CODE_LANE.bytes
+SIGNATURE_BYTES: Final = 8
+SIGNATURE_LANES: Final = 2 * SIGNATURE_BYTES
+FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
+"""Codes that the first block has room for."""
+
+ZERO_CODE: Final = 0
+"""Code of a block of zeros."""
+_FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
+_LEADING_BITS: Final = 4
+
+Codes = NDArray[np.uint16]
+
+
+def signature_lanes(*parts: object) -> Codes:
+    """The first block's 16 signature lanes for a call with these parts."""
+    text = "\0".join(map(str, parts)).encode()
+    digest = np.frombuffer(hashlib.blake2b(text, digest_size=SIGNATURE_BYTES).digest(), np.uint8).astype(np.uint16)
+    return np.concatenate([digest, 255 - digest])
+
+
+def signatures_agree(lanes: Codes) -> bool:
+    """Whether the maximum over ranks of :func:`signature_lanes` is that of equal calls."""
+    first, second = lanes[:SIGNATURE_BYTES], lanes[SIGNATURE_BYTES:SIGNATURE_LANES]
+    return bool((first + second == 255).all())
+
+
+def float_codes(blocks: NDArray[Any]) -> Codes:
+    """Codes of the rows of a (blocks, lanes) float array; ``(blocks,)``."""
+    largest = np.maximum(blocks.max(axis=1, initial=0), -blocks.min(axis=1, initial=0))
+    exponents = np.frexp(largest)[1].astype(np.int64)
+    return np.where(largest == 0, ZERO_CODE, exponents + _FLOAT_OFFSET).astype(np.uint16)
+
+
+def float_exponents(codes: Codes) -> NDArray[np.int64]:
+    """The exponents that codes stand for; 0 for a block of zeros, whose exponent does not matter."""
+    return np.where(codes == ZERO_CODE, 0, codes.astype(np.int64) - _FLOAT_OFFSET)
+
+
+def codes_of_exponents(exponents: NDArray[np.int64]) -> Codes:
+    """Codes of given exponents, cut at the ends of float64's range."""
+    return (np.clip(exponents, -1073, 1024) + _FLOAT_OFFSET).astype(np.uint16)
+
+
+def integer_code(largest: int) -> int:
+    """Code of a magnitude: its length in bits and the four bits behind the leading one; monotone."""
+    length = largest.bit_length()
+    shift = length - 1 - _LEADING_BITS
+    leading = largest >> shift if shift >= 0 else largest << -shift
+    return length << _LEADING_BITS | (leading & 15)
+
+
+def integer_bound(code: int) -> int:
+    """The largest magnitude that has this code."""
+    length, leading = code >> _LEADING_BITS, code & 15
+    if length == 0:
+        return 0
+    shift = length - 1 - _LEADING_BITS
+    return ((16 | leading) + 1 << shift) - 1 if shift >= 0 else (16 | leading) >> -shift
+
+
+def largest_magnitude(values: NDArray[Any]) -> int:
+    """The largest magnitude of an integer array, exact also for the most negative value; 0 of an empty one."""
+    if not values.size:
+        return 0
+    return max(int(values.max()), -int(values.min()))

@@ -1,0 +1,128 @@
+"""Numbers as unsigned lanes that the switch can combine, and back.
+
+**Sum.** With n workers and lanes of w bits, a host sends u = q + B with B = floor((2^w - 1) / 2n) and \\|q\\| <= B. All lanes
+are then non-negative and n of them sum to less than 2^w: the switch adds whole 2048-bit fields and no lane carries into
+the next. The host takes ``data_cnt * B`` off. Floats are rounded to multiples of a power-of-two quantum, one for each block:
+with 2^b the largest power of two that is at most B, and e the block's exponent (every magnitude below 2^e), q = rint(x * 2^(b - e)). The
+error of a sum is at most n/2 quanta, the quantum at most 2^(e+1) / B. The idea is SwitchML's (NSDI 2021, section 4.2), the
+bias ours.
+
+**Max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same order.
+
+Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.wire.schema import Lane
+
+Array = NDArray[Any]
+
+WIRE_LANES: Final = {lane: np.dtype(f">u{lane.bytes}") for lane in Lane}
+"""dtype of a lane on the wire."""
+_UNSIGNED: Final = {lane: np.dtype(f"u{lane.bytes}") for lane in Lane}
+_SIGNED: Final = {lane: np.dtype(f"i{lane.bytes}") for lane in Lane}
+
+_FLOAT_LANES: Final = {"float16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
+_LANES_BY_BYTES: Final = {lane.bytes: lane for lane in Lane}
+
+
+def bias(lane: Lane, workers: int) -> int:
+    """B, the largest magnitude that a lane carries."""
+    return ((1 << lane.bits) - 1) // (2 * workers)
+
+
+def scale_bits(lane: Lane, workers: int) -> int:
+    """b, with 2^b the largest power of two that is at most B."""
+    return bias(lane, workers).bit_length() - 1
+
+
+def float_lane(dtype: np.dtype[Any]) -> Lane:
+    """The lane that carries a float type's sum: float16 and float32 in 32 bits, float64 in 64."""
+    return _FLOAT_LANES[dtype.name]
+
+
+def own_lane(dtype: np.dtype[Any]) -> Lane:
+    """The lane of the type's own width."""
+    return _LANES_BY_BYTES[dtype.itemsize]
+
+
+def _scaled(values: Array, exponents: NDArray[np.int64], powers: int) -> Array:
+    """values * 2^(powers - exponents), row by row, without overflow on the way."""
+    shift = (powers - exponents).astype(np.int32)
+    limit = 126 if values.dtype == np.float32 else 1022
+    if shift.size and (shift.max() > limit or shift.min() < -limit):
+        return np.ldexp(values.astype(np.float64), shift[:, None])
+    return values * np.ldexp(values.dtype.type(1), shift)[:, None]
+
+
+def encode_floats(values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int) -> Array:
+    """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i]."""
+    scaled = _scaled(values, exponents, scale_bits(lane, workers))
+    return _biased(np.rint(scaled).astype(_SIGNED[lane]), lane, workers)
+
+
+def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
+    """Biased lanes of an integer array whose magnitudes are at most B."""
+    return _biased(values.astype(_SIGNED[lane]), lane, workers)
+
+
+def _biased(signed: Array, lane: Lane, workers: int) -> Array:
+    unsigned = signed.view(_UNSIGNED[lane])
+    unsigned += _UNSIGNED[lane].type(bias(lane, workers))
+    return unsigned.astype(WIRE_LANES[lane])
+
+
+def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
+    """The exact sums, as signed integers of the lane's width; ``data_cnt`` contributions made row i.
+
+    They fit: n * B <= (2^w - 1) / 2.
+    """
+    unsigned = lanes.astype(_UNSIGNED[lane])
+    offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(_UNSIGNED[lane])
+    unsigned -= offset[:, None]
+    return unsigned.view(_SIGNED[lane])
+
+
+def decode_floats(
+    lanes: Array,
+    exponents: NDArray[np.int64],
+    data_cnt: NDArray[np.int64],
+    lane: Lane,
+    workers: int,
+    dtype: np.dtype[Any],
+    divisor: int = 1,
+) -> Array:
+    """The sums (divided: the means) as ``dtype``. One rounding from the exact sum, two for float64 lanes and means."""
+    sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
+    if divisor != 1:
+        sums /= divisor
+    shift = exponents - scale_bits(lane, workers)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(sums, shift.astype(np.int32)[:, None]).astype(dtype)
+
+
+def encode_order(values: Array) -> Array:
+    """Unsigned lanes in the order of the values: integers by moving zero, floats by the trick of flipping the bits of
+    negative ones (Herf, "Radix tricks", 2001). Not for NaN."""
+    lane = own_lane(values.dtype)
+    unsigned = _UNSIGNED[lane]
+    top = unsigned.type(1 << (lane.bits - 1))
+    bits = np.ascontiguousarray(values).view(unsigned)
+    bits = np.where(bits & top, ~bits, bits | top) if values.dtype.kind == "f" else bits ^ top
+    return bits.astype(WIRE_LANES[lane])
+
+
+def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
+    """What :func:`encode_order` encoded."""
+    lane = own_lane(dtype)
+    unsigned = _UNSIGNED[lane]
+    top = unsigned.type(1 << (lane.bits - 1))
+    bits = lanes.astype(unsigned)
+    bits = np.where(bits & top, bits ^ top, ~bits) if dtype.kind == "f" else bits ^ top
+    return bits.view(dtype)

@@ -1,0 +1,99 @@
+"""Ethernet, IPv4 and UDP around a netsum packet, for transports that carry whole frames.
+
+A conversation's addresses never change, so a frame's first 42 bytes depend on the payload's size alone: they are made
+once a size. Of an arriving frame, the twelve bytes from the source address to the destination port tell whether it is
+a result for us.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Final
+
+from netsum.descriptor import Descriptor
+
+ETHERNET_BYTES: Final = 14
+IPV4_BYTES: Final = 20
+UDP_BYTES: Final = 8
+PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+
+_IPV4_TYPE = b"\x08\x00"
+_START = b"\x45"  # version 4, no options
+_UDP = 17
+_CONVERSATION = slice(26, 38)  # source ip, destination ip, source port, destination port
+
+
+def mac_bytes(text: str) -> bytes:
+    """Six bytes of ``02:00:00:00:00:01``; ValueError for anything else."""
+    parts = text.split(":")
+    if len(parts) != 6:
+        raise ValueError(f"{text!r} is not a MAC address")
+    return bytes(int(part, 16) for part in parts)
+
+
+def internet_checksum(data: bytes) -> int:
+    """The ones' complement sum of RFC 1071."""
+    if len(data) % 2:
+        data += b"\x00"
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+class FrameFormat:
+    """Frames between one member and its switch: prefixes for what it sends, and recognition of what it gets."""
+
+    def __init__(
+        self,
+        source: tuple[str, str, int],
+        destination: tuple[str, str, int],
+    ) -> None:
+        """Each end is (MAC, IPv4 address, UDP port)."""
+        source_mac, source_ip, source_port = source
+        destination_mac, destination_ip, destination_port = destination
+        self._ethernet = mac_bytes(destination_mac) + mac_bytes(source_mac) + _IPV4_TYPE
+        ours, theirs = socket.inet_aton(source_ip), socket.inet_aton(destination_ip)
+        self._addresses = ours + theirs
+        self._ports = struct.pack(">HH", source_port, destination_port)
+        self._expected = theirs + ours + struct.pack(">HH", destination_port, source_port)
+        self._prefixes: dict[int, bytes] = {}
+
+    @classmethod
+    def of(cls, descriptor: Descriptor) -> FrameFormat:
+        """The member's side of the descriptor's conversation."""
+        host, switch = descriptor.host, descriptor.switch
+        return cls((host.mac, host.ip, host.udp_port), (switch.mac, switch.ip, switch.port))
+
+    def prefix(self, size: int) -> bytes:
+        """The 42 bytes in front of ``size`` bytes of UDP payload. The UDP checksum is 0: not computed."""
+        prefix = self._prefixes.get(size)
+        if prefix is None:
+            prefix = self._prefixes[size] = self._make_prefix(size)
+        return prefix
+
+    def _make_prefix(self, size: int) -> bytes:
+        def ipv4(checksum: int) -> bytes:
+            total = IPV4_BYTES + UDP_BYTES + size
+            # Identification 0 and DF: never fragmented (RFC 6864).
+            head = struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0x4000, 64, _UDP, checksum)
+            return head + self._addresses
+
+        udp = self._ports + struct.pack(">HH", UDP_BYTES + size, 0)
+        return self._ethernet + ipv4(internet_checksum(ipv4(0))) + udp
+
+    def payload(self, frame: memoryview) -> memoryview | None:
+        """The UDP payload if the frame is a well-formed packet of this conversation from the other end, else None."""
+        if (
+            len(frame) < PREFIX_BYTES
+            or frame[_CONVERSATION] != self._expected
+            or frame[12:14] != _IPV4_TYPE
+            or frame[14:15] != _START
+            or frame[23] != _UDP
+        ):
+            return None
+        size = (frame[38] << 8 | frame[39]) - UDP_BYTES
+        if size < 0 or PREFIX_BYTES + size > len(frame):
+            return None
+        return frame[PREFIX_BYTES : PREFIX_BYTES + size]

@@ -1,0 +1,60 @@
+"""Packets handed over inside one process: for tests, and for driving a pure model of the switch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from netsum.transports.base import Packet
+from netsum.transports.sockets import BATCH
+
+
+class MemoryTransport:
+    """One end. What is sent goes to ``deliver`` as bytes, in the sender's thread; :meth:`put` fills the inbox."""
+
+    def __init__(self, deliver: Callable[[bytes], None] | None = None) -> None:
+        self.deliver = deliver
+        self._inbox: deque[bytes] = deque()
+        self._arrived = threading.Condition()
+        self._closed = False
+
+    def put(self, packet: bytes) -> None:
+        """Something for this end to receive; from any thread."""
+        with self._arrived:
+            self._inbox.append(packet)
+            self._arrived.notify()
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        if self._closed:
+            raise OSError("the transport is closed")
+        if self.deliver is not None:
+            for packet in packets:
+                self.deliver(b"".join(packet))
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._arrived:
+            while not self._inbox:
+                left = None if deadline is None else deadline - time.monotonic()
+                if (left is not None and left <= 0) or self._closed:
+                    return []
+                self._arrived.wait(left)
+            count = min(len(self._inbox), BATCH)
+            return [memoryview(self._inbox.popleft()) for _ in range(count)]
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify_all()
+
+
+def memory_pair() -> tuple[MemoryTransport, MemoryTransport]:
+    """Two ends: what one sends the other receives."""
+    left, right = MemoryTransport(), MemoryTransport()
+    left.deliver, right.deliver = right.put, left.put
+    return left, right

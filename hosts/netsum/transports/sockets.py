@@ -1,0 +1,130 @@
+"""Sending and receiving in batches on one datagram socket: what the socket transports share."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import sys
+from collections.abc import Sequence
+
+from netsum.errors import NetsumError
+from netsum.transports.base import Packet
+
+BATCH = 64
+"""Packets that one :meth:`SocketBatch.recv` brings at most."""
+
+BUFFER_BYTES = 8 << 20
+"""Asked for as socket buffers: more than a window of the largest blocks, so that the kernel drops none."""
+
+_SLOT_BYTES = 4608  # the largest packet, 4096 bytes of payload and its headers, rounded up
+_SEND_PATIENCE_MS = 100
+# The datagram is lost, as on any network; the window sends it again, and a timeout tells the caller.
+_LOST = {
+    errno.ECONNREFUSED,
+    errno.ENOBUFS,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+    errno.EPERM,
+    errno.EHOSTDOWN,
+}
+_SO_SNDBUFFORCE = 32
+_SO_RCVBUFFORCE = 33
+
+
+class SocketBatch:
+    """A non-blocking datagram socket with a pool of receive buffers. Owns the socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.setblocking(False)
+        enlarge_buffers(sock)
+        pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
+        self._slots = [pool[start : start + _SLOT_BYTES] for start in range(0, len(pool), _SLOT_BYTES)]
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(sock, select.POLLOUT)
+        self.last_error: str | None = None
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        """Send each packet as one datagram."""
+        for packet in packets:
+            try:
+                self._send_one(packet)
+            except BlockingIOError:
+                self._writable.poll(_SEND_PATIENCE_MS)
+                try:
+                    self._send_one(packet)
+                except BlockingIOError:
+                    self.last_error = "the socket's send buffer stays full"
+                except OSError as error:
+                    self._lose(error, packet)
+            except OSError as error:
+                self._lose(error, packet)
+
+    def _send_one(self, packet: Packet) -> None:
+        if len(packet) == 1:
+            self.sock.send(packet[0])
+        else:
+            self.sock.sendmsg(packet)
+
+    def _lose(self, error: OSError, packet: Packet) -> None:
+        if error.errno == errno.EMSGSIZE:
+            size = sum(len(part) for part in packet)
+            raise NetsumError(
+                f"a packet of {size} bytes is too big for the way to the switch: raise the MTU or lower the job's `chunks`"
+            ) from error
+        if error.errno not in _LOST:
+            raise error
+        self.last_error = error.strerror
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        """The datagrams that wait, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
+        received: list[memoryview] = []
+        receive = self.sock.recv_into
+        waited = timeout == 0
+        slots = self._slots
+        while len(received) < BATCH:
+            slot = slots[len(received)]
+            try:
+                received.append(slot[: receive(slot)])
+            except BlockingIOError:
+                if received or waited:
+                    break
+                waited = True
+                # Rounded up: a timeout of less than a millisecond must not become a busy loop.
+                self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
+            except OSError as error:
+                if error.errno not in _LOST:
+                    raise
+                self.last_error = error.strerror  # an ICMP error about an earlier datagram
+        return received
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """As much as we may: root may pass the system's limit."""
+    if sys.platform == "linux":
+        for force, option in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)
+            except PermissionError:
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` as a tuple; ValueError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
