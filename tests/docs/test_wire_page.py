@@ -1,0 +1,40 @@
+"""docs/wire.md is the schema."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from netsum.wire import schema
+
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "wire.md"
+TEXT = " ".join(PAGE.read_text("utf-8").split())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [schema.TRIO_FIELDS, schema.EXTENSION_FIELDS, schema.QUERY_FIELDS, schema.RECORD_FIELDS],
+    ids=["trio", "extension", "query", "record"],
+)
+def test_tables_are_the_schema(fields: tuple[schema.Field, ...]) -> None:
+    rows = "\n".join(f"| {field.name} | {field.bits} | {field.doc} |" for field in fields)
+    assert rows in PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("value", [*schema.Op, *schema.Status], ids=lambda value: value.name)
+def test_values_are_named_with_their_numbers(value: schema.Op | schema.Status) -> None:
+    assert f"{value.value} {value.name}" in TEXT
+
+
+def test_reasons_are_those_that_age_op_tells() -> None:
+    told = re.search(r"Reasons of refusal, in `age_op`: (.*?)\.", TEXT)
+    assert told is not None
+    reasons = [outcome for outcome in schema.Outcome if outcome.UNKNOWN_JOB <= outcome <= outcome.UNSUPPORTED]
+    assert told[1] == ", ".join(f"{reason.value} {reason.name}" for reason in reasons)
+
+
+def test_python_example_runs() -> None:
+    (example,) = [block for block in blocks(PAGE) if block.title == "scapy"]
+    exec(compile(example.text, str(PAGE), "exec"), {})
