@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import netsum
-from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
 from netsum_controller.controller import Controller
@@ -18,10 +19,29 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
 from netsum_controller.topology import Topology
 
+from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
+
+if TYPE_CHECKING:
+    from netsum.communicator import Communicator
 
 Result = TypeVar("Result")
 Wrap = Callable[[Transport], Transport]
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are ignored: a second one must not break off the clearing up after the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # Not a signal mask: another thread would take the signal, and Python's handler runs in this one all the same.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Fabric:
@@ -58,16 +78,24 @@ class Fabric:
             self._process = self._start_switch()
             self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
             self._controller.push()
-            self._controller.serve()
+            self._serve(self._controller)
         except BaseException:
-            self._stack.close()
+            self._close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._close()
+
+    def _close(self) -> None:
+        with interrupts_held():
+            self._stack.close()
+
+    def _serve(self, controller: Controller) -> None:
+        """Start the controller's HTTP endpoint where the hosts reach it."""
+        controller.serve()
 
     def _start_switch(self) -> SwitchProcess:
         """Start the switch, register its end with the stack and fill the topology in."""
@@ -83,6 +111,40 @@ class Fabric:
         if job.token is not None:
             self._tokens[job.name] = job.token
         return job
+
+    def environment(self, job: Job, rank: int) -> dict[str, str]:
+        """What a member's process needs to know to join with :func:`netsum.join` and no arguments."""
+        assert self.controller.url is not None
+        return {
+            "NETSUM_JOB": job.name,
+            "NETSUM_RANK": str(rank),
+            "NETSUM_TOKEN": self._tokens[job.name],
+            "NETSUM_CONTROLLER": self.controller.url,
+        }
+
+    def spawn(
+        self,
+        host: str,
+        command: Sequence[str],
+        *,
+        name: str,
+        environment: Mapping[str, str] | None = None,
+        piped: bool = False,
+    ) -> Child:
+        """Start a process on a host; it is stopped with the fabric. What it says goes to the file ``NAME.log`` of the
+        fabric's directory, standard output to :attr:`Child.stdout` if it is ``piped``."""
+        child = Child(
+            [*self.prefix(host), *command],
+            output=self.directory / f"{name}.log",
+            piped=piped,
+            environment=environment,
+        )
+        self._stack.callback(child.stop)
+        return child
+
+    def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are here, unless a fabric says otherwise
+        """What comes in front of a command line so that it runs on a host."""
+        return ()
 
     def join(self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0) -> Communicator:
         """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from netsum.descriptor import Descriptor
@@ -34,6 +34,9 @@ class NamespaceFabric(Fabric):
         name = next(iter(self.topology.switches))
         self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
         return process
+
+    def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - they share a namespace
+        return ("ip", "netns", "exec", self._namespace.name)
 
     def interface(self, host: str) -> str:
         """Name of a host's interface."""

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from netsum_testbed.errors import TestbedError
+
 Result = TypeVar("Result")
 
 _CLONE_NEWNET: Final = 0x40000000
-_OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx", "sg")
+OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx", "sg")
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count()
 
 
-class NamespaceError(Exception):
+class NamespaceError(TestbedError):
     """A command that sets a namespace up failed; the message has what it said."""
 
 
@@ -32,6 +34,32 @@ def run_command(*command: str) -> str:
     if done.returncode:
         raise NamespaceError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def call_inside(namespace: Path, function: Callable[[], Result]) -> Result:
+    """Call a function in a thread that is in the network namespace of that file (``/run/netns/NAME``,
+    ``/proc/PID/ns/net``). Sockets that it opens, and threads that it starts, stay inside."""
+    outcome: dict[str, Any] = {}
+
+    def enter() -> None:
+        try:
+            descriptor = os.open(namespace, os.O_RDONLY)
+            try:
+                if _libc.setns(descriptor, _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), f"setns {namespace}")
+            finally:
+                os.close(descriptor)
+            outcome["result"] = function()
+        except BaseException as error:
+            outcome["error"] = error
+
+    thread = threading.Thread(target=enter, name=f"inside {namespace}", daemon=True)
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    result: Result = outcome["result"]
+    return result
 
 
 class NetworkNamespace:
@@ -58,7 +86,7 @@ class NetworkNamespace:
         add = ("ip", "-n", self.name, "link", "add", one, "mtu", mtu, "type", "veth", "peer", "name", other, "mtu", mtu)
         run_command(*add)
         for interface in (one, other):
-            self.run("ethtool", "-K", interface, *(word for name in _OFFLOADS for word in (name, "off")))
+            self.run("ethtool", "-K", interface, *(word for name in OFFLOADS for word in (name, "off")))
             run_command("ip", "-n", self.name, "link", "set", interface, "up")
 
     def run(self, *command: str) -> str:
@@ -66,28 +94,8 @@ class NetworkNamespace:
         return run_command("ip", "netns", "exec", self.name, *command)
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function in a thread that is inside; sockets that it opens stay inside wherever they are used."""
-        outcome: dict[str, Any] = {}
-
-        def enter() -> None:
-            try:
-                descriptor = os.open(Path("/run/netns") / self.name, os.O_RDONLY)
-                try:
-                    if _libc.setns(descriptor, _CLONE_NEWNET):
-                        raise OSError(ctypes.get_errno(), f"setns {self.name}")
-                finally:
-                    os.close(descriptor)
-                outcome["result"] = function()
-            except BaseException as error:
-                outcome["error"] = error
-
-        thread = threading.Thread(target=enter, name=f"inside {self.name}", daemon=True)
-        thread.start()
-        thread.join()
-        if "error" in outcome:
-            raise outcome["error"]
-        result: Result = outcome["result"]
-        return result
+        """Call a function in a thread that is inside."""
+        return call_inside(Path("/run/netns") / self.name, function)
 
     def close(self) -> None:
         """Remove the namespace and, with it, its interfaces."""

@@ -13,12 +13,14 @@ from typing import Final
 
 import grpc
 
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.processes import Child
+
 STARTS: Final = 60.0
-STOPS: Final = 10.0
 BMV2: Final = "simple_switch_grpc"
 
 
-class SwitchStartError(Exception):
+class SwitchStartError(TestbedError):
     """A switch is not there, or did not get ready; the message has what it said."""
 
 
@@ -44,12 +46,6 @@ def switch_version(kind: str) -> str:
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
-def _dies_with_us() -> list[str]:
-    """A command prefix: the kernel ends the switch when this process ends without having stopped it."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
-
-
 class SwitchProcess:
     """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
 
@@ -63,15 +59,8 @@ class SwitchProcess:
         for word in interfaces:
             options += ["-i", word]
         target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510"]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*prefix, *_dies_with_us(), *program, *options, *target],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we stop the switch in order
-            )
-        self.pid = self._process.pid
+        self._child = Child([*prefix, *program, *options, *target], output=self._log)
+        self.pid = self._child.pid
 
     def wait_ready(self) -> None:
         """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
@@ -84,7 +73,7 @@ class SwitchProcess:
                         ready.result(timeout=0.2)
                         return
                     except grpc.FutureTimeoutError:
-                        if self._process.poll() is not None or time.monotonic() > deadline:
+                        if self._child.exit_code is not None or time.monotonic() > deadline:
                             said = self._log.read_text(errors="replace").strip()
                             raise SwitchStartError(f"the {self.kind} switch did not start: {said}") from None
             finally:
@@ -92,9 +81,4 @@ class SwitchProcess:
 
     def stop(self) -> None:
         """End it; when it does not go by itself, by force."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOPS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._child.stop()

@@ -1,0 +1,160 @@
+"""A fabric in Mininet: every host and the switch in a network namespace of its own, the hosts with a kernel IP stack.
+
+The controller runs in this process, outside of the network. It reaches the switch over a unix socket, and the hosts
+reach it at the same ``http://127.0.0.1:PORT`` everywhere: each host's own loopback has a listening socket that this
+process opened inside the host's namespace. So no management network is needed and none shows up in the topology.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from netsum.descriptor import Descriptor
+from netsum.transports.base import Transport
+from netsum.transports.choose import open_transport
+from netsum_controller.controller import Controller
+from netsum_controller.http_api import HttpServer
+from netsum_controller.topology import Topology
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric, Result
+from netsum_testbed.netns import OFFLOADS, call_inside
+from netsum_testbed.switches import SwitchProcess
+
+try:
+    from mininet.link import Link, TCLink
+    from mininet.log import setLogLevel
+    from mininet.net import Mininet
+    from mininet.node import Host, Switch
+except ImportError as error:
+    raise TestbedError(f"Mininet is not there ({error}): apt install mininet, and use the system's Python") from error
+
+MAX_RATE: Final = 1000
+"""Mbit/s: Mininet's links are not limited above."""
+
+StartSwitch = Callable[[Sequence[str], Sequence[str]], SwitchProcess]
+
+
+class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
+    """A Mininet switch in a namespace of its own that runs whatever ``launch`` starts there."""
+
+    def __init__(self, name: str, launch: StartSwitch, **params: Any) -> None:
+        super().__init__(name, **{**params, "inNamespace": True})
+        self._launch = launch
+        self.process: SwitchProcess | None = None
+
+    def start(self, _controllers: object) -> None:
+        """Start the switch with an ``-i PORT@INTERFACE`` for each link, and wait for it."""
+        words = [f"{port}@{interface.name}" for port, interface in self.intfs.items() if interface.name != "lo"]
+        process = self._launch(words, ("mnexec", "-a", str(self.pid)))
+        self.process = process
+        process.wait_ready()
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - Mininet's name
+        """Stop the switch; Mininet's own part removes the interfaces."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+        super().stop(deleteIntfs)
+
+
+def rates_work() -> bool:
+    """Whether this kernel and its tools can limit a link's rate (tc with HTB)."""
+    if shutil.which("tc") is None:
+        return False
+    probe = (
+        "ip link add nsprobe0 type veth peer name nsprobe1 && tc qdisc add dev nsprobe0 root handle 5:0 htb default 1"
+    )
+    return subprocess.run(["unshare", "-n", "sh", "-c", probe], capture_output=True, check=False).returncode == 0
+
+
+def common_prefix(addresses: Sequence[str]) -> int:
+    """Length of the longest prefix, at most 24, that puts all addresses in one subnet."""
+    for length in range(24, 0, -1):
+        if len({ipaddress.ip_interface(f"{address}/{length}").network for address in addresses}) == 1:
+            return length
+    return 0
+
+
+class MininetFabric(Fabric):
+    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``. Needs root.
+
+    ``say`` is told, in words, what this machine cannot do (link rates without tc's HTB).
+    """
+
+    def __init__(self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(topology, switch)
+        self._say = say
+
+    def _start_switch(self) -> SwitchProcess:
+        (name, switch), *_ = self.topology.switches.items()
+        setLogLevel("critical")  # tc's remarks on HTB come as errors; what matters is checked here
+        net = Mininet(controller=None, build=False)
+        self.net = net
+        self._stack.callback(net.stop)
+        node = net.addSwitch(name, cls=P4Switch, launch=self._launch, dpid=f"{switch.device_id:x}")
+        limited = any(host.rate_mbps for host in self.topology.hosts.values()) and self._rates()
+        length = common_prefix([switch.ip, *(host.ip for host in self.topology.hosts.values())])
+        for host, place in self.topology.hosts.items():
+            member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
+            rate = place.rate_mbps if limited and place.rate_mbps and place.rate_mbps <= MAX_RATE else None
+            options = {"cls": TCLink, "bw": rate} if rate else {"cls": Link}
+            net.addLink(member, node, port1=0, port2=place.port, addr1=place.mac, **options)
+        # No IPv6: its neighbour discovery would send frames that nobody asked for.
+        for each in net.values():
+            each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
+        net.build()
+        self._set_links()
+        net.start()
+        setLogLevel("output")
+        process: SwitchProcess = node.process
+        self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
+        return process
+
+    def _launch(self, words: Sequence[str], prefix: Sequence[str]) -> SwitchProcess:
+        return SwitchProcess(self.switch, words, self.directory, prefix)
+
+    def _rates(self) -> bool:
+        if rates_work():
+            return True
+        self._say("this kernel cannot limit link rates (no tc with HTB): links run as fast as they can")
+        return False
+
+    def _set_links(self) -> None:
+        """MTU, and offloads off: the switch would see frames with no checksum yet, or several packets in one."""
+        off = " ".join(f"{name} off" for name in OFFLOADS)
+        for link in self.net.links:
+            host = self.topology.hosts[link.intf1.node.name]
+            for end in (link.intf1, link.intf2):
+                for command in (f"ip link set dev {end.name} mtu {host.mtu}", f"ethtool -K {end.name} {off}"):
+                    if said := end.node.cmd(f"{command} >/dev/null 2>&1 || echo failed").strip():
+                        raise TestbedError(f"{command}: {said}")
+
+    def _serve(self, controller: Controller) -> None:
+        super()._serve(controller)
+        assert controller.url is not None
+        port = int(controller.url.rpartition(":")[2])
+        for host in self.topology.hosts:
+            server = self.inside_host(
+                host, lambda: HttpServer(controller.site, controller.membership, "127.0.0.1", port)
+            )
+            self._stack.callback(server.close)
+
+    def inside_host(self, host: str, function: Callable[[], Result]) -> Result:
+        """Call a function in a host's network namespace."""
+        return call_inside(Path(f"/proc/{self.net[host].pid}/ns/net"), function)
+
+    def prefix(self, host: str) -> Sequence[str]:
+        return ("mnexec", "-a", str(self.net[host].pid))
+
+    def interface(self, host: str) -> str:
+        """Name of a host's interface, in its namespace."""
+        return f"{host}-eth0"
+
+    def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
+        return self.inside_host(host, lambda: open_transport(descriptor))

@@ -1,0 +1,88 @@
+"""Child processes that never outlive us: stopped in order, and ended by the kernel when we are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from netsum_testbed.errors import TestbedError
+
+STOPS: Final = 10.0
+"""Seconds that a child may take to go after SIGTERM."""
+
+
+def _dies_with_us() -> list[str]:
+    """A command prefix: the kernel sends SIGTERM when the thread that started the child is gone."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+class Child:
+    """A process in a session of its own, so that Ctrl-C is for us and we stop it in order.
+
+    Start it from a thread that lives as long as it is needed: the kernel ends it with that thread.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: Path,
+        piped: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``output``: file that takes standard error, and standard output too unless it is ``piped``, to be read
+        from :attr:`stdout`. ``environment`` is added to ours."""
+        self._output = output
+        with output.open("wb") as file:
+            try:
+                # mnexec and `ip netns exec` become what they start, so setpriv's mark holds in front of them.
+                self._process = subprocess.Popen(
+                    [*_dies_with_us(), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if piped else file,
+                    stderr=file,
+                    env={**os.environ, **(environment or {})},
+                    start_new_session=True,
+                    text=True,
+                )
+            except FileNotFoundError as error:
+                raise TestbedError(f"{error.filename} is not on PATH") from None
+        self.pid = self._process.pid
+
+    @property
+    def stdout(self) -> IO[str]:
+        """What a piped child says."""
+        assert self._process.stdout is not None, "the child is not piped"
+        return self._process.stdout
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of what it wrote to its output file."""
+        return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """End it and all of its session's process group; by force when it does not go by itself. May be repeated."""
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOPS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
