@@ -90,7 +90,7 @@ class Communicator:
 
         Raises:
             Unsupported: type, operation or ``out`` does not go; nothing was sent.
-            NotFinite: this rank's ``x`` has a NaN or an infinity (max: a NaN). The others raise Aborted.
+            NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
             DoesNotFit: an integer sum does not fit the type; on every rank.
             Mismatch: the ranks made different calls; on every rank.
             Timeout, Refused, Desynchronized, Closed: see :mod:`netsum.errors`.

@@ -69,8 +69,7 @@ def allreduce(context: Context, array: Array, options: Options, predictions: Pre
         yield from agree(context, signature, np.zeros(0, np.uint16))
         yield SUBMITTED
         return np.empty_like(array)
-    nan_only = options.op == "max"
-    error = _not_finite(context.rank, flat, array.shape, nan_only=nan_only)
+    error = _not_finite(context.rank, flat, array.shape)
     if options.op == "max":
         result = yield from _max(context, flat, signature, error)
     elif array.dtype.name in INTEGERS:
@@ -84,11 +83,11 @@ def allreduce(context: Context, array: Array, options: Options, predictions: Pre
     return result.reshape(array.shape)
 
 
-def _not_finite(rank: int, array: Array, shape: tuple[int, ...], *, nan_only: bool = False) -> NotFinite | None:
+def _not_finite(rank: int, array: Array, shape: tuple[int, ...]) -> NotFinite | None:
     """The error for the first NaN (or infinity) of a float array, or None."""
     if array.dtype.kind != "f":
         return None
-    bad = np.isnan(array) if nan_only else ~np.isfinite(array)
+    bad = ~np.isfinite(array)
     if not bad.any():
         return None
     where = int(bad.argmax())
@@ -252,6 +251,10 @@ class _FloatSum:
             return exponents.float_exponents(agreed.values[start:stop])
 
         def encode(start: int, stop: int) -> Array:
+            if remember and stop == blocks.number:
+                # All codes are known by now. The next call may start when this one has submitted its last block: by
+                # then every rank must hold the prediction, or none.
+                self._predictions.exponents[self._signature] = exponents.float_exponents(agreed.values) + 1
             return self._encode(blocks.rows(self._flat, start, stop), powers(start, stop))
 
         def decode(group: Group) -> None:
@@ -259,8 +262,6 @@ class _FloatSum:
             self._decode(group, np.arange(group.start, stop), powers(group.start, stop))
 
         yield from _stream(self._context, blocks, Op.SUM, encode, decode, ready)
-        if remember:
-            self._predictions.exponents[self._signature] = exponents.float_exponents(agreed.values) + 1
         return self._result
 
     def predicted(self) -> Flow:
