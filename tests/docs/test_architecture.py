@@ -1,0 +1,42 @@
+"""docs/architecture.md: the packets that it shows are those of a real call (its links are test_links.py's)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from netsum.transports.base import Transport
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import load_topology
+from netsum_testbed.rootless import RootlessFabric
+
+from tests.docs.pages import ROOT, blocks
+from tests.docs.recording import Recording
+
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
+    (page,) = [block for block in blocks(PAGE) if block.title == "packets"]
+    (yaml,) = [block for block in blocks(ROOT / "README.md") if block.title == "file=star2.yaml"]
+    (tmp_path / "star2.yaml").write_text(yaml.text, "utf-8")
+    recorded: list[Recording] = []
+
+    def record(transport: Transport) -> Transport:
+        recorded.append(Recording(transport))
+        return recorded[-1]
+
+    with RootlessFabric(load_topology(tmp_path / "star2.yaml")) as fabric:
+        job = fabric.create_job(JobSpec(name="pair", members=("h1", "h2")))
+        with fabric.join(job, 0, wrap=record) as first, fabric.join(job, 1) as second:
+            values = np.arange(1000, dtype=np.float32)
+            other = threading.Thread(target=second.allreduce, args=(values,))
+            other.start()
+            result = first.allreduce(values)
+            other.join()
+    assert result.tolist() == pytest.approx((2 * values).tolist(), rel=1e-6)
+    assert [" ".join(line.split()) for line in recorded[0].lines] == [
+        " ".join(line.split()) for line in page.text.splitlines()
+    ]
