@@ -35,15 +35,17 @@ class Answer:
 class Gate:
     """Lets all ranks stop before the same call: the first that asks about a call decides for all."""
 
-    def __init__(self, go_on: Callable[[], bool]) -> None:
+    def __init__(self, go_on: Callable[[int], bool]) -> None:
+        """``go_on(calls)``: whether so many more calls may be started."""
         self._go_on = go_on
         self._lock = threading.Lock()
         self._decided: list[bool] = []
 
-    def allows(self, group: int) -> bool:
+    def allows(self, group: int, calls: int) -> bool:
+        """Whether group number ``group``, of so many calls, is made."""
         with self._lock:
             if group == len(self._decided):
-                self._decided.append(self._go_on())
+                self._decided.append(self._go_on(calls))
             return self._decided[group]
 
 
@@ -63,7 +65,7 @@ class Ranks:
         self._round = round_
         self._gate = gate
         self._communicators = list(communicators)
-        self._answers: queue.Queue[Answer | None] = queue.Queue(maxsize=_AHEAD * len(communicators))
+        self._answers: queue.Queue[Answer | BaseException | None] = queue.Queue(maxsize=_AHEAD * len(communicators))
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(rank, comm), name=f"rank {rank}", daemon=True)
@@ -76,6 +78,8 @@ class Ranks:
         running = len(self._threads)
         while running:
             answer = self._answers.get()
+            if isinstance(answer, BaseException):
+                raise answer  # a fault of this program, not of a call
             if answer is None:
                 running -= 1
             else:
@@ -102,10 +106,12 @@ class Ranks:
     def _run(self, rank: int, comm: Communicator) -> None:
         try:
             for number, calls in enumerate(groups_of(self._round.calls)):
-                if self._stopping.is_set() or not self._gate.allows(number):
+                if self._stopping.is_set() or not self._gate.allows(number, len(calls)):
                     return
                 if not self._make(rank, comm, calls):
                     return
+        except BaseException as error:
+            self._answers.put(error)
         finally:
             self._answers.put(None)
 
@@ -134,6 +140,6 @@ def _start(comm: Communicator, round_: Round, call: Call, rank: int) -> Callable
         work = comm.allreduce_async(array, op=call.op, out=out, scale=call.scale, timeout=CALL_TIMEOUT)
         return lambda: np.asarray(work.wait())
     result = np.asarray(comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=CALL_TIMEOUT))
-    if call.in_place and not np.shares_memory(result, array):
+    if call.in_place and result is not array:
         raise AssertionError("an in-place call returned an array of its own")
     return lambda: result

@@ -1,0 +1,95 @@
+"""The bench measures what it says: a few rounds on each switch, and its last line for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from netsum_testbed.bench.blast import Blasted
+from netsum_testbed.bench.collective import Line, parse_size
+from netsum_testbed.bench.command import bench
+from netsum_testbed.bench.report import remarks
+from netsum_testbed.bench.switches import SwitchFigures
+
+SWITCHES = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+
+
+@pytest.fixture
+def switch(request: pytest.FixtureRequest) -> str:
+    if request.param == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    return str(request.param)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.usefixtures("require_root")
+def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
+    ran = CliRunner().invoke(bench, ["--switch", switch, "--repetitions", "1", "--rounds", "200"])
+    assert ran.exit_code == 0, ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    figures = last[switch]
+    assert figures["forward_pps"] > 0
+    assert figures["aggregate_pps"] > 0
+    assert figures["ratio"] == pytest.approx(figures["forward_pps"] / figures["aggregate_pps"], abs=0.01)
+    assert figures["cpu_us_per_packet"]["aggregate"] > 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.usefixtures("require_root")
+def test_a_collective_is_timed_and_checked(switch: str) -> None:
+    options = [
+        "--collective",
+        "allreduce",
+        "--switch",
+        switch,
+        "--sizes",
+        "4,16K",
+        "--workers",
+        "2",
+        "--iterations",
+        "2",
+    ]
+    ran = CliRunner().invoke(bench, options)
+    assert ran.exit_code == 0, ran.output
+    lines = json.loads(ran.output.splitlines()[-1])[switch]
+    assert [line["size"] for line in lines] == [4, 16384]
+    assert [line["wrong"] for line in lines] == [[0, 0], [0, 0]]
+
+
+def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:
+    return [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
+
+
+def test_figures_are_medians_and_an_outlier_does_not_count() -> None:
+    figures = SwitchFigures("x", 16, runs(0.02, 0.03, 0.005), runs(0.05, 0.06, 0.005))
+    assert figures.forward_pps == pytest.approx(50_000)
+    assert figures.ratio == pytest.approx(2.5)
+    assert figures.aggregate_cpu_us == pytest.approx(60)
+
+
+def test_a_generator_that_sets_the_pace_is_admitted() -> None:
+    idle = SwitchFigures("idle", 16, runs(0.02, 0.03, 0.005), runs(0.05, 0.06, 0.005))
+    busy = SwitchFigures("busy", 16, runs(0.02, 0.03, 0.019), runs(0.05, 0.06, 0.005))
+    assert not any(note.startswith("idle") for note in remarks([idle]))
+    assert any(note.startswith("busy: the generator was busy 95%") for note in remarks([busy]))
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    line = Line(size=1 << 20, count=1 << 18, workers=4, seconds=(0.001, 0.002), wrong=(0, 0))
+    assert line.algbw(0) == pytest.approx(1.048576)
+    assert line.busbw(0) == pytest.approx(1.572864)
+    assert line.busbw(1) == pytest.approx(0.786432)
+
+
+@pytest.mark.parametrize(("text", "size"), [("4096", 4096), ("4K", 4096), ("1m", 1 << 20)])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "4T", "-1", "1.5K"])
+def test_a_wrong_size_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size such as"):
+        parse_size(text)
