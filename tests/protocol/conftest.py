@@ -1,0 +1,45 @@
+"""The program on three targets: the pipeline alone, the embedded switch and simple_switch_grpc over their wires."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.protocol import star
+from tests.protocol.targets import InProcess, OnSwitch, Target
+from tests.switch.harness.api import SwitchUnderTest
+
+LAUNCHERS = {
+    "embedded": ("tests.switch.harness.embedded", "EmbeddedUnderTest"),
+    "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
+}
+TARGETS = ("pipeline", "embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[dict[str, SwitchUnderTest]]:
+    """Switches by kind, started when first asked for."""
+    switches: dict[str, SwitchUnderTest] = {}
+    yield switches
+    for switch in switches.values():
+        switch.close()
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) -> Iterator[Target]:
+    """The program freshly loaded, with the star's entries."""
+    kind = request.param
+    if kind == "pipeline":
+        yield InProcess(star.items())
+        return
+    if kind == "bmv2":
+        request.getfixturevalue("require_bmv2")
+        request.getfixturevalue("require_root")
+    if kind not in running:
+        module, name = LAUNCHERS[kind]
+        running[kind] = getattr(importlib.import_module(module), name)()
+    on_switch = OnSwitch(running[kind], star.items())
+    yield on_switch
+    on_switch.close()

@@ -1,0 +1,128 @@
+"""What the switch does with a frame, byte for byte: L2 forwarding, ARP, and :class:`SwitchModel` in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Outcome
+
+from tests.model.rules import Job, Packet, Reply, SwitchModel
+from tests.protocol import star
+from tests.protocol.frames import (
+    ETHERNET,
+    IPV4,
+    TYPE_ARP,
+    TYPE_IPV4,
+    UDP,
+    Datagram,
+    arp,
+    chunk_bytes,
+    chunks_of,
+    internet_checksum,
+    udp_checksum,
+)
+
+Sent = list[tuple[int, bytes]]
+"""(port, frame) of what leaves, in no order."""
+
+
+@dataclass
+class FrameModel:
+    """A switch with the star's tables. :meth:`process` takes a frame and changes the state."""
+
+    jobs: dict[int, Job] = field(default_factory=lambda: dict(star.JOBS))
+
+    def __post_init__(self) -> None:
+        self.switch = SwitchModel(dict(self.jobs))
+        self._stations = {star.station(port).mac: port for port in star.PORTS}
+
+    def process(self, port: int, frame: bytes) -> Sent:
+        """What leaves because of this frame."""
+        ether_type = int.from_bytes(frame[12:14], "big")
+        if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28 and frame[20:22] == b"\0\1":
+            if int.from_bytes(frame[38:42], "big") == star.SWITCH_IP:
+                return [(port, self._arp_reply(frame))]
+        elif ether_type == TYPE_IPV4 and self._is_contribution(frame):
+            return self._contribution(port, frame)
+        return self._forward(port, frame)
+
+    def _forward(self, port: int, frame: bytes) -> Sent:
+        to = self._stations.get(int.from_bytes(frame[:6], "big"))
+        return [(to, frame)] if to else [(each, frame) for each in star.PORTS if each != port]
+
+    def _arp_reply(self, frame: bytes) -> bytes:
+        asker = int.from_bytes(frame[22:28], "big"), int.from_bytes(frame[28:32], "big")
+        return arp(2, (star.SWITCH_MAC, star.SWITCH_IP), asker, asker[0]) + frame[42:]
+
+    def _is_contribution(self, frame: bytes) -> bool:
+        """For the aggregator, with a netsum header: well formed or not."""
+        if len(frame) < ETHERNET + IPV4 + UDP + HEADER_BYTES or frame[ETHERNET] != 0x45:
+            return False
+        datagram = Datagram.parse(frame)
+        whole = datagram.fragment & 0x3FFF == 0
+        return whole and (datagram.protocol, datagram.udp_dst, datagram.ip_dst) == (17, UDP_PORT, star.SWITCH_IP)
+
+    def _contribution(self, port: int, frame: bytes) -> Sent:
+        datagram = Datagram.parse(frame)
+        body = frame[ETHERNET + IPV4 + UDP :]
+        header = datagram.but(body=body).header
+        outcome = self._malformed(frame, datagram, body)
+        if outcome is not None:
+            key = (header.job_id, outcome)
+            self.switch.outcomes[key] = self.switch.outcomes.get(key, 0) + 1
+            return []
+        room = datagram.udp_length - UDP - HEADER_BYTES
+        payload = chunks_of(body[HEADER_BYTES : HEADER_BYTES + room])
+        step = self.switch.step(Packet(port, datagram.udp_src, header, payload))
+        trailer = body[HEADER_BYTES + room :]
+        return [(reply.port, self._reply(datagram, reply) + trailer) for reply in step.replies]
+
+    @staticmethod
+    def _malformed(frame: bytes, datagram: Datagram, body: bytes) -> Outcome | None:
+        """What is wrong around the header; the header itself is for the rules. Checksums come first."""
+        if internet_checksum(frame[ETHERNET : ETHERNET + IPV4]) != 0:
+            return Outcome.CHECKSUM
+        if datagram.udp_checksum not in (0, 0xFFFF):
+            at = ETHERNET + IPV4
+            zeroed = frame[at : at + 6] + b"\0\0" + body
+            if udp_checksum(datagram.ip_src, datagram.ip_dst, zeroed) != datagram.udp_checksum:
+                return Outcome.CHECKSUM
+        room = datagram.udp_length - UDP - HEADER_BYTES
+        if (
+            datagram.total_length != datagram.udp_length + IPV4
+            or room % CHUNK_BYTES
+            or not 0 <= room <= MAX_CHUNKS * CHUNK_BYTES
+            or len(body) < HEADER_BYTES + room
+            or body[5] & 3  # spare bits
+        ):
+            return Outcome.MALFORMED
+        return None
+
+    def _reply(self, asked: Datagram, reply: Reply) -> bytes:
+        body = pack_header(reply.header) + chunk_bytes(reply.payload)
+        to = star.station(reply.port)
+        mac, ip = (to.mac, to.ip) if reply.replica is not None else (asked.eth_src, asked.ip_src)
+        return Datagram(
+            mac, star.SWITCH_MAC, star.SWITCH_IP, ip, UDP_PORT, reply.udp_port, body,
+            tos=asked.tos, identification=asked.identification, fragment=asked.fragment,
+        ).to_bytes()  # fmt: skip
+
+    def record_of(self, slot: int) -> dict[str, int]:
+        """The record of a slot as a query brings it, but for the time and what no rule reads."""
+        record = self.switch.records.get(slot)
+        if record is None:
+            return dict.fromkeys(COMPARED, 0)
+        return {name: int(getattr(record, name)) for name in COMPARED}
+
+
+COMPARED = (
+    "seen", "epoch", "block_id", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status", "state",
+    "signed", "chunks",
+)  # fmt: skip
+"""Fields of a record that the model has: all but the time, ``degraded`` (later) and the padding."""
+
+
+def header_of(frame: bytes) -> Header:
+    """The netsum header of a reply."""
+    return Datagram.parse(frame).header

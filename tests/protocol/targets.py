@@ -1,0 +1,155 @@
+"""The program on a switch: in this process without gRPC, or on either switch over its wires and P4Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import netsum_p4
+from netsum.wire.codec import parse_record
+from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome
+from netsum_controller.client import Kind, SwitchClient, Update
+from netsum_controller.p4info import netsum_program
+from netsum_controller.stages import Entry, Item, MulticastGroup
+from netsum_controller.topology import Switch
+from netsum_switch.match import Exact
+from netsum_switch.pipeline import load_pipeline
+
+from tests.protocol import star
+from tests.protocol.frame_model import Sent
+from tests.protocol.frames import mac
+from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+
+OUTCOMES = "NetsumIngress.deliver.outcomes"
+MARKER_TYPE = b"\x88\xb5"  # "local experimental" (IEEE 802)
+IPV6_TYPE = b"\x86\xdd"  # what a kernel says by itself on a new interface
+
+
+class Target(Protocol):
+    """The compiled program with the star's entries."""
+
+    kind: str
+
+    def exchange(self, port: int, frame: bytes) -> Sent:
+        """Put a frame on a port; everything that leaves because of it, in no order."""
+
+    def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
+        """Block records by slot, read by PacketOut."""
+
+    def outcomes(self, job_id: int) -> dict[Outcome, int]:
+        """The job's outcome counters, those that are not 0."""
+
+    def replace(self, old: Iterable[Item], new: Iterable[Item]) -> None:
+        """Take entries away and install others."""
+
+    def reset(self, items: Iterable[Item]) -> None:
+        """Load the program again, with other entries: a switch that has restarted."""
+
+
+class InProcess:
+    """The embedded switch's pipeline alone."""
+
+    kind = "pipeline"
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self.reset(items)
+
+    def reset(self, items: Iterable[Item]) -> None:
+        self.pipeline = load_pipeline(netsum_p4.json_text())
+        self._tables = {name.rsplit(".", 1)[-1]: table for name, table in self.pipeline.tables.items() if "." in name}
+        self.replace((), items)
+
+    def replace(self, old: Iterable[Item], new: Iterable[Item]) -> None:
+        for item in old:
+            if isinstance(item, MulticastGroup):
+                self.pipeline.pre.delete_group(item.group_id)
+            elif isinstance(item, Entry):
+                self._tables[item.TABLE].delete(self._match(item))
+        for item in new:
+            if isinstance(item, MulticastGroup):
+                self.pipeline.pre.set_group(item.group_id, sorted(item.replicas))
+            elif isinstance(item, Entry):
+                action = next(name for name in self.pipeline.actions if name.endswith(f".{item.ACTION}"))
+                self._tables[item.TABLE].insert(self._match(item), action, tuple(item.params.values()))
+
+    def _match(self, item: Entry) -> tuple[Exact, ...]:
+        return tuple(Exact(item.match[key.name]) for key in self._tables[item.TABLE].keys)
+
+    def exchange(self, port: int, frame: bytes) -> Sent:
+        return self.pipeline.process(port, frame)
+
+    def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
+        found: dict[int, Mapping[str, int]] = {}
+        for slot in slots:
+            [(port, answer)] = self.pipeline.process(CPU_PORT, slot.to_bytes(2, "big") + b"\x12\x34")
+            assert port == CPU_PORT
+            assert answer[:4] == slot.to_bytes(2, "big") + b"\x12\x34"
+            found[slot] = parse_record(answer[4:])
+        return found
+
+    def outcomes(self, job_id: int) -> dict[Outcome, int]:
+        counter = self.pipeline.counters[OUTCOMES]
+        counts = {each: counter.read(job_id * OUTCOMES_PER_JOB + each)[0] for each in Outcome}
+        return {each: count for each, count in counts.items() if count}
+
+
+class OnSwitch:
+    """A running switch. Ports are read until a marker, sent behind the frame, has come out of every one of them:
+    a switch keeps the order of frames from one port to another."""
+
+    def __init__(self, switch: SwitchUnderTest, items: Iterable[Item]) -> None:
+        self.kind = switch.kind
+        self._switch = switch
+        config = Switch(
+            device_id=1, p4runtime=switch.grpc_address, ip="10.0.0.254", mac="02:6e:73:00:00:fe", cpu_port=CPU_PORT
+        )
+        self._client = SwitchClient("s1", config, netsum_program()).connect()
+        self._marker = 0
+        try:
+            self.reset(items)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the switch to the next test."""
+        self._client.close()
+
+    def reset(self, items: Iterable[Item]) -> None:
+        self._client.push_pipeline()
+        self.replace((), items)
+        self._switch.drain()
+
+    def replace(self, old: Iterable[Item], new: Iterable[Item]) -> None:
+        updates = [Update(Kind.DELETE, item) for item in old]
+        self._client.write([*updates, *(Update(Kind.INSERT, item) for item in new)])
+
+    def exchange(self, port: int, frame: bytes) -> Sent:
+        self._switch.send(port, frame)
+        self._marker += 1
+        body = mac(star.station(port).mac) + MARKER_TYPE + self._marker.to_bytes(46, "big")
+        for to in (0xFFFFFFFFFFFF, star.station(port).mac):
+            self._switch.send(port, mac(to) + body)
+        sent: Sent = []
+        for each in star.PORTS:
+            while (came := self._receive(each))[6:] != body:
+                if came[12:14] != MARKER_TYPE and not self._is_the_kernels(came):
+                    sent.append((each, came))
+        return sent
+
+    @staticmethod
+    def _is_the_kernels(frame: bytes) -> bool:
+        stations = [mac(star.station(port).mac) for port in star.PORTS]
+        return frame[12:14] == IPV6_TYPE and frame[6:12] not in stations
+
+    def _receive(self, port: int) -> bytes:
+        frame = self._switch.recv(port, ARRIVES)
+        assert frame is not None, f"port {port} is silent for {ARRIVES} s: the switch has lost a frame"
+        return frame
+
+    def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
+        return {slot: vars(record) for slot, record in self._client.query_records(slots).items()}
+
+    def outcomes(self, job_id: int) -> dict[Outcome, int]:
+        counts = self._client.read_outcomes(job_id)
+        return {Outcome[name.upper()]: count for name, count in counts.items() if count}

@@ -1,0 +1,74 @@
+"""Traffic that is not netsum's: ARP for the aggregator is answered, everything else passes unchanged."""
+
+from __future__ import annotations
+
+import struct
+
+from netsum.wire.schema import UDP_PORT
+
+from tests.protocol import star
+from tests.protocol.frames import Datagram, arp, internet_checksum
+from tests.protocol.replay import Step, replay
+from tests.protocol.targets import Target
+
+BROADCAST = 0xFFFFFFFFFFFF
+H1, H2 = star.station(1), star.station(2)
+
+
+def test_arp_for_the_aggregator_is_answered(target: Target) -> None:
+    request = arp(1, (H1.mac, H1.ip), (0, star.SWITCH_IP), BROADCAST)
+    right = arp(2, (star.SWITCH_MAC, star.SWITCH_IP), (H1.mac, H1.ip), H1.mac)
+    assert target.exchange(1, request) == [(1, right)]
+    assert target.exchange(1, request + bytes(18)) == [(1, right + bytes(18))]
+    replay([Step(1, request)], target)
+
+
+def test_other_arp_is_flooded(target: Target) -> None:
+    request = arp(1, (H1.mac, H1.ip), (0, H2.ip), BROADCAST)
+    assert sorted(target.exchange(1, request)) == [(port, request) for port in (2, 3, 4)]
+    reply = arp(2, (H2.mac, H2.ip), (H1.mac, H1.ip), H1.mac)
+    assert target.exchange(2, reply) == [(1, reply)]
+    gratuitous = arp(2, (H2.mac, H2.ip), (H2.mac, star.SWITCH_IP), BROADCAST)
+    assert len(target.exchange(2, gratuitous)) == 3
+
+
+def icmp(payload: bytes) -> bytes:
+    """An echo request."""
+    head = struct.pack(">BBHHH", 8, 0, 0, 77, 1)
+    return struct.pack(">BBHHH", 8, 0, internet_checksum(head + payload), 77, 1) + payload
+
+
+def test_ping_and_tcp_pass_unchanged(target: Target) -> None:
+    base = Datagram(H2.mac, H1.mac, H1.ip, H2.ip, 40000, 443)
+    ping = base.but(protocol=1).to_bytes()[:34] + icmp(bytes(range(56)))
+    tcp = base.but(protocol=6).to_bytes() + bytes(range(256)) * 5
+    large = base.but(protocol=6).to_bytes() + bytes(8900)
+    between_hosts = base.but(udp_dst=UDP_PORT, body=bytes(16)).to_bytes()
+    for frame in (ping, tcp, large, between_hosts):
+        assert target.exchange(1, frame) == [(2, frame)]
+
+
+def test_everybody_and_nobody_known(target: Target) -> None:
+    for to in (BROADCAST, 0x3333000000FB, 0x020000000099):
+        frame = Datagram(to, H1.mac, H1.ip, H2.ip, 5, 6, b"hello").to_bytes()
+        assert sorted(target.exchange(3, frame)) == [(port, frame) for port in (1, 2, 4)]
+    ipv6 = Datagram(H2.mac, H1.mac, 0, 0, 1, 2).to_bytes()[:12] + b"\x86\xdd" + bytes(60)
+    assert sorted(target.exchange(2, ipv6)) == [(2, ipv6)]
+
+
+def test_fragments_and_options_for_the_aggregator_are_not_taken(target: Target) -> None:
+    """They are forwarded like a stranger's frames; no outcome is counted, no state changes."""
+    member = star.JOBS[star.PAIR].members[0]
+    good = Datagram(star.SWITCH_MAC, star.station(4).mac, star.station(4).ip, star.SWITCH_IP, member.udp_port)
+    frames = [
+        good.but(fragment=0x2000, body=bytes(40)),
+        good.but(fragment=0x0001, body=bytes(40)),
+        good.but(options=b"\1\1\1\0", version_ihl=0x46, body=bytes(40)),
+        good.but(protocol=6, body=bytes(40)),
+        good.but(udp_dst=12001, body=bytes(40)),
+        good.but(body=bytes(15)),
+    ]
+    model = replay([Step(4, frame.to_bytes()) for frame in frames], target)
+    assert model.switch.outcomes == {}
+    for frame in frames:
+        assert sorted(target.exchange(4, frame.to_bytes())) == [(port, frame.to_bytes()) for port in (1, 2, 3)]

@@ -1,0 +1,142 @@
+"""The explored scenarios on the program: the model's hosts talk through frames to a real switch, over a network that
+loses, duplicates and reorders from a seed. Every reply is compared with the model's, every result with the exact one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from netsum.wire.schema import Status
+
+from tests.model import host as host_rules
+from tests.model.host import JOB_ID, Host
+from tests.model.rules import Job, Packet, Reply
+from tests.model.scenario import Scenario
+from tests.model.scenarios import SCENARIOS
+from tests.protocol import star
+from tests.protocol.frame_model import FrameModel
+from tests.protocol.frames import Datagram, chunks_of, netsum_body
+from tests.protocol.replay import compare_state
+from tests.protocol.targets import Target
+
+ROUNDS = 400
+
+
+class Run:
+    """One scenario on one target. A rank's port is its rank + 1."""
+
+    def __init__(self, scenario: Scenario, target: Target, seed: int) -> None:
+        self.scenario, self.target, self.rng = scenario, target, random.Random(seed)
+        self.hosts = list(scenario.hosts(0, 1))
+        self.epoch = 1
+        self.deaf: int | None = None
+        self.flying: list[Packet | Reply] = []
+        self.job = scenario.job(1, scenario.first_block_id)
+        self.model = FrameModel({JOB_ID: self.job})
+        target.reset(star.items({JOB_ID: self.job}))
+
+    def to_switch(self, packet: Packet) -> None:
+        """One frame through model and target; what leaves flies back."""
+        at = star.station(packet.port)
+        body = netsum_body(packet.header, packet.payload)
+        frame = Datagram(star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body).to_bytes()
+        expected = sorted(self.model.process(packet.port, frame))
+        got = sorted(self.target.exchange(packet.port, frame))
+        assert got == expected, packet
+        for port, answer in got:
+            datagram = Datagram.parse(answer)
+            self.flying.append(Reply(port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload)))
+
+    def deliver(self, item: Packet | Reply) -> None:
+        """One packet arrives."""
+        if isinstance(item, Packet):
+            self.to_switch(item)
+            return
+        rank = item.port - 1
+        before = self.hosts[rank]
+        after = self.hosts[rank] = host_rules.receive(before, item)
+        known = set(host_rules.outstanding(before))
+        self.flying += [packet for packet in host_rules.outstanding(after) if packet not in known]
+        self.check(after)
+
+    def check(self, host: Host) -> None:
+        """Results are exact, as far as the ranks' calls agree."""
+        assert not host.broken, host.broken
+        for todo, result in zip(host.plan, host.results, strict=False):
+            expected = self.scenario.expected(host, todo)
+            if expected is None and self.scenario.calls_differ:
+                return
+            if result is not None and not (self.scenario.calls_differ and result.status == Status.MISMATCH):
+                assert result == expected
+
+    def round(self) -> None:
+        """Timers fire; then whatever flies arrives in a random order, some of it twice, some not at all; now and then a
+        rank hears nothing for a while."""
+        if self.rng.random() < 0.3:
+            self.deaf = self.rng.choice((None, *range(len(self.hosts))))
+        for host in self.hosts:
+            self.flying += host_rules.outstanding(host)
+        burst, self.flying = self.flying, []
+        self.rng.shuffle(burst)
+        for item in burst:
+            if isinstance(item, Reply) and item.port - 1 == self.deaf:
+                continue
+            for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
+                self.deliver(item)
+        self.flying += self.rng.sample(burst, len(burst) // 4)  # late duplicates
+
+    def install(self, job: Job) -> None:
+        """The switch gets this job in the place of the one that it has."""
+        self.target.replace(star.job_items(JOB_ID, self.job), star.job_items(JOB_ID, job))
+        self.model.switch.jobs[JOB_ID] = self.job = job
+
+    def restart(self) -> None:
+        """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that anyone lacks."""
+        self.epoch += 1
+        first = min(host.prefix for host in self.hosts)
+        self.job = self.scenario.job(self.epoch, self.hosts[0].origin + first)
+        self.model = FrameModel({JOB_ID: self.job})
+        self.target.reset(star.items({JOB_ID: self.job}))
+        ports = [self.scenario.udp_port(host.rank, self.epoch) for host in self.hosts]
+        self.hosts = [host_rules.rejoin(host, port, first) for host, port in zip(self.hosts, ports, strict=True)]
+
+    def replace_rank(self) -> None:
+        """A new process takes a rank: a new run for all."""
+        self.epoch += 1
+        self.hosts = list(self.scenario.hosts(1, self.epoch))
+        self.install(self.scenario.job(self.epoch, self.hosts[0].origin))
+
+    def over(self) -> bool:
+        """Everybody is at the end: of the program, or with MISMATCH where the calls differ."""
+        return all(host.ended if self.scenario.calls_differ else host.done for host in self.hosts)
+
+    def play(self) -> None:
+        """To the end, with the scenario's disasters on the way."""
+        disasters = [self.restart] * self.scenario.switch_restarts + [self.replace_rank] * self.scenario.replacements
+        for _ in range(ROUNDS):
+            if disasters and (self.over() or self.rng.random() < 0.3):
+                disasters.pop()()
+            elif self.over():
+                break
+            self.round()
+        assert self.over(), "not everybody could finish"
+        compare_state(self.model, self.target)
+
+
+def play(scenario: Scenario, target: Target, seeds: int) -> None:
+    """Some runs of a scenario."""
+    for seed in range(seeds):
+        Run(scenario, target, seed).play()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_scenario(target: Target, scenario: Scenario) -> None:
+    play(scenario, target, seeds=2)
+
+
+def test_the_check_can_fail(target: Target) -> None:
+    """Half the slots that the window needs: a worker is told STALE about a block that it needs."""
+    scenario = replace(SCENARIOS[0], slots=2)
+    with pytest.raises(AssertionError, match="STALE and still needed"):
+        play(scenario, target, seeds=20)

@@ -1,0 +1,160 @@
+"""Sequences of frames from a seed: members' traffic with all its accidents, garbage and other people's frames."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, UDP_PORT, BlockState, Lane, Op, Status
+
+from tests.model.rules import Payload
+from tests.protocol import star
+from tests.protocol.frame_model import FrameModel
+from tests.protocol.frames import RIGHT, Datagram, arp
+from tests.protocol.replay import Step
+
+OPS = (Op.SUM, Op.MAX, Op.COPY)
+
+
+def random_payload(rng: random.Random, chunks: int) -> Payload:
+    """Chunks of random bits."""
+    return tuple(rng.getrandbits(CHUNK_BYTES * 8) for _ in range(chunks))
+
+
+def lanes_in(chunks: int, lane: int) -> int:
+    """``grad_cnt`` of a payload of so many chunks."""
+    return chunks * CHUNK_BYTES >> lane
+
+
+class Traffic:
+    """Random steps around the blocks where the jobs are: most packets are in turn, many are late, early or wrong. A model
+    of its own tells it how far the jobs have come."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._model = FrameModel()
+        self._next = {job_id: job.first_block_id for job_id, job in star.JOBS.items()}
+        self._calls: dict[tuple[int, int], Header] = {}
+        self._chunks: dict[tuple[int, int], int] = {}
+
+    def steps(self, count: int) -> Iterator[Step]:
+        """That many frames."""
+        for _ in range(count):
+            step = self._rng.choices((self._contribution, self._broken, self._foreign), (16, 3, 1))[0]()
+            self._model.process(step.port, step.frame)
+            yield step
+
+    def _block(self, job_id: int) -> int:
+        """The job's first unfinished block."""
+        job = star.JOBS[job_id]
+        while True:
+            block_id = self._next[job_id]
+            record = self._model.switch.records.get(job.slot_of(block_id))
+            if record is None or (record.block_id, record.state) != (block_id, BlockState.DONE):
+                return block_id
+            self._next[job_id] = (block_id + 1) & 0xFFFFFFFF
+
+    def _call_of(self, job_id: int, block_id: int) -> Header:
+        """What the block's members have agreed on."""
+        key = job_id, block_id
+        if key not in self._calls:
+            rng = self._rng
+            self._chunks[key] = rng.choice((1, 2, 3, rng.randint(1, MAX_CHUNKS)))
+            self._calls[key] = Header(
+                job_id,
+                block_id,
+                gen_id=rng.getrandbits(16),
+                op=rng.choice(OPS),
+                lane=rng.choice(list(Lane)),
+                dest=rng.choice((EVERYONE, EVERYONE, 0, 1, 2)),
+                final=rng.getrandbits(1),
+            )
+        return self._calls[key]
+
+    def _datagram(self) -> tuple[Datagram, int, str]:
+        """A member's contribution, in turn or not, its port, and what is odd about it."""
+        rng = self._rng
+        job_id = rng.choice((star.TRIO, star.TRIO, star.PAIR))
+        job = star.JOBS[job_id]
+        block_id = (self._block(job_id) + rng.choice((0, 0, 0, 0, 0, 0, 1, 1, -1, -job.slots, job.slots))) & 0xFFFFFFFF
+        member = rng.choice(job.members)
+        header = self._call_of(job_id, block_id)
+        chunks = self._chunks[job_id, block_id]
+        odd = rng.random()
+        about = "in turn"
+        if header.op == Op.COPY and member is not job.members[block_id % len(job.members)] and odd > 0.4:
+            odd = 0.2  # one member has something to say
+        if odd < 0.25:
+            room = rng.choice((0, chunks, MAX_CHUNKS))
+            payload, about = (0,) * room, f"empty, room for {room} chunks"
+            if odd < 0.06:
+                header = header._replace(status=rng.choice((Status.RANGE, Status.ABORT, Status.MISMATCH)))
+                about = f"empty, {Status(header.status).name}"
+        else:
+            payload = random_payload(rng, chunks)
+            header = header._replace(grad_cnt=lanes_in(chunks, header.lane), data_cnt=1)
+        if 0.25 < odd < 0.35:
+            name, value = rng.choice(
+                (("gen_id", 1), ("dest", 3), ("op", rng.randrange(16)), ("final", 1), ("block_id", rng.getrandbits(32)))
+            )
+            header, about = header._replace(**{name: value}), f"{name} is {value}"
+        datagram = star.contribution(job_id, member, header, payload).but(
+            tos=rng.choice((0, 8)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
+        )
+        return datagram, member.port, about
+
+    def _contribution(self) -> Step:
+        datagram, port, about = self._datagram()
+        if self._rng.random() < 0.05:
+            datagram, about = datagram.but(udp_checksum=RIGHT), f"{about}, with a UDP checksum"
+        if self._rng.random() < 0.05:
+            datagram, about = datagram.but(trailer=bytes(self._rng.choice((2, 60)))), f"{about}, with a trailer"
+        return Step(port, datagram.to_bytes(), about)
+
+    def _broken(self) -> Step:
+        """A contribution with one thing wrong."""
+        rng = self._rng
+        datagram, port, _ = self._datagram()
+        body = bytearray(datagram.body)
+        kind = rng.randrange(8)
+        if kind == 0:
+            at = rng.randrange(16)
+            body[at] ^= 1 << rng.randrange(8)
+            return Step(port, datagram.but(body=bytes(body)).to_bytes(), f"bit flipped in header byte {at}")
+        if kind == 1:
+            length = rng.choice((0, 8, 23, 24, 25, 280, 281, 4120, 4376, 65535))
+            return Step(port, datagram.but(udp_length=length).to_bytes(), f"UDP length {length}")
+        if kind == 2:
+            return Step(port, datagram.but(total_length=rng.randrange(65536)).to_bytes(), "IPv4 length")
+        if kind == 3:
+            return Step(port, datagram.but(ip_checksum=rng.randrange(65536)).to_bytes(), "IPv4 checksum")
+        if kind == 4:
+            return Step(port, datagram.but(udp_checksum=rng.randrange(1, 65535)).to_bytes(), "UDP checksum")
+        if kind == 5:
+            frame = datagram.to_bytes()
+            return Step(port, frame[: rng.randrange(34, len(frame))], "cut short")
+        if kind == 6:
+            return Step(rng.choice(star.PORTS), datagram.to_bytes(), "perhaps on another port")
+        return Step(port, datagram.but(udp_src=rng.choice((20001, 20002, 12000))).to_bytes(), "another UDP port")
+
+    def _foreign(self) -> Step:
+        """Not for the aggregator: forwarded or flooded as it is. Or ARP, for the aggregator or not."""
+        rng = self._rng
+        port = rng.choice(star.PORTS)
+        at, to = star.station(port), star.station(rng.choice(star.PORTS))
+        kind = rng.randrange(5)
+        if kind == 0:
+            target = rng.choice((star.SWITCH_IP, to.ip))
+            return Step(port, arp(rng.choice((1, 2)), (at.mac, at.ip), (0, target), 0xFFFFFFFFFFFF), "ARP")
+        body = rng.randbytes(rng.randrange(0, 1400))
+        datagram = Datagram(to.mac, at.mac, at.ip, to.ip, rng.getrandbits(16), rng.choice((53, UDP_PORT)), body)
+        if kind == 1:
+            datagram = datagram.but(eth_dst=0x3333FF000001)
+        elif kind == 2:
+            datagram = datagram.but(protocol=rng.choice((1, 6)))
+        elif kind == 3:
+            datagram = datagram.but(options=b"\1\1\1\0", version_ihl=0x46, ip_dst=star.SWITCH_IP, udp_dst=UDP_PORT)
+        else:
+            datagram = datagram.but(fragment=0x2000, ip_dst=star.SWITCH_IP, udp_dst=UDP_PORT)
+        return Step(port, datagram.to_bytes(), "other people's")
