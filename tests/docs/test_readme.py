@@ -24,7 +24,9 @@ from tests.docs.pages import ROOT, blocks, commands
 README = blocks(ROOT / "README.md")
 BIN = Path(sys.executable).parent
 # Ports that the page names; a run takes free ones.
-PORTS = ("9001", "9002", "9101", "9102", "9559")
+UDP_PORTS = ("9001", "9002", "9101", "9102")
+TCP_PORTS = ("9559",)
+PORTS = (*UDP_PORTS, *TCP_PORTS)
 READY_S = 60.0
 
 
@@ -67,11 +69,12 @@ def test_training_loop_trains_and_all_ranks_hold_the_same_bits(tmp_path: Path) -
 @pytest.fixture
 def free_ports() -> dict[str, str]:
     """A free port for each that the page names."""
+    kinds = [*((port, socket.SOCK_DGRAM) for port in UDP_PORTS), *((port, socket.SOCK_STREAM) for port in TCP_PORTS)]
     with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in PORTS]
-        for sock in held:
+        held = {port: stack.enter_context(socket.socket(socket.AF_INET, kind)) for port, kind in kinds}
+        for sock in held.values():
             sock.bind(("127.0.0.1", 0))
-        return {port: str(sock.getsockname()[1]) for port, sock in zip(PORTS, held, strict=True)}
+        return {port: str(sock.getsockname()[1]) for port, sock in held.items()}
 
 
 class Tour:
