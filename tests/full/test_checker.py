@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from netsum_testbed.verify import reference
 from netsum_testbed.verify.cases import DTYPES, FLOATS, Call, Round, make_round
-from netsum_testbed.verify.check import complaints
+from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import Array, contribution
 
 WORKERS = 3
@@ -39,10 +39,10 @@ def test_the_right_result_passes_and_one_flipped_bit_does_not(dtype: str, op: st
     call = a_call(dtype, op)
     round_ = a_round(call)
     right = right_result(round_, call)
-    assert complaints(round_, call, [right] * WORKERS) == []
+    assert Checker(round_).complaints(call, [right] * WORKERS) == []
     wrong = right.copy()
     wrong.view(np.uint8).reshape(-1)[-wrong.itemsize] ^= 1
-    assert "1 of 700 elements differ; element 699" in complaints(round_, call, [wrong] * WORKERS)[-1]
+    assert "1 of 700 elements differ; element 699" in Checker(round_).complaints(call, [wrong] * WORKERS)[-1]
 
 
 def test_ranks_that_differ_are_named() -> None:
@@ -51,7 +51,11 @@ def test_ranks_that_differ_are_named() -> None:
     right = right_result(round_, call)
     wrong = right.copy()
     wrong[3] = np.nextafter(wrong[3], np.float32(9.0))
-    assert complaints(round_, call, [right, right, wrong])[0].startswith("ranks [2] have another result than rank 0")
+    assert (
+        Checker(round_)
+        .complaints(call, [right, right, wrong])[0]
+        .startswith("ranks [2] have another result than rank 0")
+    )
 
 
 def test_a_float_too_far_from_the_true_sum_is_found_also_with_predicted_scale() -> None:
@@ -59,17 +63,17 @@ def test_a_float_too_far_from_the_true_sum_is_found_also_with_predicted_scale() 
     round_ = a_round(call)
     wrong = right_result(round_, call)
     wrong[17] += np.float32(0.01)
-    assert "element 17" in complaints(round_, call, [wrong] * WORKERS)[0]
+    assert "element 17" in Checker(round_).complaints(call, [wrong] * WORKERS)[0]
     wrong[17] = np.float32("nan")
-    assert "1 elements are further" in complaints(round_, call, [wrong] * WORKERS)[0]
+    assert "1 elements are further" in Checker(round_).complaints(call, [wrong] * WORKERS)[0]
 
 
 def test_another_shape_or_dtype_is_found() -> None:
     call = a_call("int16", shape=(4, 5))
     round_ = a_round(call)
     right = right_result(round_, call)
-    assert complaints(round_, call, [right.reshape(20)] * WORKERS) == ["the result is int16[20]"]
-    assert complaints(round_, call, [right.astype(np.int32)] * WORKERS) == ["the result is int32[4, 5]"]
+    assert Checker(round_).complaints(call, [right.reshape(20)] * WORKERS) == ["the result is int16[20]"]
+    assert Checker(round_).complaints(call, [right.astype(np.int32)] * WORKERS) == ["the result is int32[4, 5]"]
 
 
 def test_the_maximum_of_the_two_zeros_is_the_positive_one() -> None:

@@ -67,7 +67,8 @@ def test_a_number_that_is_none_is_named_and_everyone_told(four: list[Communicato
 @pytest.mark.parametrize("change", ["shape", "dtype", "op", "longer"])
 def test_ranks_that_disagree_all_learn_it(members: Members, change: str) -> None:
     def make(comm: Communicator) -> Any:
-        array, op = np.ones((20, 30), np.float32), "sum"
+        array: Any = np.ones((20, 30), np.float32)
+        op = "sum"
         if comm.rank == 1:
             array = {"shape": array[:19], "dtype": array.astype(np.int32), "longer": np.ones(90000, np.float32)}.get(
                 change, array

@@ -88,9 +88,9 @@ def collective_table(lines: Sequence[Line], title: str) -> Table:
     table = Table(title=title)
     table.add_column("size\nB", justify="right")
     table.add_column("count\nelements", justify="right")
-    for place in ("out-of-place", "in-place"):
+    for where in ("out-of-place", "in-place"):
         for name, unit in (("time", "us"), ("algbw", "GB/s"), ("busbw", "GB/s"), ("#wrong", "")):
-            table.add_column(f"{place}\n{name} {unit}".rstrip(), justify="right")
+            table.add_column(f"{where}\n{name} {unit}".rstrip(), justify="right")
     for line in lines:
         cells = [f"{line.size}", f"{line.count}"]
         for place in (0, 1):

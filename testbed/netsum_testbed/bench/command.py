@@ -23,18 +23,12 @@ from netsum_testbed.switches import available_switches, switch_version
 HOSTS = 4
 
 
-class Sizes(click.ParamType):
+def sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
     """``4K,64K,1M``: bytes, with K, M or G."""
-
-    name = "sizes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(parse_size(part) for part in str(value).split(","))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    try:
+        return tuple(parse_size(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -43,7 +37,7 @@ class Sizes(click.ParamType):
 @click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
 @click.option("--window", type=click.IntRange(1, 64), default=Plan.window, show_default=True, help="rounds under way")
 @click.option("--collective", type=click.Choice(["allreduce"]), help="time a collective end to end instead")
-@click.option("--sizes", type=Sizes(), default="4K,64K,1M,4M", show_default=True, help="with --collective")
+@click.option("--sizes", callback=sizes, default="4K,64K,1M,4M", show_default=True, help="with --collective")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @click.option("--workers", type=click.IntRange(1, 8), default=HOSTS, show_default=True, help="with --collective")
 @click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="with --collective")

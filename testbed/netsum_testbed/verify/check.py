@@ -5,41 +5,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from netsum.wire.schema import CHUNK_BYTES
 
 from netsum_testbed.verify import reference
 from netsum_testbed.verify.cases import FLOATS, Call, Round
 from netsum_testbed.verify.data import Array, contribution
 
 
-def complaints(round_: Round, call: Call, results: Sequence[Array]) -> list[str]:
-    """What is wrong with a call's results, one per rank; empty when nothing is."""
-    inputs = [contribution(round_, call, rank) for rank in range(round_.workers)]
-    first = results[0]
-    if first.shape != call.shape or str(first.dtype) != call.dtype:
-        return [f"the result is {first.dtype}{list(first.shape)}"]
-    apart = [rank for rank, result in enumerate(results) if not _same_bits(result, first)]
-    if apart:
-        return [f"ranks {apart} have another result than rank 0: {_difference(results[apart[0]], first)}"]
-    if call.op == "max":
-        return _exactly(first, reference.exact_max(inputs))
-    if call.dtype not in FLOATS:
-        return _exactly(first, reference.exact_integer_sum(inputs))
-    return _float_sum(round_, call, inputs, first)
+class Checker:
+    """Checks the calls of one round; give it every call, in order: predicted scales follow from earlier calls."""
 
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._predictions = reference.Predictions()
 
-def _float_sum(round_: Round, call: Call, inputs: list[Array], result: Array) -> list[str]:
-    block = reference.block_elements(call.dtype, round_.chunks * 256)
-    exponents = reference.largest_exponents(inputs, block)
-    found = _within_bound(call, inputs, result, reference.error_bound(inputs, exponents, block, call.op == "mean"))
-    if call.scale == "agreed":
-        sums = reference.quantised_sum(inputs, exponents, block)
+    def complaints(self, call: Call, results: Sequence[Array]) -> list[str]:
+        """What is wrong with a call's results, one per rank; empty when nothing is."""
+        round_ = self._round
+        inputs = [contribution(round_, call, rank) for rank in range(round_.workers)]
+        sum_of_floats = call.dtype in FLOATS and call.op != "max"
+        sums = self._float_sums(call, inputs) if sum_of_floats else None
+        first = results[0]
+        if first.shape != call.shape or str(first.dtype) != call.dtype:
+            return [f"the result is {first.dtype}{list(first.shape)}"]
+        apart = [rank for rank, result in enumerate(results) if not _same_bits(result, first)]
+        if apart:
+            return [f"ranks {apart} have another result than rank 0: {_difference(results[apart[0]], first)}"]
+        if call.op == "max":
+            return _exactly(first, reference.exact_max(inputs))
+        if sums is None:
+            return _exactly(first, reference.exact_integer_sum(inputs))
         divisor = round_.workers if call.op == "mean" else 1
-        found += _exactly(result, reference.to_float(sums, call.dtype, divisor).reshape(call.shape))
-    return found
+        expected = reference.to_float(sums, call.dtype, divisor).reshape(call.shape)
+        return _within_bound(call, inputs, first, sums) + _exactly(first, expected)
+
+    def _float_sums(self, call: Call, inputs: list[Array]) -> reference.Floats:
+        block = reference.block_elements(call.dtype, self._round.chunks * CHUNK_BYTES)
+        exponents = reference.largest_exponents(inputs, block)
+        if call.scale == "predicted" and call.elements:
+            exponents = self._predictions.see((call.op, call.dtype, call.shape), exponents)
+        return reference.quantised_sum(inputs, exponents, block)
 
 
-def _within_bound(call: Call, inputs: list[Array], result: Array, bound: Array) -> list[str]:
+def _within_bound(call: Call, inputs: list[Array], result: Array, sums: reference.Floats) -> list[str]:
     """Distance from the true sum, taken in 80-bit floats; their own rounding and the result's are allowed for."""
+    bound = reference.error_bound(sums, len(inputs), call.dtype, mean=call.op == "mean")
     wide = [array.reshape(-1).astype(np.longdouble) for array in inputs]
     divisor = len(inputs) if call.op == "mean" else 1
     true = sum(wide, start=np.zeros(result.size, np.longdouble)) / divisor

@@ -19,24 +19,18 @@ SWITCH_INTERVAL = 0.0005
 """Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
 
 
-class WorkerCounts(click.ParamType):
+def worker_counts(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
     """``4``, ``2,4,8`` or ``1-8``."""
-
-    name = "workers"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        counts: list[int] = []
-        try:
-            for part in str(value).split(","):
-                low, _, high = part.partition("-")
-                counts.extend(range(int(low), int(high or low) + 1))
-        except ValueError:
-            self.fail(f"{value!r} is not a number, a list (2,4) or a range (1-8)", param, ctx)
-        if not counts or not all(1 <= count <= MAX_WORKERS for count in counts):
-            self.fail(f"{value!r}: workers must be within 1..{MAX_WORKERS}", param, ctx)
-        return tuple(counts)
+    counts: list[int] = []
+    try:
+        for part in text.split(","):
+            low, _, high = part.partition("-")
+            counts.extend(range(int(low), int(high or low) + 1))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a number, a list (2,4) or a range (1-8)") from None
+    if not counts or not all(1 <= count <= MAX_WORKERS for count in counts):
+        raise click.BadParameter(f"{text!r}: workers must be within 1..{MAX_WORKERS}")
+    return tuple(counts)
 
 
 @click.command()
@@ -57,7 +51,7 @@ class WorkerCounts(click.ParamType):
 @click.option("--calls", type=click.IntRange(min=1), help="stop after so many calls")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
 @click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
-@click.option("--workers", type=WorkerCounts(), default="1-8", show_default=True, help="4, 2,4,8 or 1-8")
+@click.option("--workers", callback=worker_counts, default="1-8", show_default=True, help="4, 2,4,8 or 1-8")
 @click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
 @click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")

@@ -1,9 +1,13 @@
 """What a call must give, computed without netsum: integers as integers, floats by the documented quantisation.
 
 The quantisation of docs/hosts.md, written a second time so that a slip in one of the two shows: an array is cut into
-blocks of the job's block size. In a block whose largest magnitude over all ranks is below 2^e (and not below
+blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and not below
 2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
 two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
+
+With predicted scales, e comes from earlier calls of the same kind (operation, dtype and shape): the first one agrees;
+after a call that agreed on e for a block, the next takes e + 1 (1 for a block of zeros) and goes on with it until some
+rank's values do not fit; then that block is agreed on again.
 """
 
 from __future__ import annotations
@@ -29,10 +33,11 @@ def bias(bits: int, workers: int) -> int:
 
 @dataclass(frozen=True)
 class Floats:
-    """A float sum as integers: element i is ``multiples[i] * 2 ** exponents[i // block]``."""
+    """A float sum as integers: element i is ``multiples[i] * 2 ** exponents[i // block]``; ``zero``: blocks of zeros."""
 
     multiples: Integers
     exponents: Integers
+    zero: NDArray[np.bool_]
     block: int
 
     def per_element(self) -> Integers:
@@ -57,13 +62,32 @@ def largest_exponents(inputs: list[Array], block: int) -> Integers:
     return np.where(tops == 0.0, np.iinfo(np.int64).min, exponents)
 
 
+class Predictions:
+    """What the ranks of one job predict, by kind of call; ``see`` every call with predicted scales, in order."""
+
+    def __init__(self) -> None:
+        self._exponents: dict[tuple[object, ...], Integers] = {}
+
+    def see(self, kind: tuple[object, ...], exponents: Integers) -> Integers:
+        """The exponents that a call uses whose blocks have these largest ones (see :func:`largest_exponents`)."""
+        zero = exponents == np.iinfo(np.int64).min
+        following = np.where(zero, 0, exponents) + 1
+        predicted = self._exponents.get(kind)
+        if predicted is None:
+            self._exponents[kind] = following
+            return exponents
+        fits = zero | (exponents <= predicted)
+        self._exponents[kind] = np.where(fits, predicted, following)
+        return np.where(fits, predicted, exponents)
+
+
 def quantised_sum(inputs: list[Array], exponents: Integers, block: int) -> Floats:
     """The integer sum at the given block exponents; blocks of zeros (see :func:`largest_exponents`) sum to 0."""
     dtype = str(inputs[0].dtype)
     limit = bias(LANE_BITS[dtype], len(inputs)).bit_length() - 1
     zero = exponents == np.iinfo(np.int64).min
     quanta = np.where(zero, 0, exponents - limit)
-    sums = Floats(np.zeros(inputs[0].size, np.int64), quanta, block)
+    sums = Floats(np.zeros(inputs[0].size, np.int64), quanta, zero, block)
     shift = -sums.per_element()
     for array in inputs:
         # Scaling by a power of two is exact here: a float64 has room for every float32's and float16's exponent, and
@@ -102,12 +126,10 @@ def exact_integer_sum(inputs: list[Array]) -> Array:
     return result
 
 
-def error_bound(inputs: list[Array], exponents: Integers, block: int, mean: bool) -> NDArray[np.longdouble]:
-    """Largest allowed distance from the true sum (mean), per element: n/2 quanta, a quantum being at most 2^(e+1) / B,
-    and the rounding of the result to its dtype."""
-    dtype = str(inputs[0].dtype)
-    workers = len(inputs)
-    zero = exponents == np.iinfo(np.int64).min
-    top = np.ldexp(np.longdouble(1), np.where(zero, -20000, exponents + 1).astype(np.int32))
-    quanta = np.repeat(top / bias(LANE_BITS[dtype], workers), block)[: inputs[0].size]
+def error_bound(sums: Floats, workers: int, dtype: str, *, mean: bool) -> NDArray[np.longdouble]:
+    """Largest allowed distance from the true sum (mean), per element, but for the rounding to the dtype: n/2 quanta, a
+    quantum being at most 2^(e+1) / B for a block at exponent e. 0 for a block of zeros, which has no quantum."""
+    limit = bias(LANE_BITS[dtype], workers)
+    tops = np.ldexp(np.longdouble(1), (sums.exponents + limit.bit_length()).astype(np.int32))  # 2^(e+1)
+    quanta = np.repeat(np.where(sums.zero, 0, tops / limit), sums.block)[: sums.multiples.size]
     return quanta * (np.longdouble(0.5) if mean else np.longdouble(workers) / 2)

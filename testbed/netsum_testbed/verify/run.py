@@ -17,7 +17,7 @@ from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS, Call, Round, make_round
-from netsum_testbed.verify.check import complaints
+from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.ranks import Answer, Gate, Ranks
 from netsum_testbed.verify.report import Totals
 
@@ -156,17 +156,18 @@ class Run:
             self.totals.reordered += transport.counts.reordered
 
     def _check(self, round_: Round, ranks: Ranks) -> None:
+        checker = Checker(round_)
         waiting: dict[int, dict[int, Answer]] = {}
         for answer in ranks:
             answers = waiting.setdefault(answer.call.index, {})
             answers[answer.rank] = answer
             if len(answers) == round_.workers:
-                self._judge(round_, answer.call, list(waiting.pop(answer.call.index).values()))
+                self._judge(checker, round_, answer.call, list(waiting.pop(answer.call.index).values()))
         # What is left over: calls that some rank never got to, because an earlier one failed for it alone.
         for answers in waiting.values():
-            self._judge(round_, next(iter(answers.values())).call, list(answers.values()))
+            self._judge(checker, round_, next(iter(answers.values())).call, list(answers.values()))
 
-    def _judge(self, round_: Round, call: Call, answers: list[Answer]) -> None:
+    def _judge(self, checker: Checker, round_: Round, call: Call, answers: list[Answer]) -> None:
         """Count a call and say what is wrong with it."""
         totals = self.totals
         totals.calls += 1
@@ -180,7 +181,7 @@ class Run:
             totals.wrong += 1
             found = found or [f"only ranks {[answer.rank for answer in answers]} have a result"]
         else:
-            found = complaints(round_, call, [answer.result for answer in answers])
+            found = checker.complaints(call, [answer.result for answer in answers if answer.result is not None])
             totals.wrong += bool(found)
         if found:
             self._say(f"round {round_.index} ({round_.workers} workers), call {call.index}: {call.describe()}")
