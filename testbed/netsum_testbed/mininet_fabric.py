@@ -28,7 +28,7 @@ from netsum_testbed.switches import SwitchProcess
 
 try:
     from mininet.link import Link, TCLink
-    from mininet.log import setLogLevel
+    from mininet.log import lg, setLogLevel
     from mininet.net import Mininet
     from mininet.node import Host, Switch
 except ImportError as error:
@@ -93,6 +93,7 @@ class MininetFabric(Fabric):
 
     def _start_switch(self) -> SwitchProcess:
         (name, switch), *_ = self.topology.switches.items()
+        lg.propagate = False  # it has a handler of its own: nothing is to be said twice
         setLogLevel("critical")  # tc's remarks on HTB come as errors; what matters is checked here
         net = Mininet(controller=None, build=False)
         self.net = net

@@ -67,6 +67,13 @@ class Child:
         """None while it runs; negative: the signal that ended it."""
         return self._process.poll()
 
+    def wait(self, timeout: float = STOPS) -> int:
+        """The exit code, after at most that many seconds. Raises :class:`TestbedError` when it still runs."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TestbedError(f"process {self.pid} does not end") from None
+
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote to its output file."""
         return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])

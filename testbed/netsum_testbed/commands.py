@@ -1,0 +1,142 @@
+"""The ``netsum demo`` and ``netsum testbed`` commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+from netsum_controller.topology import Topology, load_topology
+from rich.console import Console
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.opening import star
+
+MAX_WORKERS: Final = 64
+STEPS: Final = 400
+
+_workers = click.option(
+    "--workers", type=click.IntRange(1, MAX_WORKERS), default=4, show_default=True, help="one on each host"
+)
+_switch = click.option(
+    "--switch",
+    type=click.Choice(["auto", "bmv2", "embedded"]),
+    default="auto",
+    show_default=True,
+    help="auto: simple_switch_grpc if it is on PATH, else the embedded one",
+)
+_file = click.option(
+    "--topology",
+    "topology_file",
+    type=click.Path(path_type=Path),
+    help="a star's YAML file [default: mininet/starWORKERS.yaml where there is one, else made up]",
+)
+
+
+def choose_topology(file: Path | None, workers: int) -> Topology:
+    """The star to bring up; at least as many hosts as workers."""
+    usual = Path("mininet") / f"star{workers}.yaml"
+    if file is None and usual.exists():
+        file = usual
+    topology = star(workers) if file is None else load_topology(file)
+    if len(topology.hosts) < workers:
+        raise TestbedError(f"{file}: {len(topology.hosts)} hosts are too few for {workers} workers")
+    return topology
+
+
+def without_mininet() -> str | None:
+    """Why Mininet cannot run here; None if it can."""
+    if os.geteuid() != 0:
+        return "we are not root"
+    if shutil.which("mnexec") is None:
+        return "Mininet is not installed"
+    if subprocess.run(["mnexec", "-n", "true"], capture_output=True, check=False).returncode:
+        return "we may not make network namespaces"
+    try:
+        import mininet.net  # noqa: F401, PLC0415
+    except ImportError:
+        return "this Python does not see the mininet package"
+    return None
+
+
+def end_on_sigterm() -> None:
+    """SIGTERM and SIGHUP clear up as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+@click.command()
+@_workers
+@_switch
+@_file
+@click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="batches of 128 images")
+@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
+def demo(workers: int, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
+    """Train a classifier of handwritten digits on several workers, their gradients summed by a P4 switch.
+
+    Afterwards the same training in one process, to compare. The last line is one JSON object.
+    """
+    from netsum_testbed.demo.run import run_demo  # noqa: PLC0415 - numpy, which `--help` does not need
+
+    end_on_sigterm()
+    console = Console()
+    reason = "--rootless" if rootless else without_mininet()
+    topology = choose_topology(topology_file, workers)
+    kind = "rootless" if reason else "mininet"
+    with _fabric(topology, switch, reason, console) as fabric:
+        console.print(f"{fabric.switch} switch and {workers} workers, {kind}: up", highlight=False)
+        outcome = run_demo(fabric, kind, workers, steps, console)
+    console.print(
+        f"accuracy {outcome.accuracy:.1%}, alone {outcome.accuracy_single:.1%}; largest difference between the "
+        f"{workers} replicas' weights: {outcome.max_weight_difference}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    click.echo(outcome.to_json())
+    if outcome.max_weight_difference != 0:
+        raise TestbedError("the replicas differ: they must be equal to the last bit")
+
+
+def _fabric(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
+    """The fabric for ``netsum demo``: Mininet, or for a ``reason`` the loopback."""
+
+    def say(words: str) -> None:
+        console.print(words, highlight=False, soft_wrap=True)
+
+    if reason is None:
+        from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
+        from netsum_testbed.switches import choose_switch  # noqa: PLC0415
+
+        return MininetFabric(topology, choose_switch(switch), say)
+    from netsum_testbed.rootless import RootlessFabric  # noqa: PLC0415
+
+    if switch == "bmv2":
+        raise TestbedError(f"{reason}: simple_switch_grpc needs network interfaces; run as root, or --switch embedded")
+    say(f"{reason}: no Mininet; running rootless, the embedded switch and its wires on the loopback interface")
+    return RootlessFabric(topology)
+
+
+@click.command()
+@_workers
+@_switch
+@_file
+def testbed(workers: int, switch: str, topology_file: Path | None) -> None:
+    """Bring up a Mininet network, the controller and a job, and end in Mininet's prompt.
+
+    On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
+    """
+    if reason := without_mininet():
+        raise TestbedError(f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` does not")
+    from netsum_testbed.prompt import run_prompt  # noqa: PLC0415 - needs Mininet
+
+    end_on_sigterm()
+    run_prompt(choose_topology(topology_file, workers), switch, workers)

@@ -1,0 +1,1 @@
+"""``netsum demo``: workers train a real classifier; a P4 switch sums their gradients."""

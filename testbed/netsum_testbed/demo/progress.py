@@ -1,0 +1,91 @@
+"""What the workers have said so far, and how it is shown: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINES: Final = 10
+"""Lines that a whole training takes where there is no terminal."""
+
+
+class Tally:
+    """The latest words of every worker, added up."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._latest: dict[int, Mapping[str, Any]] = {}
+        self.accuracy = 0.0
+
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Take one line of a worker."""
+        self._latest[said["rank"]] = said
+        self.accuracy = said.get("accuracy", self.accuracy)
+
+    @property
+    def step(self) -> int:
+        """The step that every worker has finished."""
+        if len(self._latest) < self._workers:
+            return 0
+        return int(min(said["step"] for said in self._latest.values()))
+
+    @property
+    def loss(self) -> float:
+        """Loss of the latest batch: the workers' shares of it together."""
+        return float(sum(said["loss"] for said in self._latest.values()))
+
+    @property
+    def retransmissions(self) -> int:
+        return int(sum(said["retransmissions"] for said in self._latest.values()))
+
+    @property
+    def goodput(self) -> float:
+        """Gradients that the workers have handed in, all together, MB for each second that a call took."""
+        slowest = max((said["communicating"] for said in self._latest.values()), default=0.0)
+        return float(sum(said["bytes"] for said in self._latest.values()) / slowest / 1e6) if slowest else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss:.3f}  accuracy {self.accuracy:.1%}  {self.goodput:.1f} MB/s summed  "
+            f"{self.retransmissions} retransmissions"
+        )
+
+
+class Display:
+    """Shows a tally while the training runs. A context manager."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._console = console
+        self._steps = steps
+        self._lines = 0
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[tally]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("training", total=steps, tally="")
+
+    def show(self, tally: Tally) -> None:
+        """Show how far it is."""
+        if self._console.is_terminal:
+            self._progress.update(self._task, completed=tally.step, tally=str(tally))
+        elif tally.step * LINES // self._steps > self._lines:
+            self._lines = tally.step * LINES // self._steps
+            self._console.print(f"step {tally.step:>4}/{self._steps}  {tally}", soft_wrap=True, highlight=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

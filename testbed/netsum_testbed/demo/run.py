@@ -1,0 +1,128 @@
+"""The demo from its first line to its last, on a fabric that is up."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from netsum_controller.job_spec import JobSpec
+from rich.console import Console
+
+from netsum_testbed.demo.model import Digits, train_alone
+from netsum_testbed.demo.progress import Display, Tally
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
+
+JOB: Final = "demo"
+SILENCE: Final = 90.0
+"""Seconds without a word from any worker after which the demo gives up; a call itself gives up earlier and says why."""
+
+# A worker a core is more than there are cores here; numpy's own threads would only be in the way.
+_ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demo's last line says."""
+
+    switch: str
+    fabric: str
+    workers: int
+    steps: int
+    accuracy: float
+    accuracy_single: float
+    max_weight_difference: float
+    goodput_MBps: float  # noqa: N815 - the name in the JSON line
+    retransmissions: int
+    seconds: float
+
+    def to_json(self) -> str:
+        """One line."""
+        rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in vars(self).items()}
+        # Not rounded: anything but exactly 0 is to be seen.
+        return json.dumps({**rounded, "max_weight_difference": self.max_weight_difference})
+
+
+class Workers:
+    """A worker process for each rank, and what they say."""
+
+    def __init__(self, fabric: Fabric, workers: int, steps: int) -> None:
+        self._said: queue.Queue[tuple[int, str | None]] = queue.Queue()
+        hosts = list(fabric.topology.hosts)[:workers]
+        job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
+        digits = fabric.directory / "digits.npz"
+        self.digits = Digits.from_scikit_learn()
+        self.digits.save(digits)
+        command = [sys.executable, "-m", "netsum_testbed.demo.worker", str(digits), str(fabric.directory), str(steps)]
+        self._children: list[Child] = []
+        for rank, host in enumerate(hosts):
+            environment = {**_ONE_THREAD, **fabric.environment(job, rank)}
+            child = fabric.spawn(host, command, name=f"worker.{rank}", environment=environment, piped=True)
+            self._children.append(child)
+            threading.Thread(target=self._listen, args=(rank, child), name=f"worker {rank}", daemon=True).start()
+
+    def _listen(self, rank: int, child: Child) -> None:
+        try:
+            for line in child.stdout:
+                self._said.put((rank, line))
+        except ValueError:
+            pass  # closed while we waited: the demo is being broken off
+        self._said.put((rank, None))
+
+    def follow(self, tally: Tally, display: Display) -> None:
+        """Return when all have finished; raise :class:`TestbedError` with a worker's last words when one fails."""
+        running = set(range(len(self._children)))
+        while running:
+            try:
+                rank, line = self._said.get(timeout=SILENCE)
+            except queue.Empty:
+                raise TestbedError(f"workers {sorted(running)} say nothing for {SILENCE:.0f} s") from None
+            if line is None:
+                running.discard(rank)
+                self._judge(rank)
+            else:
+                said: dict[str, Any] = json.loads(line)
+                tally.add(said)
+                display.show(tally)
+
+    def _judge(self, rank: int) -> None:
+        child = self._children[rank]
+        if code := child.wait():
+            raise TestbedError(f"worker {rank} failed (exit code {code}): {child.last_words() or 'it said nothing'}")
+
+
+def largest_difference(replicas: Sequence[np.ndarray[Any, Any]]) -> float:
+    """The largest difference between any replica and the first, over all parameters."""
+    return max(float(np.abs(replica - replicas[0]).max()) for replica in replicas)
+
+
+def run_demo(fabric: Fabric, kind: str, workers: int, steps: int, console: Console) -> Outcome:
+    """Train on the fabric, then alone, and compare."""
+    began = time.monotonic()
+    group = Workers(fabric, workers, steps)
+    tally = Tally(workers)
+    with Display(console, steps) as display:
+        group.follow(tally, display)
+    replicas = [np.load(fabric.directory / f"weights.{rank}.npy") for rank in range(workers)]
+    digits = group.digits
+    alone = train_alone(digits, steps)
+    return Outcome(
+        switch=fabric.switch,
+        fabric=kind,
+        workers=workers,
+        steps=steps,
+        accuracy=tally.accuracy,
+        accuracy_single=alone.accuracy(digits.test_images, digits.test_labels),
+        max_weight_difference=largest_difference(replicas),
+        goodput_MBps=tally.goodput,
+        retransmissions=tally.retransmissions,
+        seconds=time.monotonic() - began,
+    )

@@ -1,0 +1,65 @@
+"""One worker of the demo, a process on its host: ``python -m netsum_testbed.demo.worker DIGITS OUT STEPS``.
+
+It takes its share of every batch, and joins the job that the environment names. Standard output is one JSON object a
+step; the weights that it ends with go to ``OUT/weights.RANK.npy``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import netsum
+import numpy as np
+
+from netsum_testbed.demo.model import Digits, Perceptron
+
+EVERY = 10
+"""Steps between two looks at the accuracy, which rank 0 takes."""
+
+
+def train(digits: Digits, out: Path, steps: int, comm: netsum.Communicator) -> None:
+    """Train, and say how it goes."""
+    model = Perceptron()
+    communicating = 0.0
+    comm.barrier()
+    for step, batch in enumerate(digits.batches(steps), 1):
+        share = batch[comm.rank :: comm.size]
+        # The mean over the workers of (size / batch) * sum over the share is the mean over the batch.
+        loss, gradient = model.gradient(digits.images[share], digits.labels[share], len(batch))
+        gradient *= np.float32(comm.size)
+        start = time.perf_counter()
+        comm.allreduce(gradient, op="mean", out=gradient)
+        communicating += time.perf_counter() - start
+        model.update(gradient)
+        said = {
+            "rank": comm.rank,
+            "step": step,
+            "loss": loss,
+            "bytes": step * gradient.nbytes,
+            "communicating": communicating,
+            "retransmissions": comm.stats.retransmissions,
+        }
+        if comm.rank == 0 and (step % EVERY == 0 or step == steps):
+            said["accuracy"] = model.accuracy(digits.test_images, digits.test_labels)
+        print(json.dumps(said), flush=True)
+    np.save(out / f"weights.{comm.rank}.npy", model.parameters)
+    comm.barrier()  # a rank that left could not repeat its last contributions for those that still need them
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 1 with one line on standard error when something about the job went wrong."""
+    digits, out, steps = arguments
+    try:
+        with netsum.join() as comm:
+            train(Digits.load(Path(digits)), Path(out), int(steps), comm)
+    except netsum.NetsumError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

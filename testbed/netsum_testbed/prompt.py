@@ -1,0 +1,114 @@
+"""``netsum testbed``: a Mininet network with the controller up and a job ready, and Mininet's prompt in it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mininet.cli import CLI
+from mininet.log import output
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import Topology
+
+from netsum_testbed.mininet_fabric import MininetFabric
+from netsum_testbed.switches import choose_switch
+
+JOB: Final = "train"
+
+_WELCOME: Final = """\
+{switch} switch, {hosts} hosts, controller at {url} on each of them, job {job} ready (ranks 0..{last} on {names})
+  all python examples/train_digits.py     the same command on every host at once: the hosts train together
+  h1 ping h2                              a command on one host; `pingall`, `net`, `dump`, `help` as in any Mininet
+  sh netsum job why {job}                 a command out here; netsum knows this topology
+  switch s1 stop | switch s1 start        then `sh netsum reconcile` brings the job back
+"""
+
+
+class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
+    """Mininet's prompt with the command ``all``."""
+
+    prompt = "netsum> "
+
+    def __init__(self, fabric: MininetFabric, members: Mapping[str, Mapping[str, str]]) -> None:
+        self._fabric = fabric
+        self._members = members
+        super().__init__(fabric.net)
+
+    @classmethod
+    def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
+        """Mininet's history file is for people: commands from a pipe leave none."""
+        if sys.stdin.isatty():
+            super().initReadline()
+
+    def do_all(self, line: str) -> None:
+        """Run a command on every host of the job at once; Ctrl-C ends it. Usage: all COMMAND"""
+        if not line.strip():
+            output("usage: all COMMAND\n")
+            return
+        running = {
+            host: subprocess.Popen(
+                [*self._fabric.prefix(host), "bash", "-c", line],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                text=True,
+            )
+            for host, environment in self._members.items()
+        }
+        readers = [threading.Thread(target=_copy, args=(host, child)) for host, child in running.items()]
+        for reader in readers:
+            reader.start()
+        try:
+            for child in running.values():
+                child.wait()
+        except KeyboardInterrupt:
+            output("\n")
+        finally:
+            for child in running.values():
+                child.terminate()
+                child.wait()
+            for reader in readers:
+                reader.join()
+
+
+def _copy(host: str, child: subprocess.Popen[str]) -> None:
+    assert child.stdout is not None
+    with child.stdout:
+        for line in child.stdout:
+            output(f"{host}| {line}")
+
+
+def _prepare(environment: Mapping[str, str], node: Any) -> None:
+    """Put the environment into a host's shell."""
+    for name, value in environment.items():
+        node.cmd(f"export {name}={shlex.quote(value)}")
+
+
+def run_prompt(topology: Topology, switch: str, workers: int) -> None:
+    """Bring it up, run the prompt until it is left, and take it down."""
+    with MininetFabric(topology, choose_switch(switch), say=lambda words: output(words + "\n")) as fabric:
+        hosts = list(topology.hosts)[:workers]
+        job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
+        description = fabric.directory / "topology.yaml"
+        description.write_text(fabric.topology.to_yaml(), "utf-8")
+        here = {
+            # The Python that runs netsum comes first, so that `python` finds the library everywhere.
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "NETSUM_TOPOLOGY": str(description),
+            "NETSUM_STATE": str(fabric.directory / "state.db"),
+        }
+        os.environ.update(here)
+        members = {host: {**here, **fabric.environment(job, rank)} for rank, host in enumerate(hosts)}
+        for host, environment in members.items():
+            _prepare(environment, fabric.net[host])
+        names = ", ".join(hosts)
+        words = {"switch": fabric.switch, "hosts": len(topology.hosts), "url": fabric.controller.url, "job": JOB}
+        output(_WELCOME.format(**words, last=workers - 1, names=names))
+        Prompt(fabric, members)
