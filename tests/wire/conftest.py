@@ -36,7 +36,8 @@ def wireshark(tshark: str, tmp_path: Path) -> Dissect:
         with PcapWriter(str(capture), linktype=link_type) as writer:
             for frame in frames:
                 writer.write(frame)
-        command = [tshark, "-X", f"lua_script:{LUA_FILE}", "-r", str(capture), "-T", "fields", "-E", "separator=|"]
+        command = [tshark, "-X", f"lua_script:{LUA_FILE}", "-o", "ip.check_checksum:TRUE", "-r", str(capture)]
+        command += ["-T", "fields", "-E", "separator=|"]
         for field in fields:
             command += ["-e", field]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
