@@ -9,7 +9,7 @@ from netsum_switch.p4runtime.status import invalid
 # p4.tmp.P4DeviceConfig, deprecated since 2018 and still what the P4 tutorials' controllers send:
 # bool reassign = 1; message extras = 2; bytes device_data = 3.
 _DEVICE_DATA = 3
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
 
 
 def json_of(device_config: bytes) -> bytes:
@@ -27,11 +27,13 @@ def json_of(device_config: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """(number, contents) of the length-delimited fields of a protobuf message; others are skipped."""
+    """(number, contents) of the length-delimited fields of a P4DeviceConfig; `reassign` is skipped."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         kind = tag & 7
+        if not 0 < tag >> 3 <= _DEVICE_DATA:
+            raise ValueError("no such field")
         if kind == _VARINT:
             _, at = _varint(message, at)
         elif kind == _BYTES:
@@ -40,8 +42,6 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
                 raise ValueError("a field ends after the message")
             yield tag >> 3, message[at : at + size]
             at += size
-        elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
         else:
             raise ValueError("no such wire type")
 

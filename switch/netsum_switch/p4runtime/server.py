@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2
 
 from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.device import Device
@@ -18,6 +18,9 @@ log = logging.getLogger("netsum_switch.p4runtime")
 
 # As in the reference; p4c's JSON of a large program is tens of megabytes.
 _MAX_REQUEST = 256 << 20
+
+# Seconds for calls in progress to end; they are cancelled, so it takes none.
+_STOPS = 5.0
 
 # Threads for requests beside those that streams hold.
 _REQUEST_THREADS = 8
@@ -57,7 +60,7 @@ class Server:
         """
         self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _REQUEST_THREADS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(Servicer(device), self._server)
+        self._server.add_generic_rpc_handlers((_handlers(Servicer(device)),))
         try:
             port = self._bind(address, tls)
         except (RuntimeError, ValueError) as error:
@@ -68,7 +71,8 @@ class Server:
 
     def stop(self) -> None:
         """Cancel what is in progress and end all threads. A unix socket's file is removed."""
-        self._server.stop(grace=None).wait()
+        # With no grace at all gRPC waits in the call itself, and for ever if it has lost track of a call.
+        self._server.stop(grace=0.0).wait(_STOPS)
         self._pool.shutdown()
 
     def _bind(self, address: str, tls: Tls | None) -> int:
@@ -79,6 +83,24 @@ class Server:
         if port == 0:
             raise RuntimeError("not bound")
         return port
+
+
+def _handlers(servicer: Servicer) -> Any:
+    """The service's methods. The stream's messages are left to the servicer to parse: when gRPC cannot parse one, it ends
+    the call by itself, the handler's own end comes as a second one, and the server can never be stopped again."""
+    unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+    methods = {"StreamChannel": grpc.stream_stream_rpc_method_handler(servicer.StreamChannel, None, _serialize)}
+    for method in p4runtime_pb2.DESCRIPTOR.services_by_name["P4Runtime"].methods:
+        if method.name != "StreamChannel":
+            parse = getattr(p4runtime_pb2, method.input_type.name).FromString
+            kind = stream if method.name == "Read" else unary
+            methods[method.name] = kind(getattr(servicer, method.name), parse, _serialize)
+    return grpc.method_handlers_generic_handler("p4.v1.P4Runtime", methods)
+
+
+def _serialize(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _credentials(tls: Tls) -> Any:

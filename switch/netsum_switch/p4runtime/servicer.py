@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2
 
 from netsum_switch.p4runtime.arbitration import MAX_CONNECTIONS, Arbitration, Connection, election_value
 from netsum_switch.p4runtime.device import Device, no_pipeline
 from netsum_switch.p4runtime.outbox import Outbox
-from netsum_switch.p4runtime.status import RpcError, abort, batch_status, single_status
+from netsum_switch.p4runtime.status import RpcError, abort, batch_status, invalid, single_status
 
 log = logging.getLogger("netsum_switch.p4runtime")
 
@@ -25,9 +26,11 @@ API_VERSION = "1.3.0"
 MAX_STREAMS = 2 * MAX_CONNECTIONS
 
 
-class Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # the base class has no types
-    """P4Runtime for one device. As the reference, it lets controllers connect to any device id, and finds no pipeline
-    on the others."""
+class Servicer:
+    """P4Runtime for one device; its methods have the service's names.
+
+    As the reference, it lets controllers connect to any device id, and finds no pipeline on the others.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -68,7 +71,7 @@ class Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # t
             self._require_device(request).get_config(request.response_type, response)
         return response
 
-    def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
+    def StreamChannel(self, request_iterator: Iterator[bytes], context: Any) -> Iterator[Any]:  # noqa: N802
         if not self._streams.acquire(blocking=False):
             abort(context, single_status(RpcError(code_pb2.RESOURCE_EXHAUSTED, "Too many streams")))
         outbox = Outbox()
@@ -85,19 +88,21 @@ class Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # t
         finally:
             self._streams.release()
 
-    def _read_stream(self, requests: Iterator[Any], outbox: Outbox) -> None:
+    def _read_stream(self, messages: Iterator[bytes], outbox: Outbox) -> None:
         """Serve the requests of one stream; the outbox is closed when there are no more or one is refused."""
         connection: Connection | None = None
         device_id = 0
         error: RpcError | None = None
         try:
-            for request in requests:
+            for request in map(p4runtime_pb2.StreamMessageRequest.FromString, messages):
                 if request.WhichOneof("update") == "arbitration":
                     connection, device_id = self._arbitrate(request.arbitration, outbox, connection, device_id)
                 elif connection is not None and device_id == self._device.device_id:
                     self._from_controller(connection, request)
         except RpcError as refused:
             error = refused
+        except DecodeError:
+            error = invalid("not a StreamMessageRequest")
         except grpc.RpcError:
             pass  # cancelled
         except Exception:

@@ -6,6 +6,7 @@ multicast groups and clone sessions that it made (simple_switch_grpc keeps those
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 
@@ -31,16 +32,16 @@ StartSwitch = Callable[[str], SwitchUnderTest]
 def start_switch() -> Iterator[StartSwitch]:
     """Starts a switch of a kind, once a session."""
     running: dict[str, SwitchUnderTest] = {}
+    with contextlib.ExitStack() as closing:
 
-    def start(kind: str) -> SwitchUnderTest:
-        if kind not in running:
-            module, name = _LAUNCHERS[kind]
-            running[kind] = getattr(importlib.import_module(module), name)()
-        return running[kind]
+        def start(kind: str) -> SwitchUnderTest:
+            if kind not in running:
+                module, name = _LAUNCHERS[kind]
+                running[kind] = getattr(importlib.import_module(module), name)()
+                closing.callback(running[kind].close)
+            return running[kind]
 
-    yield start
-    for switch in running.values():
-        switch.close()
+        yield start
 
 
 @pytest.fixture(params=KINDS)
