@@ -47,7 +47,7 @@ class World(NamedTuple):
     network: int
 
 
-class Violation(Exception):  # noqa: N818  it is the finding, not a failure of the explorer
+class Violation(Exception):
     """What went wrong and the shortest way there, one line an event."""
 
     def __init__(self, what: str, trace: list[str]) -> None:

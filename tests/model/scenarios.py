@@ -70,6 +70,9 @@ PORTS_COME_ROUND = replace(
     first_block_id=2000,
     second_block_id=1000,
 )
+IDS_COME_AGAIN = replace(
+    REPLACED, name="a rank is replaced and the ids come again", epoch_rules=EpochRules(fresh_ids=False)
+)
 
 SCENARIOS = (
     PLAIN,
@@ -86,6 +89,7 @@ SCENARIOS = (
     RESTART_REDO,
     REPLACED,
     PORTS_COME_ROUND,
+    IDS_COME_AGAIN,
     Scenario("a long run around a restart", sums(2, (4, 3)), window=2, slots=4, switch_restarts=1),
     Scenario("three workers around a restart", sums(3, (4,)), window=1, slots=2, switch_restarts=1),
     Scenario("block ids wrap", sums(2, (3, 2)), first_block_id=0xFFFFFFFE),

@@ -1,0 +1,117 @@
+"""Conversations as text: what goes in, what comes out, down to the bytes of the headers.
+
+``NETSUM_UPDATE_GOLDEN=1 pytest tests/protocol/test_golden.py -k pipeline`` writes the files anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from netsum.wire.codec import Header
+from netsum.wire.schema import EVERYONE, Lane, Op, Outcome, Status
+
+from tests.protocol import star
+from tests.protocol.frames import UDP, Datagram, arp, chunks_of
+from tests.protocol.targets import Target
+
+GOLDEN = Path(__file__).parent / "golden"
+PAIR = star.JOBS[star.PAIR]
+HEADERS = 58  # bytes of Ethernet, IPv4, UDP and netsum
+ARP = 42
+
+
+class Said(NamedTuple):
+    """A line of a conversation: why, and the frame of a host on port 4."""
+
+    about: str
+    frame: bytes
+
+
+def say(about: str, rank: int, block: int, value: int | None = None, room: int = 0, **fields: int) -> Said:
+    """A contribution of job 200: one chunk whose last lane is ``value``, or an empty one with room for ``room`` chunks."""
+    header = Header(star.PAIR, PAIR.first_block_id + block, gen_id=9)
+    payload: tuple[int, ...] = (0,) * room
+    if value is not None:
+        header, payload = header._replace(grad_cnt=64, data_cnt=1), (value,)
+    return Said(about, star.contribution(star.PAIR, PAIR.members[rank], header._replace(**fields), payload).to_bytes())
+
+
+CONVERSATIONS: dict[str, tuple[Said, ...]] = {
+    "sum": (
+        say("rank 0 contributes", 0, 0, 40),
+        say("again: a duplicate is not answered", 0, 0, 40),
+        say("rank 1 completes the block: everyone gets the sum", 1, 0, 2),
+        say("rank 0 asks again: the result, to it alone", 0, 0, 40),
+    ),
+    "empties": (
+        say("rank 0 has nothing to add", 0, 0),
+        say("rank 1 has: the result is its payload", 1, 0, 7),
+        say("rank 1 first this time", 1, 1, 7),
+        say("an empty without room completes: a notice", 0, 1),
+        say("rank 0 fetches with room", 0, 1, room=1),
+        say("a barrier, rank 0", 0, 2),
+        say("a barrier, rank 1", 1, 2),
+    ),
+    "answers": (
+        say("a block before the first", 0, -8, 1),
+        say("a block beyond the window", 0, 16, 1),
+        say("an operation that the switch does not run", 0, 0, 1, op=Op.XOR),
+        say("rank 0 says MAX", 0, 0, 1, op=Op.MAX),
+        say("rank 1 says SUM", 1, 0, 1),
+        say("rank 1 gives up: MISMATCH for both", 1, 0, status=Status.MISMATCH),
+    ),
+    "destination": (
+        say("for rank 1", 0, 0, 40, dest=1),
+        say("rank 0 gets an acknowledgement", 1, 0, 2, dest=1),
+    ),
+    "arp": (
+        Said("who has 10.0.0.254?", arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)),
+    ),
+}
+
+
+def frame_text(frame: bytes) -> Iterator[str]:
+    """A frame as people read it: its fields, then the bytes of its headers."""
+    if len(frame) > ARP and frame[12:14] == b"\x08\x00":
+        datagram = Datagram.parse(frame)
+        h = datagram.header
+        ends = f"UDP {datagram.udp_src} > {datagram.udp_dst} length {datagram.udp_length - UDP}"
+        to = "everyone" if h.dest == EVERYONE else f"rank {h.dest}"
+        reason = f" {Outcome(h.age_op).name}" if h.age_op else ""
+        yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} source {h.src_id} for {to}"
+        yield (
+            f"{Op(h.op).name} {Lane(h.lane).name} grad_cnt {h.grad_cnt} src_cnt {h.src_cnt} data_cnt {h.data_cnt} "
+            f"{Status(h.status).name}{reason}"
+        )
+        if datagram.payload:
+            yield f"payload {[f'{chunk:#x}' for chunk in chunks_of(datagram.payload)]}"
+    size = min(len(frame), HEADERS)
+    for at in range(0, size, 16):
+        yield f"  {frame[at : min(at + 16, size)].hex(' ', 2)}"
+
+
+def conversation_text(said: tuple[Said, ...], target: Target) -> str:
+    """What was said and what the switch answered."""
+    lines: list[str] = []
+    for about, frame in said:
+        lines += [f"# {about}", *(f"> {line}" for line in frame_text(frame))]
+        answers = sorted(target.exchange(4, frame))
+        for port, answer in answers:
+            lines += [f"< port {port}, {len(answer)} bytes", *(f"< {line}" for line in frame_text(answer))]
+        if not answers:
+            lines.append("< nothing")
+        lines.append("")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_conversation(target: Target, name: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    text = conversation_text(CONVERSATIONS[name], target)
+    if os.environ.get("NETSUM_UPDATE_GOLDEN"):
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
