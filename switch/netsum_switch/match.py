@@ -54,10 +54,7 @@ def fault(match: Match, key: KeyInfo) -> str | None:
     kinds = {"exact": Exact, "valid": Exact, "lpm": Lpm, "ternary": Ternary, "range": Range}
     if not isinstance(match, kinds[key.match_type]):
         return f"key field {key.name} takes a match of type {key.match_type}"
-    if isinstance(match, Range):
-        inside = 0 <= match.low <= match.high <= top
-    else:
-        inside = 0 <= match.value <= top
+    inside = 0 <= match.low <= match.high <= top if isinstance(match, Range) else 0 <= match.value <= top
     if isinstance(match, Lpm):
         inside = inside and 0 <= match.prefix_len <= key.width
     elif isinstance(match, Ternary):

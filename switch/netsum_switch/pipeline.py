@@ -25,6 +25,8 @@ log = logging.getLogger("netsum_switch.pipeline")
 # A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane.
 MAX_PASSES = 1000
 
+_HIGHEST_PRIORITY = 2**31 - 1
+
 Sent = list[tuple[int, bytes]]
 
 
@@ -71,7 +73,9 @@ class _Environment:
     @staticmethod
     def log_message(text: str, *values: int) -> None:
         """The extern log_msg."""
-        log.info("%s", text.replace("{}", "%s") % values if values and "%" not in text else text)
+        pieces = text.split("{}")
+        given = [*map(str, values), *[""] * len(pieces)]
+        log.info("%s", "".join(piece + value for piece, value in zip(pieces, given, strict=False)))
 
 
 class Pipeline:
@@ -179,8 +183,8 @@ class Pipeline:
             action = entry["action_entry"]
             data = tuple(int(value, 16) for value in action["action_data"])
             match = tuple(_const_match(each) for each in entry["match_key"])
-            # In the JSON a low number wins, in a table a high one.
-            rows.append((match, by_id[action["action_id"]].name, data, len(entries) + 1 - entry["priority"]))
+            # In the JSON a low number wins, in P4Runtime a high one; this is how simple_switch_grpc turns it round.
+            rows.append((match, by_id[action["action_id"]].name, data, _HIGHEST_PRIORITY - entry["priority"]))
         table.fix_entries(rows)
 
 

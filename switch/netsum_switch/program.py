@@ -133,7 +133,9 @@ class Program:
                     raise UnsupportedError(f"{each['name']}.{name} is a varbit field; this switch does not run them")
                 fields.append(FieldInfo(name, width, bool(signed and signed[0])))
                 if len(signed) > 1 and signed[1]:
-                    raise UnsupportedError(f"{each['name']}.{name} is a saturating field; this switch does not run them")
+                    raise UnsupportedError(
+                        f"{each['name']}.{name} is a saturating field; this switch does not run them"
+                    )
             headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), bool(each["metadata"]))
         return headers
 

@@ -8,9 +8,7 @@ Replica = tuple[int, int]  # (egress port, replica id)
 
 
 class ReplicationEngine:
-    """Whom a packet is copied to. The data plane reads `multicast` and `clones`, which are changed in place.
-
-    """
+    """Whom a packet is copied to. The data plane reads `multicast` and `clones`, which are changed in place."""
 
     def __init__(self) -> None:
         self.multicast: dict[int, tuple[Replica, ...]] = {}

@@ -1,7 +1,7 @@
 """Match-action tables.
 
-The generated code looks an entry's *code* up: the tuple (index of the action in the table, entry or None, parameters...).
-Lookup structures and the default's code are changed in place, because generated code holds on to them.
+The generated code looks an entry's *code* up: the tuple (index of the action in the table, entry or None,
+parameters...). Lookup structures and the default's code are changed in place, because generated code holds on to them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Entry:
 class Table:
     """One table of the program.
 
-    Priorities are P4Runtime's: the higher number wins. They count in ternary and range tables only; elsewhere they are 0.
-    Among equal ones the older entry wins. Cost of a lookup: exact, one dictionary access; lpm, one for each prefix length
-    in use; ternary and range, linear in the entries before the one that matches.
+    Priorities are P4Runtime's: the higher number wins. They count in ternary and range tables only; elsewhere they
+    are 0. Among equal ones the older entry wins. Cost of a lookup: exact, one dictionary access; lpm, one for each
+    prefix length in use; ternary and range, linear in the entries before the one that matches.
     """
 
     def __init__(

@@ -41,6 +41,12 @@ class Checksums:
     def __init__(self, program: Program, expressions: Expressions) -> None:
         self._program = program
         self._expressions = expressions
+        for calculation in program.calculations.values():
+            if calculation["algo"] not in HASHES:
+                algorithm = calculation["algo"]
+                raise UnsupportedError(
+                    f"the program uses the hash algorithm {algorithm!r}; this switch does not run it"
+                )
 
     def functions(self, source: Source, used: set[str]) -> None:
         """Write ``calculate_NAME`` for the calculations that the other code calls."""
@@ -66,7 +72,11 @@ class Checksums:
         if each["type"] not in ("field", "header"):
             raise UnsupportedError(f"the calculation {calculation['name']} takes a {each['type']!r}")
         header = each["value"] if each["type"] == "header" else each["value"][0]
-        names = [each["value"][1]] if each["type"] == "field" else [one.name for one in self._program.headers[header].fields]
+        names = (
+            [each["value"][1]]
+            if each["type"] == "field"
+            else [one.name for one in self._program.headers[header].fields]
+        )
         parts = []
         for name in names:
             field = self._expressions.field(header, name)
@@ -92,8 +102,6 @@ class Checksums:
 
     def _function(self, source: Source, name: str, calculation: Json) -> None:
         algorithm = calculation["algo"]
-        if algorithm not in HASHES:
-            raise UnsupportedError(f"the program uses the hash algorithm {algorithm!r}; this switch does not run it")
         runs, payload = self._runs(calculation), self._has_payload(calculation)
         with source.block(f"def calculate_{ident(name)}({', '.join(self._parameters(calculation))}):"):
             if algorithm == "csum16" and len(runs) == 1 and not payload:
@@ -124,7 +132,9 @@ class Checksums:
                 if self._has_payload(self._program.calculations[checksum["calculation"]]):
                     source.line("rest = frame[at:]")
                 target = field_var(*checksum["target"])
-                source.line(f"if {self.call(checksum['calculation'])} != {target}: standard_metadata__checksum_error = 1")
+                source.line(
+                    f"if {self.call(checksum['calculation'])} != {target}: standard_metadata__checksum_error = 1"
+                )
 
     def update(self, source: Source) -> None:
         """Write the update of checksum fields, before the headers are packed."""
@@ -139,6 +149,8 @@ class Checksums:
                 header, name = checksum["target"]
                 width = WIDTHS[calculation["algo"]]
                 value = Code(self.call(checksum["calculation"]), width)
-                source.line(f"{field_var(header, name)} = {self._expressions.stored(self._program.fields[header, name], value)}")
+                source.line(
+                    f"{field_var(header, name)} = {self._expressions.stored(self._program.fields[header, name], value)}"
+                )
                 if not self._program.headers[header].metadata:
                     source.line(f"{dirty_var(header)} = 1")

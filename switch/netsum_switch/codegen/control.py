@@ -75,7 +75,9 @@ class Control:
             action_id = default["action_id"]
             data = [constant(int(each, 16)).text for each in default["action_data"]]
             self._primitives.action(source, action_id, self._primitives.arguments(action_id, data))
-            after = following.get("__MISS__", following.get(self._name_of(table, action_id), table.get("base_default_next")))
+            after = following.get(
+                "__MISS__", following.get(self._name_of(table, action_id), table.get("base_default_next"))
+            )
             if after != join:
                 branch(after, join)
             return

@@ -87,7 +87,9 @@ class Expressions:
         if kind == "header":
             return Code(valid_var(value), 1)
         if kind == "stack_field":
-            return self._chosen([(each.condition, self._field_code(each.header, value[1])) for each in self.last(value[0])])
+            return self._chosen(
+                [(each.condition, self._field_code(each.header, value[1])) for each in self.last(value[0])]
+            )
         raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
     def _field_code(self, header: str, name: str) -> Code:
@@ -154,7 +156,9 @@ class Expressions:
     def _operation(self, node: Json, args: Sequence[Code]) -> Code:
         operator = node["op"]
         if operator == "valid":
-            return self._chosen([(each.condition, Code(valid_var(each.header), 1)) for each in self.headers(node["right"], args)])
+            return self._chosen(
+                [(each.condition, Code(valid_var(each.header), 1)) for each in self.headers(node["right"], args)]
+            )
         if operator == "valid_union":
             members = self._program.unions[node["right"]["value"]]
             return Code(f"({' or '.join(map(valid_var, members))})", 1)
@@ -164,7 +168,9 @@ class Expressions:
             return Code(f"({left.text} if {condition} else {right.text})", _larger(left, right))
         if operator == "access_field":
             whole: Json = {"type": "expression", "value": node}
-            return self._chosen([(each.condition, self._field_code(each.header, name)) for each, name in self.fields(whole, args)])
+            return self._chosen(
+                [(each.condition, self._field_code(each.header, name)) for each, name in self.fields(whole, args)]
+            )
         if operator in ("last_stack_index", "size_stack"):
             name = next_var(node["right"]["value"])
             return Code(f"({name} - 1)", None) if operator == "last_stack_index" else Code(name, 32)

@@ -1,4 +1,7 @@
-"""Primitives on headers, header stacks and header unions. Truth: BMv2's core primitives, stacks.cpp, header_unions.cpp."""
+"""Primitives on headers, header stacks and header unions.
+
+Truth: BMv2's core primitives, stacks.cpp and header_unions.cpp. All methods that write one take the same arguments.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ class HeaderOperations:
         with source.block("else:"):
             source.line(f"{valid_var(to)} = 0")
 
-    def assign_stack(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+    def assign_stack(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """Element by element, and how many were extracted."""
         to, of = params[0]["value"], params[1]["value"]
         source.line(f"{next_var(to)} = {next_var(of)}")
@@ -91,7 +94,7 @@ class HeaderOperations:
             source.line(f"{dirty_var(left)} = 1")
             self._assign(source, left, right)
 
-    def assign_union(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+    def assign_union(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """Member by member."""
         to, of = (self._program.unions[each["value"]] for each in params)
         for left, right in zip(to, of, strict=True):
@@ -101,7 +104,7 @@ class HeaderOperations:
                 self._assign(source, left, right)
         source.line(f"{', '.join(map(valid_var, to))} = {', '.join(map(valid_var, of))}")
 
-    def push(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+    def push(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """push_front: everything moves back, the first headers become invalid."""
         stack, count = self._shift(params)
         elements = self._program.stacks[stack]
@@ -111,7 +114,7 @@ class HeaderOperations:
         for name in elements[:count]:
             source.line(f"{valid_var(name)} = 0")
 
-    def pop(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+    def pop(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """pop_front: everything moves to the front, the last headers become invalid."""
         stack, count = self._shift(params)
         elements = self._program.stacks[stack]

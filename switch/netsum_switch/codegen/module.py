@@ -1,8 +1,8 @@
 """The generated module: ``make(env)``, which binds the run-time objects and returns ``ingress``.
 
 ``ingress(result, port, frame, instance, kept)`` appends ``(egress port, frame)`` to ``result`` for every copy that
-leaves and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is simple_switch's:
-docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing".
+leaves and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is
+simple_switch's: docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing".
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from netsum_switch.program import Json, Program
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
 
 _STANDARD = "standard_metadata"
+_EGRESS_FIELDS = (
+    "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
+    "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
+)  # fmt: skip
 _WHOLE = "1 << 30"  # the length that a packet that is not truncated is cut to
 
 
@@ -33,7 +37,8 @@ class Module:
         self._expressions = Expressions(program)
         self._checksums = Checksums(program, self._expressions)
         self._primitives = {
-            egress: Primitives(program, self._expressions, self._checksums, drop_port, egress=egress) for egress in (False, True)
+            egress: Primitives(program, self._expressions, self._checksums, drop_port, egress=egress)
+            for egress in (False, True)
         }
         self._metadata = [
             field_var(header.name, field.name)
@@ -43,14 +48,15 @@ class Module:
         ]
         self._egress = self._egress_source()
         egress_words = self._egress.words()
-        self._written = [name for name in program.deparse_order if f"{dirty_var(name)} = 1" in self._egress.text]
+        written = {name for name in program.headers if f"{dirty_var(name)} = 1" in self._egress.text}
+        for elements in program.stacks.values():
+            if written & set(elements):
+                written |= set(elements)  # push and pop move them
+        self._written = [name for name in program.deparse_order if name in written]
         self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
         self._ingress = self._ingress_source()
         self._truncates = "truncated" in self._ingress.words() | egress_words
-        self._set_by_egress = {field_var(_STANDARD, name) for name in ("egress_port", "egress_rid", "egress_spec")}
-        self._set_by_egress |= {
-            field_var(_STANDARD, name) for name in ("packet_length", "instance_type", "egress_global_timestamp")
-        }
+        self._set_by_egress = {field_var(_STANDARD, name) for name in _EGRESS_FIELDS}
         words = egress_words | self._deparser_words()
         self._arguments = [name for name in self._state() if name in words and name not in self._set_by_egress]
 
@@ -182,7 +188,17 @@ class Module:
                 "packet_length": "length",
                 "instance_type": "instance",
             }
-            values |= {"egress_spec": str(self._drop_port + 1 & (1 << self._program.fields[_STANDARD, "egress_spec"].width) - 1), "egress_global_timestamp": "now()"}
+            values |= {
+                "egress_spec": str(
+                    self._drop_port + 1 & (1 << self._program.fields[_STANDARD, "egress_spec"].width) - 1
+                ),
+                "egress_global_timestamp": "now()",
+                "enq_timestamp": "now()",
+                # There is no queue.
+                "enq_qdepth": "0",
+                "deq_timedelta": "0",
+                "deq_qdepth": "0",
+            }
             for name, value in values.items():
                 if field_var(_STANDARD, name) in words or name == "egress_spec":
                     source.line(f"{field_var(_STANDARD, name)} = {value}")
@@ -305,13 +321,16 @@ class Module:
 
     def _write_cloned(self, source: Source) -> None:
         """A clone of the frame as it came in: parsed again, then egress, with nothing kept but the field list."""
-        words = self._parser.words() | set(self._arguments)
+        packing = Source()
+        write_packing(packing, self._program, self._written)
+        words = self._parser.words() | packing.words() | set(self._arguments)
         arguments = [f"kept.get({name!r}, 0)" if name in self._metadata else name for name in self._arguments]
         with source.block("def cloned(result, port, frame, copies, kept):"):
             self._write_initial(source, words)
             source.line(f"{field_var(_STANDARD, 'ingress_port')} = port")
             source.extend(self._parser)
             source.line("payload = frame[at:]")
+            source.extend(packing)
             with source.block("for copy, copy_rid in copies:"):
                 source.line(self._call_egress("copy", "copy_rid", str(INGRESS_CLONE), arguments))
 

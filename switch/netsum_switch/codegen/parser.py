@@ -6,6 +6,8 @@ ingress control with what was parsed until then.
 
 from __future__ import annotations
 
+from typing import Any
+
 from netsum_switch.codegen.expression import Code, Expressions
 from netsum_switch.codegen.flow import Branch, Node, has_loop, write_structured
 from netsum_switch.codegen.header_operations import HeaderOperations
@@ -16,7 +18,8 @@ from netsum_switch.program import Json, Program
 
 _ERROR = "standard_metadata__parser_error"
 _CORE_ERRORS = (
-    "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
+    "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds",
+    "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
 )  # fmt: skip
 
 # Headers of whole-byte fields that are larger than this are cut field by field; smaller ones by shifting one number.
@@ -73,7 +76,7 @@ class ParserWriter:
         if entry is None:
             return
 
-        def branch(first: Node, join: Node) -> None:
+        def branch(first: Node, _join: Node) -> None:
             source.line("break" if first is None else f"state = {numbers[first]}; continue")
 
         source.line(f"state = {numbers[entry]}")
@@ -131,9 +134,9 @@ class ParserWriter:
                 source.line(f"{dirty_var(case.header)} = 1")
         self._primitives.store(source, target, value)
 
-    def _advance(self, source: Source, kind: str, params: list[Json]) -> None:
-        if kind == "shift":  # bytes
-            source.line(f"skipped = {int(params[0])}" if isinstance(params[0], int) else f"skipped = {params[0]['value']}")
+    def _advance(self, source: Source, kind: str, params: list[Any]) -> None:
+        if kind == "shift":
+            source.line(f"skipped = {params[0]}")  # a bare number, of bytes
         else:
             bits = self._expressions.compile(params[0])
             source.line(f"skipped = {bits.text}")

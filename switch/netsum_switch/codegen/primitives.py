@@ -111,8 +111,10 @@ class Primitives:
 
         graph: dict[str, list[Node]] = {}
         for index, primitive in enumerate(primitives):
-            following = {"_jump": [target], "_jump_if_zero": [lambda at: at + 1, target]}
-            graph[str(index)] = [node(to(index)) for to in following.get(primitive["op"], [lambda at: at + 1])]
+            following = [] if primitive["op"] == "_jump" else [node(index + 1)]
+            if primitive["op"] in _JUMPS:
+                following.append(node(target(index)))
+            graph[str(index)] = following
 
         def emit(name: str, join: Node, branch: Branch) -> None:
             primitive = primitives[int(name)]
@@ -139,7 +141,9 @@ class Primitives:
             return set()  # these move or copy the marks too
         if target["type"] == "header":
             names = {target["value"]}
-        elif target["type"] in ("field", "stack_field") or primitive["op"] in _WRITE_FIRST and target["type"] == "expression":
+        elif target["type"] in ("field", "stack_field") or (
+            primitive["op"] in _WRITE_FIRST and target["type"] == "expression"
+        ):
             names = self._headers.touched(target, args)
         else:
             return set()
