@@ -1,0 +1,54 @@
+"""`switch("program")`: the core and simple_switch_grpc, each in turn, running a program of tests/switch/programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.switch.core.switches import Core, Reference, Switch
+from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.controller import Controller
+
+StartProgram = Callable[[str], Switch]
+KINDS = ("embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+
+
+@pytest.fixture(scope="session")
+def reference() -> Iterator[Callable[[], SwitchUnderTest]]:
+    """Starts simple_switch_grpc when the first test asks for it; one process serves all."""
+    running: list[SwitchUnderTest] = []
+
+    def start() -> SwitchUnderTest:
+        if not running:
+            from tests.switch.harness.bmv2 import Bmv2UnderTest
+
+            running.append(Bmv2UnderTest())
+        return running[0]
+
+    yield start
+    for each in running:
+        each.close()
+
+
+@pytest.fixture(params=KINDS)
+def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
+    """Starts a program on the core or on simple_switch_grpc."""
+    if request.param == "embedded":
+        yield Core  # without ports and server: those are tested in tests/switch/server
+        return
+    request.getfixturevalue("require_bmv2")
+    request.getfixturevalue("require_root")
+    device = request.getfixturevalue("reference")()
+    device.drain()
+    with Controller(device.grpc_address) as controller:
+        controller.become_primary()
+        started: list[Reference] = []
+
+        def start(name: str) -> Reference:
+            started.append(Reference(device, controller, name))
+            return started[-1]
+
+        yield start
+        for each in started:
+            each.clear()

@@ -1,0 +1,205 @@
+"""Tables, registers and counters, beyond the kinds of match that the contract tests have."""
+
+from __future__ import annotations
+
+import pytest
+from netsum_switch.errors import (
+    BadEntryError,
+    EntryExistsError,
+    EntryNotFoundError,
+    ImmutableError,
+    TableFullError,
+)
+from netsum_switch.match import Exact, Lpm, Match, Range, Ternary
+from netsum_switch.table import ActionInfo, KeyInfo, Table
+
+from tests.switch.core.conftest import StartProgram
+from tests.switch.core.switches import Core, ethernet, full_name, load
+
+MISS = 0xDD
+PAYLOAD = bytes(30)
+
+
+def run(device: object, ether_type: int, tag: bytes = b"", src: int = 0x0303) -> tuple[str, bytes]:
+    """The result header in hex (chosen, hit, run, after, held, beyond), and what follows it."""
+    assert hasattr(device, "run")
+    [(_, out)] = device.run(1, ethernet(ether_type, src=src) + tag + PAYLOAD)
+    return out[14:26].hex(), out[26:]
+
+
+@pytest.mark.parametrize(
+    ("ether_type", "src", "chosen"),
+    [
+        (0x9000, 0x0001, 1),
+        (0x9001, 0x0101, 1),  # two match: the first of the program wins
+        (0x9002, 0x0101, 2),
+        (0x9002, 0x0001, 3),
+        (0x9003, 0x0101, 2),
+        (0x9003, 0x0001, MISS),
+        (0x8999, 0x0001, MISS),
+    ],
+)
+def test_const_entries_in_the_order_of_the_program(
+    switch: StartProgram, ether_type: int, src: int, chosen: int
+) -> None:
+    assert run(switch("matching"), ether_type, b"\x00\x00", src)[0][:2] == f"{chosen:02x}"
+
+
+def test_hit_and_miss(switch: StartProgram) -> None:
+    device = switch("matching")
+    device.insert("tagged", (Exact(5), Exact(1)), "choose", 0x42)
+    assert run(device, 0x9005, b"\x05\x01")[0] == "42010301" + "0000000000000303"
+    assert run(device, 0x9005, b"\x06\x01")[0] == "dd020301" + "0000000000000303"
+
+
+def test_the_key_of_an_invalid_header_is_zero(switch: StartProgram) -> None:
+    device = switch("matching")
+    device.insert("tagged", (Exact(0), Exact(0)), "choose", 0x43)
+    device.insert("tagged", (Exact(0), Exact(1)), "choose", 0x44)
+    assert run(device, 0x0800)[0][:2] == "43"
+    assert run(device, 0x9005, b"\x00\x00")[0][:2] == "44"
+
+
+def test_action_run(switch: StartProgram) -> None:
+    device = switch("matching")
+    device.insert("run", (Exact(1),), "choose", 0x51)
+    device.insert("run", (Exact(2),), "keep", 1, 1)
+    device.insert("run", (Exact(3),), "leave")
+    assert run(device, 0x9005, b"\x00\x01")[0][:8] == "51020101"
+    assert run(device, 0x9005, b"\x00\x02")[0][:8] == "dd020201"
+    assert run(device, 0x9005, b"\x00\x03")[0][:8] == "dd020000"  # exit: nothing after it
+    assert run(device, 0x9005, b"\x00\x04")[0][:8] == "dd020301"
+
+
+def test_if_and_exit_inside_an_action(switch: StartProgram) -> None:
+    device = switch("matching")
+    device.insert("tagged", (Exact(1), Exact(1)), "twice", 100)
+    device.insert("tagged", (Exact(2), Exact(1)), "twice", 101)
+    assert run(device, 0x9005, b"\x01\x00")[0][:8] == "64010301"
+    assert run(device, 0x9005, b"\x02\x00")[0][:8] == "65009900"
+
+
+def test_registers(switch: StartProgram) -> None:
+    device = switch("matching")
+    device.insert("run", (Exact(2),), "keep", 3, 0xFFFFFFFE)
+    held = [run(device, 0x9005, b"\x00\x02")[0][8:16] for _ in range(3)]
+    assert held == ["00000000", "fffffffe", "fffffffc"]
+
+
+def test_registers_and_counters_as_objects() -> None:
+    device = Core("matching")
+    device.insert("run", (Exact(2),), "keep", 3, 5)
+    device.insert("run", (Exact(3),), "stray")
+    frame = ethernet(0x9005) + b"\x00\x02" + PAYLOAD
+    device.run(1, frame)
+    device.run(1, frame)
+    assert run(device, 0x9005, b"\x00\x03")[0][16:] == "00000303"  # a read outside leaves its target as it was
+    cells = device.pipeline.registers[full_name(device.pipeline.registers, "cells")]
+    assert cells.values == [0, 0, 0, 10]
+    cells.write(1, 0x1_0000_0002)
+    assert cells.read(1) == 2
+    counted = device.pipeline.counters[full_name(device.pipeline.counters, "counted")]
+    assert [counted.read(index) for index in range(4)] == [(0, 0), (0, 0), (0, 0), (2, 2 * len(frame))]
+    counted.write(0, 7, 9)
+    assert counted.read(0) == (7, 9)
+    with pytest.raises(IndexError, match="has 4 cells"):
+        counted.read(4)
+    with pytest.raises(IndexError, match="has 4 cells"):
+        cells.write(-1, 0)
+
+
+def table(*kinds: str, size: int = 100, match_type: str = "ternary") -> Table:
+    keys = tuple(KeyInfo(f"k{at}", kind, 8) for at, kind in enumerate(kinds))
+    return Table("t", match_type, keys, (ActionInfo("a", 0, (("x", 8),)), ActionInfo("b", 1, ())), size)
+
+
+def chosen(found: tuple[object, ...] | None) -> object:
+    return None if found is None else found[2]
+
+
+def test_longest_prefix_wins() -> None:
+    one = table("exact", "lpm", match_type="lpm")
+    for prefix_len, value in ((0, 1), (8, 2), (4, 3)):
+        one.insert((Exact(7), Lpm(0xA5, prefix_len)), "a", (value,))
+    assert [chosen(one.lookup((7, key))) for key in (0xA5, 0xA6, 0xB5)] == [2, 3, 1]
+    assert one.lookup((8, 0xA5)) is None
+    one.delete((Exact(7), Lpm(0xA5, 8)))
+    assert chosen(one.lookup((7, 0xA5))) == 3
+
+
+def test_higher_priority_wins_and_among_equal_ones_the_older() -> None:
+    one = table("ternary", "range", match_type="range")
+    one.insert((Ternary(0, 0), Range(0, 255)), "a", (1,), 5)
+    one.insert((Ternary(0x10, 0xF0), Range(3, 4)), "a", (2,), 9)
+    one.insert((Ternary(0x10, 0xF0), Range(2, 5)), "a", (3,), 9)
+    assert [chosen(one.lookup(key)) for key in ((0x15, 3), (0x15, 2), (0x15, 6), (0x25, 3))] == [2, 3, 1, 1]
+    one.delete((Ternary(0x10, 0xF0), Range(3, 4)), 9)
+    assert chosen(one.lookup((0x15, 3))) == 3
+
+
+def test_an_entry_that_is_modified_keeps_its_counter_and_place() -> None:
+    one = table("ternary")
+    first = one.insert((Ternary(1, 1),), "a", (1,), 1)
+    first.packets = 12
+    assert one.modify((Ternary(1, 1),), "b", (), 1) is first
+    assert (first.packets, first.action) == (12, "b")
+    found = one.lookup((3,))
+    assert found is not None
+    assert found[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("match", "action", "params", "text"),
+    [
+        ((Exact(1),), "c", (), "has no action c"),
+        ((Exact(1),), "a", (), "takes 1 parameters, not 0"),
+        ((Exact(1),), "a", (256,), "does not fit its 8 bits"),
+        ((Exact(256),), "b", (), "does not fit its 8 bits"),
+        ((Ternary(1, 1),), "b", (), "takes a match of type exact"),
+        ((), "b", (), "has 1 key fields, the entry matches 0"),
+    ],
+)
+def test_entries_that_do_not_fit(match: tuple[Match, ...], action: str, params: tuple[int, ...], text: str) -> None:
+    one = table("exact", match_type="exact")
+    with pytest.raises(BadEntryError, match=text):
+        one.insert(match, action, params)
+    assert list(one.entries()) == []
+
+
+def test_full_twice_and_missing() -> None:
+    one = table("exact", size=1, match_type="exact")
+    one.insert((Exact(1),), "b", ())
+    with pytest.raises(EntryExistsError):
+        one.insert((Exact(1),), "a", (1,))
+    with pytest.raises(TableFullError, match="room for 1 entries"):
+        one.insert((Exact(2),), "b", ())
+    with pytest.raises(EntryNotFoundError):
+        one.delete((Exact(2),))
+    one.delete((Exact(1),))
+    one.insert((Exact(2),), "b", ())
+    assert [entry.match for entry in one.entries()] == [(Exact(2),)]
+
+
+def test_const_entries_and_const_defaults_cannot_be_written() -> None:
+    pipeline = load("matching")
+    ranked = pipeline.tables[full_name(pipeline.tables, "ranked")]
+    entry = next(ranked.entries())
+    for write in (
+        lambda: ranked.insert((Ternary(9, 9), Range(0, 0)), "NoAction", (), 1),
+        lambda: ranked.modify(entry.match, "NoAction", (), entry.priority),
+        lambda: ranked.delete(entry.match, entry.priority),
+    ):
+        with pytest.raises(ImmutableError):
+            write()
+    dummy = next(each for name, each in pipeline.tables.items() if name.startswith("tbl_"))
+    with pytest.raises(ImmutableError):
+        dummy.set_default(dummy.actions[0], ())
+
+
+def test_a_default_is_set_and_reset() -> None:
+    device = Core("matching")
+    ranked = device.pipeline.tables[full_name(device.pipeline.tables, "ranked")]
+    ranked.set_default(full_name(ranked.actions, "choose"), (0x7A,))
+    assert run(device, 0x8999)[0][:2] == "7a"
+    ranked.reset_default()
+    assert run(device, 0x8999)[0][:2] == "dd"
