@@ -7,6 +7,11 @@ import shutil
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing on a shared machine.
+settings.register_profile("netsum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("netsum")
 
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
