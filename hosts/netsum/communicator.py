@@ -86,7 +86,7 @@ class Communicator:
         Returns:
             ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
             (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
-            32 (64 for float64); with predicted scales e is up to the last call's exponent plus one.
+            32 (64 for float64); with predicted scales e is up to the exponent of the last call's sums plus one.
 
         Raises:
             Unsupported: type, operation or ``out`` does not go; nothing was sent.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from netsum.communicator import Communicator
@@ -17,14 +18,14 @@ FABRICS = [
     pytest.param("namespace-embedded", marks=pytest.mark.root),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
-HOSTS = 8
+HOSTS = 12
 
 Members = Callable[..., AbstractContextManager[list[Communicator]]]
 
 
 @pytest.fixture(scope="session", params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    """A running fabric of eight hosts around one switch; one of each kind serves the whole session."""
+    """A running fabric of twelve hosts around one switch; one of each kind serves the whole session."""
     kind, switch = request.param.split("-")
     if kind == "namespace":
         request.getfixturevalue("require_root")
@@ -38,12 +39,13 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def joined(fabric: Fabric, workers: int, **options: object) -> Iterator[list[Communicator]]:
-    """A job of its own with all its members joined; deleted afterwards."""
+def joined(fabric: Fabric, workers: int, *, first: int = 0, **options: Any) -> Iterator[list[Communicator]]:
+    """A job of its own with all its members joined; deleted afterwards. Its members are on the hosts from number
+    ``first`` on: on a rootless fabric a host takes part in one job at a time."""
     spec = JobSpec(
         name=f"full-{next(_numbers)}",
-        members=tuple(list(fabric.topology.hosts)[rank] for rank in range(workers)),
-        **options,  # type: ignore[arg-type]
+        members=tuple(fabric.topology.hosts)[first : first + workers],
+        **options,
     )
     job = fabric.create_job(spec)
     communicators: list[Communicator] = []
@@ -60,7 +62,7 @@ def joined(fabric: Fabric, workers: int, **options: object) -> Iterator[list[Com
 def members(fabric: Fabric) -> Members:
     """``with members(workers, window=..., chunks=...) as communicators``: a fresh job on the fabric."""
 
-    def make(workers: int, **options: object) -> AbstractContextManager[list[Communicator]]:
+    def make(workers: int, **options: Any) -> AbstractContextManager[list[Communicator]]:
         return joined(fabric, workers, **options)
 
     return make
@@ -69,5 +71,5 @@ def members(fabric: Fabric) -> Members:
 @pytest.fixture(scope="module")
 def four(fabric: Fabric) -> Iterator[list[Communicator]]:
     """Four members of one job, for tests that leave them usable."""
-    with joined(fabric, 4) as communicators:
+    with joined(fabric, 4, first=8) as communicators:
         yield communicators

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import exponents, fixed_point
-from netsum.collectives.call import Blocks, Context, Group, Verdict, agree, agree_on, room
+from netsum.collectives.call import Blocks, Context, Group, Verdict, agree, agree_on, open_call, room
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import CallError, DoesNotFit, NotFinite, Unsupported
 from netsum.fixed_point import Array
@@ -25,6 +25,11 @@ FLOATS: Final = frozenset({"float16", "float32", "float64"})
 INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64"})
 OPERATIONS: Final = ("sum", "mean", "max")
 SCALES: Final = ("agreed", "predicted")
+
+SHRINK: Final = 16
+"""Bits by which a predicted exponent falls after a sum of 0."""
+LOWEST: Final = -1073
+"""Exponent of float64's smallest number: below it there is nothing to predict."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +270,8 @@ class _FloatSum:
         return self._result
 
     def predicted(self) -> Flow:
-        """Send at once at the predicted exponents; what did not fit them somewhere is done again.
+        """Send at once at the predicted exponents, behind the first block that compares the calls; what did not fit
+        them somewhere is done again.
 
         No later block is sent until every result of the call is held: another rank may still learn from a result that
         blocks must be done again, and those come next.
@@ -273,6 +279,7 @@ class _FloatSum:
         powers = self._predictions.exponents[self._signature]
         codes = self._codes()
         fits = (exponents.float_exponents(codes) <= powers) | (codes == exponents.ZERO_CODE)
+        opened = open_call(self._context, self._signature, np.zeros(0, np.uint16), self._error)
         groups = []
         for start, stop in self._blocks.groups():
             rows = self._blocks.rows(self._flat, start, stop)
@@ -289,13 +296,28 @@ class _FloatSum:
                 self._blocks.submit(Op.SUM, lanes, range(start, stop), skip, final=stop == self._blocks.number)
             )
             yield room(self._context)
-        yield lambda: all(group.missing == 0 for group in groups)
+        yield lambda: opened.answered and all(group.missing == 0 for group in groups)
+        opened.check(self._error)
         redo = yield from self._take_predicted(groups, powers)
+        following = np.concatenate([self._following(group, powers) for group in groups])
         if len(redo):
-            powers = yield from self._redo(redo, powers)
-        self._predictions.exponents[self._signature] = powers
+            following[redo] = yield from self._redo(redo)
+        self._predictions.exponents[self._signature] = following
         yield SUBMITTED
         return self._result
+
+    def _following(self, group: Group, powers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exponents for the next call, from the sums: one more than the sum's own, since a sum may be smaller than what
+        it is made of. A sum of 0 says only that the scale was too coarse, or that there was nothing."""
+        used = powers[group.start : group.start + group.rows]
+        workers, lane = self._context.workers, self._lane
+        sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, workers)
+        beyond = (group.start + group.rows) * self._blocks.width - self._blocks.count
+        if beyond > 0:
+            sums[-1, -beyond:] = 0  # past the array's end, where there is no sum
+        largest = np.abs(sums.astype(np.float64)).max(axis=1)
+        own = np.frexp(largest)[1] + used - fixed_point.scale_bits(lane, workers)
+        return np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1)
 
     def _take_predicted(self, groups: list[Group], powers: NDArray[np.int64]) -> Flow:
         """Decode what fitted; returns the numbers of the blocks that did not."""
@@ -314,7 +336,7 @@ class _FloatSum:
             redo += [group.start + row for row, status in enumerate(group.statuses) if status == Status.RANGE]
         return np.array(redo, np.int64)
 
-    def _redo(self, redo: NDArray[np.int64], powers: NDArray[np.int64]) -> Flow:
+    def _redo(self, redo: NDArray[np.int64]) -> Flow:
         """An exponent round for these blocks, then the blocks again, ascending; returns the exponents for the next call."""
         self._redone(len(redo))
         codes = self._codes()[redo]
@@ -326,6 +348,4 @@ class _FloatSum:
             group = self._blocks.submit(Op.SUM, self._encode(rows, exact[first : first + 64]), numbers)
             yield _all_in(group)
             self._decode(group, numbers, exact[first : first + 64])
-        following = powers.copy()
-        following[redo] = exact + 1
-        return following
+        return exact + 1

@@ -42,9 +42,13 @@ class Checker:
     def _float_sums(self, call: Call, inputs: list[Array]) -> reference.Floats:
         block = reference.block_elements(call.dtype, self._round.chunks * CHUNK_BYTES)
         exponents = reference.largest_exponents(inputs, block)
-        if call.scale == "predicted" and call.elements:
-            exponents = self._predictions.see((call.op, call.dtype, call.shape), exponents)
-        return reference.quantised_sum(inputs, exponents, block)
+        if call.scale == "agreed" or not call.elements:
+            return reference.quantised_sum(inputs, exponents, block)
+        kind = (call.op, call.dtype, call.shape)
+        used, agreed = self._predictions.use(kind, exponents)
+        sums = reference.quantised_sum(inputs, used, block)
+        self._predictions.learn(kind, used, agreed, sums)
+        return sums
 
 
 def _within_bound(call: Call, inputs: list[Array], result: Array, sums: reference.Floats) -> list[str]:

@@ -6,8 +6,9 @@ blocks of the job's block size. With agreed scales, in a block whose largest mag
 two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
 
 With predicted scales, e comes from earlier calls of the same kind (operation, dtype and shape): the first one agrees;
-after a call that agreed on e for a block, the next takes e + 1 (1 for a block of zeros) and goes on with it until some
-rank's values do not fit; then that block is agreed on again.
+after a call that agreed on e for a block, the next takes e + 1 (1 for a block of zeros). After a call that predicted, it
+takes f + 1, where f is the exponent of the largest sum; or, after a block whose sums are all 0, 16 less than before, but
+not less than -1073. A block that does not fit on some rank is agreed on again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ LANE_BITS: Final = {"float16": 32, "float32": 32, "float64": 64}
 """Width of the lane that carries a float's multiples."""
 
 Integers = NDArray[np.int64]
+
+NO_EXPONENT: Final = int(np.iinfo(np.int64).min)
+"""Of a block of zeros."""
 
 
 def bias(bits: int, workers: int) -> int:
@@ -59,33 +63,41 @@ def largest_exponents(inputs: list[Array], block: int) -> Integers:
         np.maximum(largest[:count], np.abs(array.reshape(-1).astype(np.float64)), out=largest[:count])
     tops = largest.reshape(blocks, block).max(axis=1) if blocks else np.zeros(0)
     exponents = np.frexp(tops)[1].astype(np.int64)
-    return np.where(tops == 0.0, np.iinfo(np.int64).min, exponents)
+    return np.where(tops == 0.0, NO_EXPONENT, exponents)
 
 
 class Predictions:
-    """What the ranks of one job predict, by kind of call; ``see`` every call with predicted scales, in order."""
+    """What the ranks of one job predict, by kind of call. For every call with predicted scales, in order: ``use``, and
+    then ``learn`` from its sums."""
 
     def __init__(self) -> None:
         self._exponents: dict[tuple[object, ...], Integers] = {}
 
-    def see(self, kind: tuple[object, ...], exponents: Integers) -> Integers:
-        """The exponents that a call uses whose blocks have these largest ones (see :func:`largest_exponents`)."""
-        zero = exponents == np.iinfo(np.int64).min
-        following = np.where(zero, 0, exponents) + 1
+    def use(self, kind: tuple[object, ...], exponents: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+        """The exponents of a call whose blocks have these largest ones, and which of them were agreed on."""
+        zero = exponents == NO_EXPONENT
         predicted = self._exponents.get(kind)
         if predicted is None:
-            self._exponents[kind] = following
-            return exponents
+            return exponents, np.ones(len(exponents), np.bool_)
         fits = zero | (exponents <= predicted)
-        self._exponents[kind] = np.where(fits, predicted, following)
-        return np.where(fits, predicted, exponents)
+        return np.where(fits, predicted, exponents), ~fits
+
+    def learn(self, kind: tuple[object, ...], used: Integers, agreed: NDArray[np.bool_], sums: Floats) -> None:
+        """Take the exponents for the next call from this one's."""
+        count = sums.multiples.size
+        padded = np.zeros(len(used) * sums.block)
+        padded[:count] = np.abs(sums.multiples.astype(np.float64))
+        largest = padded.reshape(len(used), sums.block).max(axis=1)
+        own = np.frexp(largest)[1] + sums.exponents
+        predicted = np.where(largest == 0, np.maximum(used - 16, -1073), own + 1)
+        self._exponents[kind] = np.where(agreed, np.where(used == NO_EXPONENT, 0, used) + 1, predicted)
 
 
 def quantised_sum(inputs: list[Array], exponents: Integers, block: int) -> Floats:
     """The integer sum at the given block exponents; blocks of zeros (see :func:`largest_exponents`) sum to 0."""
     dtype = str(inputs[0].dtype)
     limit = bias(LANE_BITS[dtype], len(inputs)).bit_length() - 1
-    zero = exponents == np.iinfo(np.int64).min
+    zero = exponents == NO_EXPONENT
     quanta = np.where(zero, 0, exponents - limit)
     sums = Floats(np.zeros(inputs[0].size, np.int64), quanta, zero, block)
     shift = -sums.per_element()
