@@ -17,6 +17,7 @@ import grpc
 import pytest
 from netsum_switch.options import parse
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
 
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
 from tests.switch.harness.frames import frame
@@ -246,3 +247,44 @@ def test_help_tells_of_both_halves(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--device-id" in text
     assert "--grpc-server-addr" in text
     assert "accepted and ignored: there is no Thrift server" in " ".join(text.split())
+
+
+def make_certificates(folder: Path) -> None:
+    """A CA, and a certificate for localhost that it signed, made by openssl."""
+    commands = [
+        "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 2",
+        "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=localhost"
+        " -addext subjectAltName=DNS:localhost",
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -copy_extensions copy",
+    ]
+    for command in commands:
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("client_auth", [False, True])
+def test_tls(start: Any, tmp_path: Path, *, client_auth: bool) -> None:
+    make_certificates(tmp_path)
+    ca, certificate, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    extra = ["--grpc-server-with-client-auth"] if client_auth else []
+    process = start(
+        "--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0", "--grpc-server-ssl", "--grpc-server-cacert", ca,
+        "--grpc-server-cert", certificate, "--grpc-server-key", key, *extra,
+    )  # fmt: skip
+    address = "localhost:" + process.ready["grpc"].rpartition(":")[2]
+    root, chain, private = (Path(path).read_bytes() for path in (ca, certificate, key))
+    anonymous = grpc.ssl_channel_credentials(root)
+    known = grpc.ssl_channel_credentials(root, private, chain)
+    assert _answers(address, known)
+    assert _answers(address, anonymous) is not client_auth
+
+
+def _answers(address: str, credentials: grpc.ChannelCredentials) -> bool:
+    with grpc.secure_channel(address, credentials) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        try:
+            stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=DEADLINE)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return False
+    return True

@@ -1,0 +1,135 @@
+"""The data-plane thread: changes are atomic to packets, controllers get through under load, a failure is one frame's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from netsum_switch.dataplane import DataPlane
+from netsum_switch.fair_lock import FairLock
+from netsum_switch.ports import PortError
+from netsum_switch.runtime import EmbeddedSwitch
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller, Program
+from tests.switch.harness.embedded import EmbeddedUnderTest
+from tests.switch.harness.frames import ether_type_of, frame, source_of
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedUnderTest]:
+    """A switch of its own."""
+    switch = EmbeddedUnderTest()
+    yield switch
+    switch.close()
+
+
+def test_fair_lock_excludes() -> None:
+    lock, inside, most = FairLock(), 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(2000):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_a_batch_of_writes_is_atomic_to_packets(embedded: EmbeddedUnderTest, program: Program) -> None:
+    """Two tables change together a hundred times; no frame sees one without the other."""
+
+    def versions(number: int) -> list[p4rt.Entity]:
+        rewrite = program.action("rewrite", b"\x02", bytes([number]), b"\x01")
+        mark = program.action("mark", bytes([number]))
+        lpm = p4rt.FieldMatch.LPM(value=b"\x01", prefix_len=48)
+        return [program.entry("exact_table", {1: b"\x01"}, rewrite), program.entry("lpm_table", {1: lpm}, mark)]
+
+    done = threading.Event()
+
+    def flood() -> None:
+        while not done.is_set():
+            embedded.send(1, frame(1))
+
+    with Controller(embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        controller.write(INSERT, *versions(100))
+        sender = threading.Thread(target=flood)
+        sender.start()
+        try:
+            for number in range(101, 201):
+                controller.write(MODIFY, *versions(number))
+                data = embedded.recv(2)
+                assert source_of(data) == ether_type_of(data)
+        finally:
+            done.set()
+            sender.join()
+        while (data := embedded.recv(2, 0.1)) is not None:
+            assert source_of(data) == ether_type_of(data)
+
+
+def test_a_frame_that_the_program_fails_on(
+    embedded: EmbeddedUnderTest, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataplane: DataPlane = embedded.switch.device._dataplane
+    with Controller(embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+        pipeline = dataplane.pipeline
+        assert pipeline is not None
+        process = pipeline.process
+
+        def failing(port: int, data: bytes) -> list[tuple[int, bytes]]:
+            if data == frame(3):
+                raise ZeroDivisionError("a bug")
+            return process(port, data)
+
+        monkeypatch.setattr(pipeline, "process", failing)
+        for each in (frame(3), frame(1), frame(3), frame(1)):
+            embedded.send(1, each)
+        assert embedded.recv(2) == frame(1)
+        assert embedded.recv(2) == frame(1)
+    assert dataplane.failed_packets == 2
+
+
+def test_port_counters(embedded: EmbeddedUnderTest, program: Program) -> None:
+    with Controller(embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+        for size in (64, 1000):
+            embedded.send(1, frame(1, size=size))
+            assert embedded.recv(2) is not None
+    counters = embedded.switch.port_counters
+    assert (counters[1].rx_packets, counters[1].rx_bytes) == (2, 1064)
+    assert (counters[2].tx_packets, counters[2].tx_bytes) == (2, 1064)
+
+
+def test_stop_is_clean_and_can_be_repeated() -> None:
+    before = threading.active_count()
+    switch = EmbeddedSwitch(["1@udp:127.0.0.1:0"], program=PROGRAMS / "contract.json")
+    address = switch.port_address(1)
+    switch.stop()
+    switch.stop()
+    assert threading.active_count() == before
+    with EmbeddedSwitch([f"1@udp:{address[0]}:{address[1]}"]) as again:  # the address is free again
+        assert again.port_address(1) == address
+
+
+def test_what_fails_at_start_leaves_nothing_open() -> None:
+    before = threading.active_count()
+    with pytest.raises(PortError, match="port 1 is given twice"):
+        EmbeddedSwitch(["1@udp:127.0.0.1:0", "1@udp:127.0.0.1:0"])
+    assert threading.active_count() == before
+
+
+def test_port_address_of_no_port(embedded: EmbeddedUnderTest) -> None:
+    with pytest.raises(PortError, match="port 9 is not a UDP port"):
+        embedded.switch.port_address(9)
