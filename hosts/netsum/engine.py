@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from netsum.errors import Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
 from netsum.transports.base import Transport
 from netsum.window import Block, Refusal, Window
 from netsum.wire.schema import Outcome, Status
@@ -86,23 +86,27 @@ class Engine:
         self._transport = transport
         self._explain = explain
         self._works: deque[Work] = deque()
-        self._lock = threading.RLock()
+        self._gate = threading.Lock()  # guards what a caller changes: the list of works and how the communicator ended
+        self._lock = threading.RLock()  # held by whoever drives
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closed = False
 
     def start(self, flow: Flow, gen: int, timeout: float | None, *, background: bool) -> Work:
         """Begin a call after all earlier ones."""
-        with self._lock:
+        work = Work(self, flow, gen, timeout)
+        with self._gate:
             self._check()
-            work = Work(self, flow, gen, timeout)
             self._works.append(work)
-            if background and (self._thread is None or not self._thread.is_alive()):
+            if background and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="netsum", daemon=True)
                 self._thread.start()
-            if background:
-                self._advance()
-                self._send()
+        # Whoever drives already will find the call; if nobody does, its first blocks go out now.
+        if background and self._lock.acquire(blocking=False):
+            try:
+                self._step(wait=False)
+            finally:
+                self._lock.release()
         return work
 
     def _check(self) -> None:
@@ -121,21 +125,23 @@ class Engine:
 
     def _run(self) -> None:
         while True:
-            with self._lock:
+            with self._gate:
                 if not self._works or self._closed:
                     self._thread = None
                     return
+            with self._lock:
                 self._step()
             time.sleep(0)  # let whoever waits for the lock have it
 
-    def _step(self) -> None:
+    def _step(self, *, wait: bool = True) -> None:
         """Send, receive one batch, resume the flows whose results have come."""
         try:
             self._advance()
             self._send()
+            packets = self._transport.recv(self._patience(time.monotonic()) if wait else 0.0)
             now = time.monotonic()
-            for packet in self._transport.recv(self._patience(now)):
-                self.window.receive(packet, time.monotonic())
+            for packet in packets:
+                self.window.receive(packet, now)
             self._advance()
         except Refusal as refusal:
             self._fail(self._refused(refusal))
@@ -156,7 +162,7 @@ class Engine:
     def _patience(self, now: float) -> float:
         deadline = self.window.next_deadline()
         moments = [now + _SLICE] + ([deadline] if deadline is not None else [])
-        moments += [work.deadline for work in self._works if work.deadline is not None]
+        moments += [work.deadline for work in list(self._works) if work.deadline is not None]
         return max(0.0, min(moments) - now) if self._works else 0.0
 
     def _advance(self) -> None:
@@ -190,8 +196,12 @@ class Engine:
             work.finish(error=error)
             raise
         except Exception as error:
-            work.submitting = False
             work.finish(error=error)
+            if work.submitting and not isinstance(error, CallError):
+                # Not an end that every rank comes to: the others go on with blocks that this one has not submitted.
+                self._disagree()
+                raise CommunicatorError(f"a call failed half-way ({error!r}); join again") from error
+            work.submitting = False
         else:
             if yielded is SUBMITTED:
                 work.submitting = False
@@ -202,7 +212,7 @@ class Engine:
 
     def _time_out(self) -> None:
         now = time.monotonic()
-        for work in self._works:
+        for work in list(self._works):
             if not work.done() and work.deadline is not None and now >= work.deadline:
                 raise self._timeout(work)
 
@@ -212,8 +222,12 @@ class Engine:
             return Timeout(f"the call did not end within {work.timeout:g} s")
         block = window.block_id(window.base)
         sentence, missing = self._explain(block) if self._explain is not None else ("", ())
-        text = f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s"
-        return Timeout(f"{text}: {sentence}" if sentence else text, block, missing)
+        reasons = [f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s", sentence]
+        if not window.stats.packets_received:
+            reasons.append("nothing at all has come from the switch")
+        if link := getattr(self._transport, "last_error", None):
+            reasons.append(f"the link's last error: {link}")
+        return Timeout("; ".join(filter(None, reasons)), block, missing)
 
     def _refused(self, refusal: Refusal) -> NetsumError:
         block = self.window.block_id(refusal.serial)
@@ -233,11 +247,17 @@ class Engine:
 
     def _fail(self, error: BaseException) -> None:
         """End the communicator: every call under way raises."""
-        self._failure = error
-        for work in self._works:
+        for work in self._end(error):
             work.flow.close()
             work.finish(error=error)
-        self._works.clear()
+
+    def _end(self, error: BaseException | None) -> list[Work]:
+        """Take no more calls; the ones under way."""
+        with self._gate:
+            self._failure = self._failure or error
+            works = list(self._works)
+            self._works.clear()
+        return works
 
     def close(self) -> None:
         """End calls under way with Closed, and give the transport back. May be called twice."""
@@ -245,10 +265,9 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-            for work in self._works:
+            for work in self._end(None):
                 work.flow.close()
                 work.finish(error=Closed("the communicator was closed while the call was under way"))
-            self._works.clear()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -2,10 +2,10 @@
 
 **Sum.** With n workers and lanes of w bits, a host sends u = q + B with B = floor((2^w - 1) / 2n) and \\|q\\| <= B. All lanes
 are then non-negative and n of them sum to less than 2^w: the switch adds whole 2048-bit fields and no lane carries into
-the next. The host takes ``data_cnt * B`` off. Floats are rounded to multiples of a power-of-two quantum, one for each block:
-with 2^b the largest power of two that is at most B, and e the block's exponent (every magnitude below 2^e), q = rint(x * 2^(b - e)). The
-error of a sum is at most n/2 quanta, the quantum at most 2^(e+1) / B. The idea is SwitchML's (NSDI 2021, section 4.2), the
-bias ours.
+the next. The host takes ``data_cnt * B`` off. Floats are rounded to multiples of a power-of-two quantum, one for each
+block: with 2^b the largest power of two that is at most B, and e the block's exponent (every magnitude below 2^e),
+q = rint(x * 2^(b - e)). The error of a sum is at most n/2 quanta, the quantum at most 2^(e+1) / B. The idea is SwitchML's
+(NSDI 2021, section 4.2), the bias ours.
 
 **Max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same order.
 
@@ -52,19 +52,19 @@ def own_lane(dtype: np.dtype[Any]) -> Lane:
     return _LANES_BY_BYTES[dtype.itemsize]
 
 
-def _scaled(values: Array, exponents: NDArray[np.int64], powers: int) -> Array:
-    """values * 2^(powers - exponents), row by row, without overflow on the way."""
-    shift = (powers - exponents).astype(np.int32)
+def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
+    """values * 2^shift, row by row, rounded at most once. By multiplication where the powers are normal numbers."""
+    powers = shift.astype(np.int32)
     limit = 126 if values.dtype == np.float32 else 1022
-    if shift.size and (shift.max() > limit or shift.min() < -limit):
-        return np.ldexp(values.astype(np.float64), shift[:, None])
-    return values * np.ldexp(values.dtype.type(1), shift)[:, None]
+    if powers.size and (powers.max() > limit or powers.min() < -limit):
+        return np.asarray(np.ldexp(values.astype(np.float64), powers[:, None]))
+    return np.asarray(values * np.ldexp(values.dtype.type(1), powers)[:, None])
 
 
 def encode_floats(values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i]."""
-    scaled = _scaled(values, exponents, scale_bits(lane, workers))
-    return _biased(np.rint(scaled).astype(_SIGNED[lane]), lane, workers)
+    scaled = _scaled(values, scale_bits(lane, workers) - exponents)
+    return _biased(np.rint(scaled, out=scaled).astype(_SIGNED[lane]), lane, workers)
 
 
 def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
@@ -102,9 +102,8 @@ def decode_floats(
     sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
     if divisor != 1:
         sums /= divisor
-    shift = exponents - scale_bits(lane, workers)
     with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(sums, shift.astype(np.int32)[:, None]).astype(dtype)
+        return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
 
 
 def encode_order(values: Array) -> Array:

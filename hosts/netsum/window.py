@@ -7,9 +7,11 @@ modulo 2^32. One window W serves all calls of a job together:
 * a contribution is sent again until the block's result is held, and kept for W more blocks after that;
 * a result belongs to a block by job, block id within the live window, and generation.
 
-Retransmission: the round-trip time is estimated as in RFC 6298 with Karn's rule (no sample of a block that was sent twice); each
-further sending of a block doubles its timeout up to a cap, so that waiting for a straggler causes no storm. A block that later
-ones overtook is sent again at once, as TCP's fast retransmit does (RFC 5681, section 3.2).
+Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with
+a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
+block, and it alone, so that waiting for a straggler causes no storm: its result says whether more is missing, and as long as
+repeated blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298: Karn's rule (no
+sample of a block that was sent twice), exponential backoff up to a cap.
 """
 
 from __future__ import annotations
@@ -21,13 +23,28 @@ from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, UDP_PORT, VERSION, Lane, Op, Outcome, Status
+from netsum.wire.schema import (
+    CHUNK_BYTES,
+    EVERYONE,
+    HEADER_BYTES,
+    MAX_CHUNKS,
+    VERSION,
+    Lane,
+    Op,
+    Outcome,
+    Status,
+)
 
 ID_MASK: Final = 0xFFFFFFFF
-INITIAL_RTO: Final = 0.2
-MIN_RTO: Final = 0.04
+INITIAL_RTO: Final = 0.1
+MIN_RTO: Final = 0.01
+"""Far above a round trip on a local network; a timeout costs one packet, so too early does little harm."""
+MAX_ESTIMATE: Final = 0.3
+"""A result waits for the last rank, so samples hold stragglers' lateness too; a loss shall not be found as late as that."""
 MAX_RTO: Final = 2.0
-_OVERTAKEN: Final = 3
+"""Cap of the exponential backoff."""
+REORDERING: Final = 3
+"""How many packets a packet may be late on the way before it is taken for lost."""
 
 Payload = bytes | bytearray | memoryview
 Packet = tuple[Payload, ...]
@@ -75,11 +92,9 @@ class Block:
 class _Sent:
     block: Block
     packet: Packet
-    first: float
-    last: float
-    timeout: float
+    time: float  # of the first transmission
+    order: int  # of the last transmission among all
     tries: int = 1
-    fast: bool = False
 
 
 class Refusal(Exception):
@@ -102,6 +117,7 @@ class Window:
         self._job_id = descriptor.job_id
         self._src_id = descriptor.src_id
         self._rank = descriptor.rank
+        self._workers = descriptor.workers
         self._first_id = descriptor.first_block_id
         self._size = descriptor.window
         self._join_deadline = join_deadline
@@ -110,8 +126,13 @@ class Window:
         self._kept: dict[int, Packet] = {}
         self._kept_from = 0
         self._held: set[int] = set()  # held beyond `base`
-        self._alarm = float("inf")  # nothing times out before
-        self._again: deque[int] = deque()
+        self._again: dict[int, None] = {}  # serials to be sent again, in this order
+        self._order = 0
+        self._newest = -1  # order of the latest transmission that a result was for
+        self._alarm: float | None = None
+        self._backoff = 1
+        self._burst = 1
+        self._needed = False  # a block sent twice got its result since the timer expired
         self.base = 0  # every result below is held
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
@@ -144,42 +165,50 @@ class Window:
     def poll(self, now: float) -> list[Packet]:
         """What is to be sent now: timed-out blocks again, then new ones as far as the window goes."""
         packets: list[Packet] = []
-        self._time_out(now)
-        while self._again:
-            sent = self._sent.get(self._again.popleft())
+        if self._alarm is not None and now >= self._alarm:
+            self._expire()
+        for serial in self._again:
+            sent = self._sent.pop(serial, None)
             if sent is not None:
                 self.stats.retransmissions += 1
-                sent.last = now
                 sent.tries += 1
+                sent.order = self._next_order()
+                self._sent[serial] = sent  # last: `_sent` is in the order of transmission
                 packets.append(sent.packet)
+        self._again.clear()
         while self._queue and self.next_serial < self.base + self._size:
             block = self._queue.popleft()
             packet = self._pack(self.next_serial, block, block.room)
-            self._sent[self.next_serial] = _Sent(block, packet, now, now, self._rto)
-            self._alarm = min(self._alarm, now + self._rto)
+            self._sent[self.next_serial] = _Sent(block, packet, now, self._next_order())
             self.next_serial += 1
             self.stats.blocks += 1
             packets.append(packet)
-        self.stats.packets_sent += len(packets)
-        self.stats.bytes_sent += sum(len(part) for packet in packets for part in packet)
+        if packets:
+            self.stats.packets_sent += len(packets)
+            self.stats.bytes_sent += sum(len(part) for packet in packets for part in packet)
+            if self._alarm is None:
+                self._alarm = now + min(self._rto * self._backoff, MAX_RTO)
         return packets
+
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
 
     def next_deadline(self) -> float | None:
         """When :meth:`poll` may have something to send although nothing arrives; None while nothing is outstanding."""
-        return self._alarm if self._sent else None
+        return self._alarm
 
-    def _time_out(self, now: float) -> None:
-        if now < self._alarm:
-            return
-        alarm = float("inf")
-        for serial, sent in self._sent.items():
-            due = sent.last + sent.timeout
-            if due <= now:
-                sent.timeout = min(2 * max(sent.timeout, self._rto), MAX_RTO)
-                self._again.append(serial)
-                due = now + sent.timeout
-            alarm = min(alarm, due)
-        self._alarm = alarm
+    def _expire(self) -> None:
+        """The timer: the oldest blocks again. One when nothing has come since the last time, which is how waiting for
+        a straggler looks; twice as many as then when that helped, which is how the loss of a whole flight looks."""
+        self._alarm = None
+        if self._needed:
+            self._burst, self._backoff = min(2 * self._burst, self._size), 1
+        else:
+            self._burst, self._backoff = 1, min(2 * self._backoff, 1 << 16)
+        self._needed = False
+        for serial in sorted(self._sent)[: self._burst]:
+            self._again[serial] = None
 
     def overrule(self, status: Status) -> list[Packet]:
         """Empty contributions with ``status`` to every outstanding block, in place of what was sent; not retransmitted."""
@@ -253,28 +282,43 @@ class Window:
         raise refusal
 
     def _result(self, serial: int, sent: _Sent, header: Header, payload: memoryview, now: float) -> None:
-        size = header.payload_bytes
-        if size > len(payload):
+        if header.status == Status.OK and not self._fits(sent.block, header, payload):
             self.stats.malformed += 1
             return
+        size = min(header.payload_bytes, len(payload))
         for_me = header.dest in (EVERYONE, self._rank)
         if header.status == Status.OK and for_me and header.data_cnt and not size:
             self._fetch(serial, sent)
             return
-        self._sample(sent, now)
+        self._measure(sent, now)
         del self._sent[serial]
         self._kept[serial] = sent.packet
         if sent.block.on_result is not None:
             sent.block.on_result(header, payload[:size])
         self._hold(serial)
-        self._find_overtaken(serial, sent.first)
+        self._find_overtaken()
+
+    def _fits(self, block: Block, header: Header, payload: memoryview) -> bool:
+        """Whether a result without complaint can be this block's: same operation, everyone in it, whole."""
+        size = header.payload_bytes
+        return (
+            header.op == block.op
+            and header.lane == block.lane
+            and header.dest == block.dest
+            and header.src_cnt == self._workers
+            and not header.degraded
+            and (size in (0, len(block.payload)) or not block.payload)
+            and size <= len(payload)
+            and header.data_cnt >= bool(block.payload)
+            and (header.data_cnt > 0 or size == 0)
+        )
 
     def _fetch(self, serial: int, sent: _Sent) -> None:
         """The result is in the slot but did not fit the packet that brought the news: ask with one that has room."""
         self.stats.notices += 1
         if not sent.block.payload:
-            sent.packet = self._pack(serial, sent.block, max(sent.block.room, 4096))
-        self._again.append(serial)
+            sent.packet = self._pack(serial, sent.block, CHUNK_BYTES * MAX_CHUNKS)
+        self._again[serial] = None
 
     def _hold(self, serial: int) -> None:
         if serial != self.base:
@@ -288,26 +332,33 @@ class Window:
             self._kept.pop(self._kept_from, None)
             self._kept_from += 1
 
-    def _find_overtaken(self, serial: int, first: float) -> None:
-        if serial < self.base + _OVERTAKEN:
-            return
-        oldest = self._sent.get(self.base)
-        if oldest is not None and not oldest.fast and oldest.tries == 1 and oldest.last <= first:
-            oldest.fast = True
-            self.stats.fast_retransmissions += 1
-            self._again.append(self.base)
+    def _find_overtaken(self) -> None:
+        """Send again what was sent well before something whose result has come."""
+        for serial, sent in self._sent.items():
+            if sent.order + REORDERING > self._newest:
+                return
+            if serial not in self._again:
+                self.stats.fast_retransmissions += 1
+                self._again[serial] = None
 
-    def _sample(self, sent: _Sent, now: float) -> None:
+    def _measure(self, sent: _Sent, now: float) -> None:
+        """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result
+        is for (Karn), so it tells neither time nor order."""
+        self._backoff = 1
+        self._alarm = now + self._rto if len(self._sent) > 1 else None
         if sent.tries > 1:
+            self._needed = True
             return
-        rtt = now - sent.first
+        self._burst = 1
+        self._newest = max(self._newest, sent.order)
+        rtt = now - sent.time
         if self._srtt is None:
             self._srtt, self._rttvar = rtt, rtt / 2
         else:
             self._rttvar += (abs(self._srtt - rtt) - self._rttvar) / 4
             self._srtt += (rtt - self._srtt) / 8
-        self._rto = min(max(self._srtt + 4 * self._rttvar, MIN_RTO), MAX_RTO)
+        self._rto = min(max(self._srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
         self.stats.rtt = self._srtt
 
 
-__all__ = ["UDP_PORT", "Block", "Packet", "Refusal", "Stats", "Window"]
+__all__ = ["Block", "Packet", "Refusal", "Stats", "Window"]

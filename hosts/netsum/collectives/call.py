@@ -80,12 +80,35 @@ class _Codes:
             self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
         self.answered = True
 
+    def check(self, own_error: CallError | None) -> None:
+        """Raise if the first block's result says so: a rank gave up, or made another call."""
+        self.verdict.raise_failure(own_error)
+        if self.first is None or not signatures_agree(self.first):
+            raise Mismatch("the ranks made different calls (operation, type, shape or options)")
+        head = min(len(self.values), FIRST_CODES)
+        self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
+
     def take(self, start: int, count: int, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
         if len(payload) >= count * CODE_LANE.bytes:
             lanes = np.frombuffer(payload, WIRE_LANES[CODE_LANE], count)
             self.values[start : start + count] = lanes
         self.missing -= 1
+
+
+def open_call(
+    context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None
+) -> _Codes:
+    """Submit the first block of a call, whose result tells whether all ranks make the same call."""
+    agreed = _Codes(len(codes))
+    lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
+    lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
+    head = codes[:FIRST_CODES]
+    lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
+    payload = memoryview(lanes.tobytes()) if own_error is None else b""
+    status = Status.OK if own_error is None else Status.ABORT
+    context.window.submit(Block(context.gen, Op.MAX, CODE_LANE, payload, status, on_result=agreed.take_first))
+    return agreed
 
 
 def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None) -> Waiting:
@@ -96,20 +119,10 @@ def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_err
 
     Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next.
     """
-    agreed = _Codes(len(codes))
-    lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
-    lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
-    head = codes[:FIRST_CODES]
-    lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
-    payload = memoryview(lanes.tobytes()) if own_error is None else b""
-    status = Status.OK if own_error is None else Status.ABORT
-    context.window.submit(Block(context.gen, Op.MAX, CODE_LANE, payload, status, on_result=agreed.take_first))
+    agreed = open_call(context, signature, codes, own_error)
     yield lambda: agreed.answered
-    agreed.verdict.raise_failure(own_error)
-    if agreed.first is None or not signatures_agree(agreed.first):
-        raise Mismatch("the ranks made different calls (operation, type, shape or options)")
-    agreed.values[: len(head)] = agreed.first[SIGNATURE_LANES : SIGNATURE_LANES + len(head)]
-    agreed.missing = _submit_codes(context, codes, len(head), agreed)
+    agreed.check(own_error)
+    agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
     return agreed
 
 
