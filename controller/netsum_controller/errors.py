@@ -31,7 +31,7 @@ class InputError(ControllerError):
     exit_code = 2
 
 
-class Refused(ControllerError):  # noqa: N818 - what it says to a person
+class Refused(ControllerError):
     """The request is well formed, and cannot be granted; the message says what is missing."""
 
 
@@ -49,14 +49,14 @@ class NoSuchMember(Refused):
         super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
 
 
-class Unauthorized(ControllerError):  # noqa: N818 - what it says to a person
+class Unauthorized(ControllerError):
     """The token is not the job's."""
 
     def __init__(self, job: str) -> None:
         super().__init__(f"wrong token for job {job!r}")
 
 
-class Busy(ControllerError):  # noqa: N818 - what it says to a person
+class Busy(ControllerError):
     """Cannot be done now; ask again in ``retry_ms`` milliseconds."""
 
     def __init__(self, message: str, retry_ms: int) -> None:
