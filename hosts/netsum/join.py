@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -46,7 +47,8 @@ def join(
     Args:
         job, rank: which one.
         token, controller: the job's secret and the controller's URL; or
-        descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank).
+        descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: a
+            second one would take the first one's results for its own, and is refused by the ``.used`` file beside it.
         link: how to reach the switch, if the descriptor's link is not right: ``{"kind": "udp"}`` and so on.
         transport: what carries the packets instead of the descriptor's link.
         timeout: seconds until the controller must have answered and the switch must know us.
@@ -67,6 +69,7 @@ def join(
         descriptor = door.join(link, deadline)
     elif not isinstance(descriptor, Descriptor):
         descriptor = _read(descriptor, rank)
+    asked = door or _Door.known(descriptor, token or environment.token)
     try:
         made = transport(descriptor) if callable(transport) else transport or open_transport(descriptor)
     except BaseException:
@@ -78,7 +81,7 @@ def join(
         made,
         timeout=environment.timeout if call_timeout is None else call_timeout,
         join_deadline=deadline,
-        explain=door.explain if door is not None else None,
+        explain=asked.explain if asked is not None else None,
         leave=door.leave if door is not None else None,
     )
 
@@ -90,11 +93,35 @@ def _read(path: str | os.PathLike[str], rank: int | None) -> Descriptor:
             raise JoinError(f"{name}: which rank? give `rank`, or set NETSUM_RANK")
         name = name.replace("{rank}", str(rank))
     try:
-        return Descriptor.from_json(Path(name).read_bytes())
+        text = Path(name).read_bytes()
+        descriptor = Descriptor.from_json(text)
+        _use_once(Path(name), text)
     except OSError as error:
-        raise JoinError(f"{name}: {error.strerror or error}") from None
+        raise JoinError(f"{error.filename or name}: {error.strerror or error}") from None
     except ValueError as error:
         raise JoinError(f"{name}: {error}") from None
+    return descriptor
+
+
+def _use_once(path: Path, text: bytes) -> None:
+    """Note beside the file that it has been used; ValueError if it had been.
+
+    Block ids start again with the file, and the switch still holds the results of the first run under them.
+    """
+    digest = hashlib.blake2b(text, digest_size=16).hexdigest()
+    marker = path.with_name(f"{path.name}.used")
+    try:
+        with marker.open("x") as file:
+            file.write(digest)
+        return
+    except FileExistsError:
+        if marker.read_text() == digest:
+            raise ValueError(
+                "this descriptor has been used; make new ones with `netsum job join-file`, for all ranks"
+            ) from None
+    replacement = path.with_name(f"{path.name}.used.{os.getpid()}")
+    replacement.write_text(digest)
+    replacement.replace(marker)
 
 
 class _Door:
@@ -113,6 +140,13 @@ class _Door:
             names = ", ".join(f"`{name}` (or NETSUM_{name.upper()})" for name in missing)
             raise JoinError(f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR)")
         return cls(job, rank, token, controller)
+
+    @classmethod
+    def known(cls, descriptor: Descriptor, token: str | None) -> _Door | None:
+        """The door of a descriptor that came another way, to ask at; None when it names no controller or we no token."""
+        if descriptor.controller is None or token is None:
+            return None
+        return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
 
     def _ask(self, method: str, path: str, body: Any = None, timeout: float = _REQUEST_TIMEOUT) -> Any:
         data = None if body is None else json.dumps(body).encode()
