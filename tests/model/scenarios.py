@@ -147,3 +147,14 @@ MUTATIONS = (
     _epoch(RESTART, "not everybody can finish", "raised_after_restart"),
     _epoch(RESTART, "not everybody can finish", "lowest_of_all"),
 )
+
+_THREE_REDO = change(sums(3, (2, 1), predicted=True), 0, 0, misfits=frozenset({0}))
+LARGER = (
+    Scenario("three workers, a window of two", sums(3, (3, 3))),
+    Scenario("three workers, a window of two, a restart", sums(3, (4,)), switch_restarts=1),
+    Scenario("a window of three", sums(2, (8, 4)), window=3, slots=8),
+    Scenario("three workers, calls differ", change(sums(3, (1, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True),
+    Scenario("three workers, one aborts what another must redo", change(_THREE_REDO, 2, 0, aborts=True)),
+    replace(BARE, name="results to be fetched around a restart", switch_restarts=1),
+)
+"""Explored, not replayed: minutes of replay would show nothing that SCENARIOS do not."""

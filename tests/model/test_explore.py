@@ -6,10 +6,10 @@ import pytest
 
 from tests.model.explore import Violation, explore
 from tests.model.scenario import Scenario
-from tests.model.scenarios import MUTATIONS, SCENARIOS, Mutation
+from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS, Mutation
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", SCENARIOS + LARGER, ids=lambda scenario: scenario.name)
 def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 20
 
