@@ -25,16 +25,20 @@ _UNSUPPORTED_SECTIONS = {
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """A field of a header instance. ``signed`` fields hold negative ints, as BMv2's do."""
+    """A field of a header instance. ``signed`` fields hold negative ints, as BMv2's do.
+
+    ``width`` of a varbit field is the most bits that it can have; how many it has is known at run time.
+    """
 
     name: str
     width: int
     signed: bool
+    varbit: bool = False
 
 
 @dataclass(frozen=True)
 class HeaderInfo:
-    """A header instance, metadata included. ``size`` is in bytes, 0 for metadata."""
+    """A header instance, metadata included."""
 
     name: str
     fields: tuple[FieldInfo, ...]
@@ -42,7 +46,13 @@ class HeaderInfo:
 
     @property
     def size(self) -> int:
-        return sum(field.width for field in self.fields) // 8
+        """Bytes, without those of a varbit field."""
+        return sum(field.width for field in self.fields if not field.varbit) // 8
+
+    @property
+    def varbit(self) -> str | None:
+        """The name of the varbit field, of which there is one at most."""
+        return next((field.name for field in self.fields if field.varbit), None)
 
 
 class Program:
@@ -128,9 +138,16 @@ class Program:
         headers = {}
         for each in self.json["headers"]:
             fields = []
-            for name, width, *signed in types[each["header_type"]]["fields"]:
-                if not isinstance(width, int):
-                    raise UnsupportedError(f"{each['name']}.{name} is a varbit field; this switch does not run them")
+            kind = types[each["header_type"]]
+            if kind.get("length_exp") is not None:
+                raise UnsupportedError(
+                    f"the length of {each['name']} is an expression of P4_14; this switch does not run it"
+                )
+            for name, width, *signed in kind["fields"]:
+                if width == "*":
+                    fixed = sum(size for _, size, *_ in kind["fields"] if size != "*")
+                    fields.append(FieldInfo(name, kind["max_length"] * 8 - fixed, False, varbit=True))
+                    continue
                 fields.append(FieldInfo(name, width, bool(signed and signed[0])))
                 if len(signed) > 1 and signed[1]:
                     raise UnsupportedError(

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from netsum_switch.codegen.expression import Code, Expressions
-from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
+from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.hashes import HASHES, WIDTHS
 from netsum_switch.program import Json, Program
@@ -20,6 +20,7 @@ class _Run(NamedTuple):
 
     valid: str
     parts: list[tuple[str, int]]
+    bits: str = ""  # of a varbit field, which is a run of its own: the variable with its length
 
     @property
     def width(self) -> int:
@@ -60,11 +61,20 @@ class Checksums:
             if each["type"] == "payload":
                 continue
             valid, parts = self._input(calculation, each)
-            if runs and runs[-1].valid == valid:
+            varbit = self._varbit(each)
+            if varbit:
+                runs.append(_Run(valid, parts, varbit))
+            elif runs and runs[-1].valid == valid and not runs[-1].bits:
                 runs[-1].parts.extend(parts)
             else:
                 runs.append(_Run(valid, parts))
         return runs
+
+    def _varbit(self, each: Json) -> str:
+        if each["type"] == "header" and self._program.headers[each["value"]].varbit is not None:
+            raise UnsupportedError(f"the program calculates over {each['value']}, which has a varbit field, as a whole")
+        varbit = each["type"] == "field" and self._expressions.field(*each["value"]).varbit
+        return bits_var(*each["value"]) if varbit else ""
 
     def _input(self, calculation: Json, each: Json) -> tuple[str, list[tuple[str, int]]]:
         if each["type"] == "hexstr":
@@ -88,7 +98,7 @@ class Checksums:
         names = []
         for run in self._runs(calculation):
             names += [name for text, _ in run.parts for name in re.findall(r"[A-Za-z_]\w*", text)]
-            names += [run.valid] if run.valid else []
+            names += [each for each in (run.valid, run.bits) if each]
         return list(dict.fromkeys(names)) + (["rest"] if self._has_payload(calculation) else [])
 
     @staticmethod
@@ -104,12 +114,13 @@ class Checksums:
         algorithm = calculation["algo"]
         runs, payload = self._runs(calculation), self._has_payload(calculation)
         with source.block(f"def calculate_{ident(name)}({', '.join(self._parameters(calculation))}):"):
-            if algorithm == "csum16" and len(runs) == 1 and not payload:
+            if algorithm == "csum16" and len(runs) == 1 and not payload and not runs[0].bits:
                 self._csum16(source, runs[0])
                 return
             source.line("data = size = 0")
             for run in runs:
-                line = f"data = data << {run.width} | {run.number()}; size += {run.width}"
+                width = run.bits or str(run.width)
+                line = f"data = data << {width} | {run.number()}; size += {width}"
                 source.line(f"if {run.valid}: {line}" if run.valid else line)
             rest = " + rest" if payload else ""
             source.line(f"return hash_{algorithm}((data << (-size & 7)).to_bytes(size + 7 >> 3, 'big'){rest})")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from netsum_switch.codegen.source import field_var, next_var, valid_var
+from netsum_switch.codegen.source import bits_var, field_var, next_var, valid_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.program import FieldInfo, Json, Program
 
@@ -225,6 +225,9 @@ class Expressions:
                     f"{field_var(left.header, name)} == {field_var(right.header, other)}"
                     for name, other in zip(names, others, strict=True)
                 ]
+                varbit, other = (self._program.headers[each.header].varbit for each in (left, right))
+                if varbit is not None and other is not None:
+                    terms.append(f"{bits_var(left.header, varbit)} == {bits_var(right.header, other)}")
                 pairs.append(f"({' and '.join(terms)})")
         text = f"({' or '.join(pairs)})"
         return Code(f"(not {text})" if operator == "!=" else f"bool{text}", 1)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from netsum_switch.codegen.deparser import header_bytes
 from netsum_switch.codegen.expression import Case, Code, Expressions
-from netsum_switch.codegen.source import Source, dirty_var, field_var, next_var, raw_var, valid_var
+from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, next_var, raw_var, valid_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.program import Json, Program
 
@@ -60,14 +61,14 @@ class HeaderOperations:
                 if names:
                     source.line(" = ".join(names) + " = 0")
                 self.mark_valid(source, name)
-                source.line(f"length += {header.size}")
+                source.line(f"length += {header_bytes(header)}")
 
     def remove(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         """setInvalid: the fields keep their values."""
         for name in self._cases(source, params[0], args):
             with source.block(f"if {valid_var(name)}:"):
                 source.line(f"{valid_var(name)} = 0")
-                source.line(f"length -= {self._program.headers[name].size}")
+                source.line(f"length -= {header_bytes(self._program.headers[name])}")
 
     def assign(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         """A header from another of its type; from an invalid one only the validity is taken."""
@@ -83,8 +84,17 @@ class HeaderOperations:
             pairs = zip(self._program.headers[to].fields, self._program.headers[of].fields, strict=True)
             for left, right in pairs:
                 source.line(f"{field_var(to, left.name)} = {field_var(of, right.name)}")
+                if left.varbit:
+                    source.line(f"{bits_var(to, left.name)} = {bits_var(of, right.name)}")
         with source.block("else:"):
             source.line(f"{valid_var(to)} = 0")
+
+    def assign_varbit(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+        """A varbit field from another, with its length."""
+        [(to, left)] = self._expressions.fields(params[0], args)
+        [(of, right)] = self._expressions.fields(params[1], args)
+        for variable in (field_var, bits_var):
+            source.line(f"{variable(to.header, left)} = {variable(of.header, right)}")
 
     def assign_stack(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """Element by element, and how many were extracted."""
@@ -135,4 +145,7 @@ class HeaderOperations:
         variables = [valid_var, raw_var, dirty_var]
         pairs = [(variable(to), variable(of)) for variable in variables]
         pairs += [(field_var(to, name), field_var(of, name)) for name in fields]
+        varbit = self._program.headers[to].varbit
+        if varbit is not None:
+            pairs.append((bits_var(to, varbit), bits_var(of, varbit)))
         source.line(f"{', '.join(left for left, _ in pairs)} = {', '.join(right for _, right in pairs)}")

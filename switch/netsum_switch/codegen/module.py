@@ -13,7 +13,7 @@ from netsum_switch.codegen.deparser import write_deparser, write_packing
 from netsum_switch.codegen.expression import Expressions
 from netsum_switch.codegen.parser import ParserWriter
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, next_var, raw_var, valid_var
+from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, ident, next_var, raw_var, valid_var
 from netsum_switch.hashes import HASHES
 from netsum_switch.program import Json, Program
 
@@ -110,6 +110,7 @@ class Module:
         for header in self._program.packet_headers:
             names += [valid_var(header.name), raw_var(header.name), dirty_var(header.name)]
             names += [field_var(header.name, field.name) for field in header.fields]
+            names += [bits_var(header.name, header.varbit)] if header.varbit is not None else []
         return names + [next_var(stack) for stack in self._program.stacks]
 
     def _field_lists(self) -> dict[int, list[str]]:

@@ -6,13 +6,15 @@ ingress control with what was parsed until then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from netsum_switch.codegen.deparser import header_bytes
 from netsum_switch.codegen.expression import Code, Expressions
 from netsum_switch.codegen.flow import Branch, Node, has_loop, write_structured
 from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, dirty_var, field_var, next_var, raw_var
+from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, next_var, raw_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.program import Json, Program
 
@@ -37,6 +39,7 @@ class ParserWriter:
         self._operations = HeaderOperations(program, expressions)
         self._too_short = self._error("PacketTooShort")
         self._out_of_bounds = self._error("StackOutOfBounds")
+        self._header_too_short = self._error("HeaderTooShort")
         self._invalid_argument = self._error("ParserInvalidArgument")
 
     def _error(self, name: str) -> int:
@@ -113,7 +116,11 @@ class ParserWriter:
         if kind == "extract" and params[0]["type"] == "regular":
             self._extract(source, params[0]["value"])
         elif kind == "extract" and params[0]["type"] == "stack":
-            self._extract_next(source, params[0]["value"])
+            self._extract_next(source, params[0]["value"], self._extract)
+        elif kind == "extract_VL" and params[0]["type"] == "regular":
+            self._extract_varbit(source, params[0]["value"], params[1])
+        elif kind == "extract_VL" and params[0]["type"] == "stack":
+            self._extract_next(source, params[0]["value"], lambda to, name: self._extract_varbit(to, name, params[1]))
         elif kind == "set":
             self._set(source, params[0], self._source_value(source, params[1]))
         elif kind == "verify":
@@ -145,12 +152,12 @@ class ParserWriter:
         source.line(f"if size - at < skipped: {_ERROR} = {self._too_short}; break")
         source.line("at += skipped")
 
-    def _extract_next(self, source: Source, stack: str) -> None:
+    def _extract_next(self, source: Source, stack: str, extract: Callable[[Source, str], None]) -> None:
         following = next_var(stack)
         head = "if"
         for at, name in enumerate(self._program.stacks[stack]):
             with source.block(f"{head} {following} == {at}:"):
-                self._extract(source, name)
+                extract(source, name)
             head = "elif"
         source.line(f"else: {_ERROR} = {self._out_of_bounds}; break")
         source.line(f"{following} += 1")
@@ -175,6 +182,30 @@ class ParserWriter:
             low -= field.width
             value = Code(f"(bits >> {low})" if low else "bits", size * 8 - low)
             source.line(f"{field_var(header.name, field.name)} = {self._expressions.stored(field, value)}")
+
+    def _extract_varbit(self, source: Source, name: str, length: Json) -> None:
+        """``extract`` of two arguments, the second the bits of the varbit field."""
+        header = self._program.headers[name]
+        assert header.varbit is not None
+        bits, limit = bits_var(name, header.varbit), self._program.fields[name, header.varbit].width
+        source.line(f"length_given = {self._expressions.compile(length).text}")
+        source.line(f"if length_given & 7: {_ERROR} = {self._invalid_argument}; break")
+        source.line(f"if size - at < {header.size} + (length_given >> 3): {_ERROR} = {self._too_short}; break")
+        source.line(f"if length_given > {limit}: {_ERROR} = {self._header_too_short}; break")
+        source.line(f"{bits} = length_given")
+        source.line(f"{raw_var(name)} = frame[at:at + {header_bytes(header)}]; at += {header_bytes(header)}")
+        self._operations.mark_valid(source, name)
+        source.line(f"{dirty_var(name)} = 0")
+        source.line(f"bits = from_bytes({raw_var(name)}, 'big')")
+        low, behind = header.size * 8, f" + {bits}"
+        for field in header.fields:
+            if field.varbit:
+                behind = ""
+                source.line(f"{field_var(name, field.name)} = bits >> {low} & (1 << {bits}) - 1")
+                continue
+            low -= field.width
+            value = Code(f"(bits >> ({low}{behind}))", None)
+            source.line(f"{field_var(name, field.name)} = {self._expressions.stored(field, value)}")
 
     def _source_value(self, source: Source, node: Json) -> Code:
         if node["type"] != "lookahead":

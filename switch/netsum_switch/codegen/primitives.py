@@ -17,7 +17,7 @@ Params = list[Json]
 _JUMPS = ("_jump", "_jump_if_zero")
 # Primitives that write to their first parameter, which may be an expression for a place.
 _WRITE_FIRST = frozenset({
-    "assign", "assign_header", "add_header", "remove_header", "register_read",
+    "assign", "assign_VL", "assign_header", "add_header", "remove_header", "register_read",
     "modify_field_with_hash_based_offset", "modify_field_rng_uniform",
 })  # fmt: skip
 
@@ -36,6 +36,7 @@ class Primitives:
         self._egress = egress
         self._writers: dict[str, Callable[[Source, Params, Sequence[Code]], None]] = {
             "assign": self._assign,
+            "assign_VL": self._headers.assign_varbit,
             "assign_header": self._headers.assign,
             "assign_header_stack": self._headers.assign_stack,
             "assign_union": self._headers.assign_union,

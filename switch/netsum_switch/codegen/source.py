@@ -26,6 +26,11 @@ def next_var(stack: str) -> str:
     return f"next_{ident(stack)}"
 
 
+def bits_var(header: str, field: str) -> str:
+    """How many bits a varbit field has."""
+    return f"bits_{field_var(header, field)}"
+
+
 def raw_var(header: str) -> str:
     """The header's bytes as they came in, or as they were packed again."""
     return f"raw_{ident(header)}"

@@ -1,0 +1,67 @@
+"""Headers with a varbit field."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from netsum_switch.hashes import csum16
+
+from tests.switch.core.conftest import StartProgram
+from tests.switch.core.switches import Switch, ethernet
+
+PLAIN, COPY, TAKE, REMOVE = range(4)
+PAYLOAD = b"payload"
+
+
+def option(kind: int, data: bytes, behind: int = 0xBEEF) -> bytes:
+    return struct.pack(">BB", kind, 8 * len(data)) + data + struct.pack(">H", behind)
+
+
+def run(device: Switch, packet: bytes) -> tuple[int, int, int, int, bytes]:
+    """Checksum, error, equal, length in egress, and what follows the result header."""
+    [(_, out)] = device.run(1, ethernet() + packet)
+    return (*struct.unpack(">HBBH", out[14:20]), out[20:])
+
+
+@pytest.mark.parametrize(("one", "two"), [(b"", b""), (b"abc", b""), (b"", b"abcdefgh"), (b"abcdefgh", b"x")])
+def test_extracted_and_sent(switch: StartProgram, one: bytes, two: bytes) -> None:
+    packet = option(PLAIN, one) + option(PLAIN, two) + PAYLOAD
+    checksum, error, equal, size, out = run(switch("varbits"), packet)
+    assert (error, equal, out) == (0, int(one == two), packet)
+    assert size == 14 + 6 + len(packet)
+    assert checksum == csum16(option(PLAIN, one))
+
+
+def test_a_copy_has_the_length_too(switch: StartProgram) -> None:
+    first, second = option(COPY, b"abc"), option(PLAIN, b"")
+    assert run(switch("varbits"), first + second + PAYLOAD)[4] == first + second + option(COPY, b"abc", 0x1234)[:5] + (
+        struct.pack(">H", 0x1234) + PAYLOAD
+    )
+
+
+def test_a_field_takes_the_length_of_another(switch: StartProgram) -> None:
+    checksum, _, _, _, out = run(switch("varbits"), option(TAKE, b"abc") + option(PLAIN, b"12345") + PAYLOAD)
+    taken = struct.pack(">BB", TAKE, 24) + b"12345" + struct.pack(">H", 0xBEEF)
+    assert out == taken + option(PLAIN, b"12345") + PAYLOAD
+    assert checksum == csum16(taken)
+
+
+def test_removed(switch: StartProgram) -> None:
+    second = option(PLAIN, b"12345")
+    checksum, _, _, size, out = run(switch("varbits"), option(REMOVE, b"abc") + second + PAYLOAD)
+    assert (out, size) == (second + PAYLOAD, 14 + 6 + len(second + PAYLOAD))
+    assert checksum == csum16(b"")
+
+
+@pytest.mark.parametrize(
+    ("packet", "error"),
+    [
+        pytest.param(struct.pack(">BB", 0, 12) + bytes(30), 6, id="not whole bytes"),
+        pytest.param(struct.pack(">BB", 0, 72) + bytes(30), 4, id="longer than the field can be"),
+        pytest.param(struct.pack(">BB", 0, 64) + bytes(5), 1, id="longer than the packet"),
+    ],
+)
+def test_lengths_that_do_not_fit(switch: StartProgram, packet: bytes, error: int) -> None:
+    _, found, _, _, out = run(switch("varbits"), packet)
+    assert (found, out) == (error, packet)
