@@ -135,8 +135,8 @@ class Primitives:
 
     def _touched(self, primitive: Json, args: Sequence[Code]) -> set[str]:
         """Packet headers whose bytes may no longer hold: those of the first parameter, where results go."""
-        if not primitive["parameters"]:
-            return set()
+        if not primitive["parameters"] or primitive["op"] == "remove_header":
+            return set()  # what ends a header's validity leaves its bytes as they are
         target = primitive["parameters"][0]
         if target["type"] in ("header_stack", "header_union"):
             return set()  # these move or copy the marks too
