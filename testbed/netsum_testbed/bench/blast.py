@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from netsum_testbed.errors import TestbedError
+
 BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
 """Where block_id is in a frame: behind Ethernet, IPv4, UDP and job_id."""
 
@@ -25,7 +27,7 @@ _QDISC_BYPASS: Final = 20
 _ETH_P_IP: Final = 0x0800
 
 
-class LostError(Exception):
+class LostError(TestbedError):
     """A reply did not come: the window is more than the switch's queues hold."""
 
 
@@ -113,7 +115,7 @@ class Blaster:
     def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
         """Send ``rounds`` rounds, at most ``window`` of them under way, with block ids from ``first_block`` on.
 
-        Raises :class:`LostError` when a reply does not come, :class:`ValueError` when the last one is not the load's.
+        Raises :class:`LostError` when a reply does not come, TestbedError when the last one is not the load's.
         """
         self.drain()
         pairs = [(sender.send, frame) for sender, frame in zip(self._senders, load.frames, strict=True)]
@@ -136,7 +138,7 @@ class Blaster:
         seconds = time.perf_counter() - start
         last = bytes(buffer[:size])
         if not last.endswith(load.reply) or int.from_bytes(last[43:47], "big") != block:
-            raise ValueError(f"{load.name}: the last reply is not what the packets sent add up to")
+            raise TestbedError(f"{load.name}: the last reply is not what the packets sent add up to")
         return Blasted(
             packets=rounds * len(pairs),
             seconds=seconds,

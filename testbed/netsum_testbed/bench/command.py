@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,8 +18,9 @@ from rich.status import Status
 from netsum_testbed.bench.collective import Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import available_switches, switch_version
+from netsum_testbed.switches import available_switches, choose_switch, switch_version
 
 HOSTS = 4
 
@@ -47,7 +49,13 @@ def bench(switch: str, collective: str | None, **given: Any) -> None:
     The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
     (with --collective it runs rootless too, on the embedded switch over loopback).
     """
-    names = available_switches() if switch == "all" else [switch]
+    names = available_switches() if switch == "all" else [choose_switch(switch)]
+    if os.geteuid() != 0:
+        if collective is None:
+            raise TestbedError(
+                "the packets of this bench are raw frames: run it as root, or with --collective allreduce"
+            )
+        names = [name for name in names if name == "embedded"] or names
     if collective is None:
         _bench_switches(names, Plan(given["repetitions"], given["rounds"], given["window"]))
     else:

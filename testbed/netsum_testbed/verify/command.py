@@ -24,8 +24,8 @@ def worker_counts(_context: click.Context, _option: click.Parameter, text: str) 
     counts: list[int] = []
     try:
         for part in text.split(","):
-            low, _, high = part.partition("-")
-            counts.extend(range(int(low), int(high or low) + 1))
+            low, dash, high = part.partition("-")
+            counts.extend(range(int(low), int(high if dash else low) + 1))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a number, a list (2,4) or a range (1-8)") from None
     if not counts or not all(1 <= count <= MAX_WORKERS for count in counts):
@@ -63,22 +63,32 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
     The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
     """
+    if rootless and switch == "bmv2":
+        raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
     console = Console()
-    name = choose_switch(switch)
+    name = "embedded" if rootless else choose_switch(switch)
     options = Options(duration=duration, round=round_, **given)
     totals = Totals(name, seed=options.seed)
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with _progress_bar(console) as bar, open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric:
-            task = bar.add_task(f"verify on {name}", total=duration, note="")
+            where = type(fabric).__name__
+            bar.console.print(f"verify on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
+            task = bar.add_task("", total=duration, note="")
+
+            def say(line: str) -> None:
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
             def progress() -> None:
                 note = f"{totals.calls} calls, {totals.elements:,} elements, {totals.wrong} wrong"
                 bar.update(task, completed=min(totals.seconds, duration), note=note)
 
-            Run(fabric, options, totals, say=bar.console.print, progress=progress).run()
+            Run(fabric, options, totals, say=say, progress=progress).run()
     except KeyboardInterrupt:
         totals.interrupted = True
+    finally:
+        sys.setswitchinterval(interval)
     click.echo(totals.to_json())
     sys.exit(totals.exit_code)
 
@@ -86,11 +96,10 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
 def _progress_bar(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
         console=console,
-        # Not on a terminal only complaints and the JSON line are shown.
+        # Not on a terminal only the first line, complaints and the JSON line are shown.
         disable=not console.is_terminal,
     )

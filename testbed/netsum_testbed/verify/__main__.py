@@ -1,0 +1,5 @@
+"""``python -m netsum_testbed.verify``: the same as ``netsum verify``."""
+
+from netsum_testbed.verify.command import verify
+
+verify()

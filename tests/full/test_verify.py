@@ -1,0 +1,122 @@
+"""`netsum verify` itself: what it prints, how it ends, and that a wrong sum does not pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from netsum.communicator import Communicator
+from netsum.errors import Timeout
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.verify.command import verify, worker_counts
+from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.run import Options, Run
+
+SHORT = Options(duration=60.0, calls=30, seed=4, workers=(3,), max_elements=3000)
+
+
+def test_the_last_line_is_one_json_object() -> None:
+    options = [
+        "--switch",
+        "embedded",
+        "--rootless",
+        "--duration",
+        "30",
+        "--calls",
+        "60",
+        "--seed",
+        "9",
+        "--loss",
+        "0.01",
+    ]
+    ran = CliRunner().invoke(verify, options)
+    assert ran.exit_code == 0, ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["switch"], last["seed"], last["wrong"], last["timeouts"]) == ("embedded", 9, 0, 0)
+    assert last["calls"] >= 60
+    assert last["elements"] > 0
+    assert 0 < last["dropped"] < last["packets"]
+    assert (last["duplicated"], last["reordered"]) == (0, 0)
+
+
+def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[Totals, list[str]]:
+    """A short run in which every rank's every float32 result goes through ``spoil``."""
+    said: list[str] = []
+    totals = Totals("embedded", seed=SHORT.seed)
+    honest = Communicator.allreduce
+
+    def allreduce(self: Communicator, x: Any, *args: Any, **options: Any) -> Any:
+        result = honest(self, x, *args, **options)
+        return spoil(result) if result.dtype == np.float32 and result.size else result
+
+    with pytest.MonkeyPatch.context() as patch, open_fabric("embedded", hosts=3, rootless=True) as fabric:
+        patch.setattr(Communicator, "allreduce", allreduce)
+        Run(fabric, SHORT, totals, say=said.append).run()
+    return totals, said
+
+
+def test_a_wrong_sum_is_counted_and_how_to_see_it_again_is_said() -> None:
+    def off_by_one_bit(result: np.ndarray[Any, Any]) -> Any:
+        result.reshape(-1)[-1:].view(np.uint32)[...] ^= 1
+        return result
+
+    totals, said = run_with(off_by_one_bit)
+    assert totals.wrong > 0
+    assert totals.exit_code == 1
+    assert any("not the reference: 1 of" in line for line in said)
+    again = "netsum verify --switch embedded --seed 4 --round 0 --workers 3 --max-elements 3000"
+    assert any(again in line for line in said)
+
+
+def test_a_call_that_times_out_is_counted_as_that() -> None:
+    def too_late(_: np.ndarray[Any, Any]) -> Any:
+        raise Timeout("no result for block 7", 7)
+
+    totals, said = run_with(too_late)
+    assert totals.timeouts > 0
+    assert totals.wrong == 0
+    assert totals.exit_code == 1
+    assert any("Timeout: no result for block 7" in line for line in said)
+
+
+def test_a_round_can_be_made_again_alone() -> None:
+    options = ["--switch", "embedded", "--rootless", "--round", "2", "--seed", "4", "--max-elements", "500"]
+    ran = CliRunner().invoke(verify, options)
+    assert ran.exit_code == 0, ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["rounds"], last["calls"]) == (1, 40)
+
+
+def test_ctrl_c_still_ends_in_the_json_line() -> None:
+    command = [sys.executable, "-m", "netsum_testbed.verify", "--switch", "embedded", "--rootless", "--duration", "100"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]  # it says when it has begun
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30.0)
+    lines += rest.splitlines()
+    assert process.returncode == 130, lines
+    assert json.loads(lines[-1])["interrupted"] is True
+
+
+@pytest.mark.parametrize(("text", "counts"), [("4", (4,)), ("2,4", (2, 4)), ("1-3,8", (1, 2, 3, 8))])
+def test_worker_counts(text: str, counts: tuple[int, ...]) -> None:
+    command = verify.params[0]
+    assert worker_counts(None, command, text) == counts  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["0", "9", "4-", "two", ""])
+def test_wrong_worker_counts_are_usage_errors(text: str) -> None:
+    ran = CliRunner().invoke(verify, ["--workers", text])
+    assert ran.exit_code == 2
+    assert "workers" in ran.output
