@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -48,6 +49,7 @@ class Communicator:
         self._engine = Engine(self._window, transport, explain)
         self._leave = leave
         self._gen = 0
+        self._numbering = threading.Lock()  # generations rise in the order of the engine's calls
         self._predictions = allreduce_module.Predictions()
 
     @property
@@ -137,11 +139,12 @@ class Communicator:
         return self._start(flow, timeout, background=background)
 
     def _start(self, flow: Callable[[Context], Any], timeout: float | None, *, background: bool) -> Work:
-        gen = self._gen
-        context = Context(self._window, self.rank, self.size, self.descriptor.block_bytes, gen & 0xFFFF)
         bound = self.timeout if timeout is None else timeout
-        work = self._engine.start(flow(context), gen & 0xFFFF, bound, background=background)
-        self._gen += 1
+        with self._numbering:
+            gen = self._gen & 0xFFFF
+            context = Context(self._window, self.rank, self.size, self.descriptor.block_bytes, gen)
+            work = self._engine.start(flow(context), gen, bound, background=background)
+            self._gen += 1
         return work
 
     def _count_redone(self, blocks: int) -> None:

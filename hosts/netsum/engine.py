@@ -10,6 +10,7 @@ it in the background for as long as calls are outstanding.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
 from netsum.transports.base import Transport
-from netsum.window import Block, Refusal, Window
+from netsum.window import Block, Disagreement, Refusal, Window
 from netsum.wire.schema import Outcome, Status
 
 Condition = Callable[[], bool]
@@ -68,6 +69,10 @@ class Work:
 
     result = wait
 
+    def finished(self, timeout: float) -> bool:
+        """Whether the call ends within ``timeout`` seconds, somebody else driving it."""
+        return self._done.wait(timeout)
+
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """End the call; the engine's business."""
         if not self._done.is_set():
@@ -111,7 +116,7 @@ class Engine:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise Closed(f"the communicator has ended: {self._failure}") from self._failure
+            raise Closed(f"the communicator has ended: {_words(self._failure)}") from self._failure
         if self._closed:
             raise Closed("the communicator is closed")
 
@@ -119,9 +124,16 @@ class Engine:
         """Run until ``work`` is done or ``timeout`` seconds are over."""
         until = None if timeout is None else time.monotonic() + timeout
         while not work.done() and (until is None or time.monotonic() < until):
-            with self._lock:
+            if not self._lock.acquire(blocking=False):
+                # Somebody else drives this call too; whoever waited for the lock might wait long, it is not fair.
+                left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
+                work.finished(left)
+                continue
+            try:
                 if not work.done():
                     self._step()
+            finally:
+                self._lock.release()
 
     def _run(self) -> None:
         while True:
@@ -130,7 +142,11 @@ class Engine:
                     self._thread = None
                     return
             with self._lock:
-                self._step()
+                try:
+                    self._step()
+                except BaseException:
+                    # Every call under way has it and raises it where it is waited for.
+                    continue
             time.sleep(0)  # let whoever waits for the lock have it
 
     def _step(self, *, wait: bool = True) -> None:
@@ -143,8 +159,13 @@ class Engine:
             for packet in packets:
                 self.window.receive(packet, now)
             self._advance()
+            # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
+            self._time_out()
         except Refusal as refusal:
             self._fail(self._refused(refusal))
+        except Disagreement as error:
+            block = self.window.block_id(error.serial)
+            self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one"))
         except NetsumError as error:
             self._fail(error)
         except OSError as error:
@@ -152,6 +173,8 @@ class Engine:
         except BaseException as error:
             # Ctrl-C, or a bug: the generators may have missed a step, so nothing can go on.
             self._fail(error)
+            with contextlib.suppress(NetsumError, OSError):
+                self._disagree()
             raise
 
     def _send(self) -> None:
@@ -178,7 +201,6 @@ class Engine:
                     break
             while self._works and self._works[0].done():
                 self._works.popleft()
-        self._time_out()
 
     @staticmethod
     def _ready(work: Work) -> bool:
@@ -249,7 +271,8 @@ class Engine:
         """End the communicator: every call under way raises."""
         for work in self._end(error):
             work.flow.close()
-            work.finish(error=error)
+            # A KeyboardInterrupt is for the thread that it hit, not for all that wait for a call.
+            work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"))
 
     def _end(self, error: BaseException | None) -> list[Work]:
         """Take no more calls; the ones under way."""
@@ -261,10 +284,11 @@ class Engine:
 
     def close(self) -> None:
         """End calls under way with Closed, and give the transport back. May be called twice."""
-        with self._lock:
+        with self._gate:
             if self._closed:
                 return
-            self._closed = True
+            self._closed = True  # the thread sees it and ends, so that the lock comes free
+        with self._lock:
             for work in self._end(None):
                 work.flow.close()
                 work.finish(error=Closed("the communicator was closed while the call was under way"))
@@ -272,6 +296,10 @@ class Engine:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._transport.close()
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 __all__ = ["SUBMITTED", "Block", "Condition", "Engine", "Flow", "Work"]

@@ -63,7 +63,8 @@ def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
 
 def encode_floats(values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i]."""
-    scaled = _scaled(values, scale_bits(lane, workers) - exponents)
+    with np.errstate(under="ignore"):
+        scaled = _scaled(values, scale_bits(lane, workers) - exponents)
     return _biased(np.rint(scaled, out=scaled).astype(_SIGNED[lane]), lane, workers)
 
 

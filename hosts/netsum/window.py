@@ -23,17 +23,7 @@ from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import (
-    CHUNK_BYTES,
-    EVERYONE,
-    HEADER_BYTES,
-    MAX_CHUNKS,
-    VERSION,
-    Lane,
-    Op,
-    Outcome,
-    Status,
-)
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, Lane, Op, Outcome, Status
 
 ID_MASK: Final = 0xFFFFFFFF
 INITIAL_RTO: Final = 0.1
@@ -106,7 +96,19 @@ class Refusal(Exception):
         super().__init__(f"block {serial} refused: {self.reason.name if self.reason else reason}")
 
 
+class Disagreement(Exception):
+    """A result says MISMATCH: a member's call was not the others'. It sends nothing more, so nobody can go on."""
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        super().__init__(f"block {serial}: the ranks' calls differ")
+
+
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
+
+
+_WHATEVER_GENERATION: Final = frozenset({Status.ABORT, Status.MISMATCH})
+"""Such a result may bear the signature of another rank's call."""
 
 
 class Window:
@@ -120,6 +122,7 @@ class Window:
         self._workers = descriptor.workers
         self._first_id = descriptor.first_block_id
         self._size = descriptor.window
+        self._largest = descriptor.block_bytes
         self._join_deadline = join_deadline
         self._queue: deque[Block] = deque()
         self._sent: dict[int, _Sent] = {}
@@ -211,12 +214,13 @@ class Window:
             self._again[serial] = None
 
     def overrule(self, status: Status) -> list[Packet]:
-        """Empty contributions with ``status`` to every outstanding block, in place of what was sent; not retransmitted."""
-        packets = []
-        for serial, sent in self._sent.items():
-            block = Block(sent.block.gen, sent.block.op, sent.block.lane, status=status, dest=sent.block.dest)
-            packets.append(self._pack(serial, block, 0))
-        return packets
+        """Empty contributions with ``status`` to every outstanding block, in place of what was sent, and to the next one,
+        for which the others may wait when they have this member's contributions to all before; not retransmitted."""
+        blocks = {serial: sent.block for serial, sent in self._sent.items()}
+        if self.next_serial < self.base + self._size:
+            blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)
+        empties = {serial: Block(block.gen, block.op, block.lane, status=status) for serial, block in blocks.items()}
+        return [self._pack(serial, block, 0) for serial, block in empties.items()]
 
     def _pack(self, serial: int, block: Block, room: int) -> Packet:
         header = pack_header(
@@ -240,8 +244,8 @@ class Window:
         return (header, bytes(room)) if room else (header,)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet from the switch. :class:`Refusal` when it refused a block for good; anything else that makes no
-        sense is counted and ignored."""
+        """Take a packet from the switch. :class:`Refusal` when it refused a block for good, :class:`Disagreement` when a
+        member's call differs; anything else that makes no sense is counted and ignored."""
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += len(packet)
@@ -261,13 +265,17 @@ class Window:
             else:
                 stats.malformed += 1
             return
-        if header.status == Status.REFUSED:
+        if header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
+            stats.malformed += 1
+        elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
         elif header.status == Status.STALE:
             # Of a block that is still needed: in wait mode the epoch has moved on without us.
             stats.stale += 1
             raise Refusal(serial, Outcome.STALE)
-        elif header.gen_id != sent.block.gen or header.status > Status.MISMATCH:
+        elif header.status == Status.MISMATCH:
+            raise Disagreement(serial)
+        elif header.status > Status.MISMATCH:
             stats.malformed += 1
         else:
             self._result(serial, sent, header, packet[HEADER_BYTES:], now)
@@ -317,7 +325,7 @@ class Window:
         """The result is in the slot but did not fit the packet that brought the news: ask with one that has room."""
         self.stats.notices += 1
         if not sent.block.payload:
-            sent.packet = self._pack(serial, sent.block, CHUNK_BYTES * MAX_CHUNKS)
+            sent.packet = self._pack(serial, sent.block, self._largest)
         self._again[serial] = None
 
     def _hold(self, serial: int) -> None:
@@ -361,4 +369,4 @@ class Window:
         self.stats.rtt = self._srtt
 
 
-__all__ = ["Block", "Packet", "Refusal", "Stats", "Window"]
+__all__ = ["Block", "Disagreement", "Packet", "Refusal", "Stats", "Window"]

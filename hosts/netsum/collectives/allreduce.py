@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import exponents, fixed_point
-from netsum.collectives.call import Blocks, Context, Group, Verdict, agree, agree_on, open_call, room
+from netsum.collectives.call import GROUP, Blocks, Context, Group, Verdict, agree, agree_on, open_call, room
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import CallError, DoesNotFit, NotFinite, Unsupported
 from netsum.fixed_point import Array
@@ -28,6 +28,8 @@ SCALES: Final = ("agreed", "predicted")
 
 SHRINK: Final = 16
 """Bits by which a predicted exponent falls after a sum of 0."""
+KINDS: Final = 1024
+"""Kinds of calls that predictions are kept for."""
 LOWEST: Final = -1073
 """Exponent of float64's smallest number: below it there is nothing to predict."""
 
@@ -45,6 +47,13 @@ class Predictions:
     """Exponents for the next call of the same kind, by signature; every rank holds the same, made from results."""
 
     exponents: dict[tuple[object, ...], NDArray[np.int64]] = field(default_factory=dict)
+
+    def learn(self, signature: tuple[object, ...], following: NDArray[np.int64]) -> None:
+        """Remember for the next call; the kind that was learnt longest ago goes when there are too many."""
+        self.exponents.pop(signature, None)
+        self.exponents[signature] = following
+        if len(self.exponents) > KINDS:
+            del self.exponents[next(iter(self.exponents))]
 
 
 def check(array: Array, op: str, scale: str) -> Options:
@@ -259,7 +268,7 @@ class _FloatSum:
             if remember and stop == blocks.number:
                 # All codes are known by now. The next call may start when this one has submitted its last block: by
                 # then every rank must hold the prediction, or none.
-                self._predictions.exponents[self._signature] = exponents.float_exponents(agreed.values) + 1
+                self._predictions.learn(self._signature, exponents.float_exponents(agreed.values) + 1)
             return self._encode(blocks.rows(self._flat, start, stop), powers(start, stop))
 
         def decode(group: Group) -> None:
@@ -295,14 +304,17 @@ class _FloatSum:
             groups.append(
                 self._blocks.submit(Op.SUM, lanes, range(start, stop), skip, final=stop == self._blocks.number)
             )
-            yield room(self._context)
-        yield lambda: opened.answered and all(group.missing == 0 for group in groups)
+            yield lambda: opened.differ or self._context.window.queued < GROUP
+            if opened.differ:
+                break
+        # Ranks whose calls differ may never send each other's blocks; one that gives up does.
+        yield lambda: opened.differ or (opened.answered and all(group.missing == 0 for group in groups))
         opened.check(self._error)
         redo = yield from self._take_predicted(groups, powers)
         following = np.concatenate([self._following(group, powers) for group in groups])
         if len(redo):
             following[redo] = yield from self._redo(redo)
-        self._predictions.exponents[self._signature] = following
+        self._predictions.learn(self._signature, following)
         yield SUBMITTED
         return self._result
 

@@ -80,11 +80,19 @@ class _Codes:
             self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
         self.answered = True
 
+    @property
+    def differ(self) -> bool:
+        """Whether the first block's result is there and says that the ranks made different calls."""
+        if not self.answered or self.verdict.highest != Status.OK:
+            return False
+        return self.first is None or not signatures_agree(self.first)
+
     def check(self, own_error: CallError | None) -> None:
         """Raise if the first block's result says so: a rank gave up, or made another call."""
         self.verdict.raise_failure(own_error)
-        if self.first is None or not signatures_agree(self.first):
+        if self.differ:
             raise Mismatch("the ranks made different calls (operation, type, shape or options)")
+        assert self.first is not None
         head = min(len(self.values), FIRST_CODES)
         self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
 
