@@ -7,7 +7,6 @@ process opened inside the host's namespace. So no management network is needed a
 
 from __future__ import annotations
 
-import ipaddress
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from netsum_controller.topology import Topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result
 from netsum_testbed.netns import OFFLOADS, call_inside
+from netsum_testbed.opening import common_prefix
 from netsum_testbed.switches import SwitchProcess
 
 try:
@@ -71,14 +71,6 @@ def rates_work() -> bool:
         "ip link add nsprobe0 type veth peer name nsprobe1 && tc qdisc add dev nsprobe0 root handle 5:0 htb default 1"
     )
     return subprocess.run(["unshare", "-n", "sh", "-c", probe], capture_output=True, check=False).returncode == 0
-
-
-def common_prefix(addresses: Sequence[str]) -> int:
-    """Length of the longest prefix, at most 24, that puts all addresses in one subnet."""
-    for length in range(24, 0, -1):
-        if len({ipaddress.ip_interface(f"{address}/{length}").network for address in addresses}) == 1:
-            return length
-    return 0
 
 
 class MininetFabric(Fabric):

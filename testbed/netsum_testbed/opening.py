@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+from collections.abc import Sequence
 
 from netsum_controller.topology import Topology
 
@@ -23,6 +25,14 @@ def star(hosts: int, mtu: int = 9000) -> Topology:
             },
         }
     )
+
+
+def common_prefix(addresses: Sequence[str]) -> int:
+    """Length of the longest prefix, at most 24, that puts all addresses in one subnet."""
+    for length in range(24, 0, -1):
+        if len({ipaddress.ip_interface(f"{address}/{length}").network for address in addresses}) == 1:
+            return length
+    return 0
 
 
 def open_fabric(switch: str, *, hosts: int, rootless: bool = False) -> Fabric:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,14 +34,16 @@ class Child:
         self,
         command: Sequence[str],
         *,
-        output: Path,
+        output: Path | None,
         piped: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """``output``: file that takes standard error, and standard output too unless it is ``piped``, to be read
-        from :attr:`stdout`. ``environment`` is added to ours."""
+        from :attr:`stdout`; no file: the pipe takes both. ``environment`` is added to ours."""
         self._output = output
-        with output.open("wb") as file:
+        with ExitStack() as stack:
+            file = subprocess.STDOUT if output is None else stack.enter_context(output.open("wb"))
+            piped = piped or output is None
             try:
                 # mnexec and `ip netns exec` become what they start, so setpriv's mark holds in front of them.
                 self._process = subprocess.Popen(
@@ -67,8 +70,8 @@ class Child:
         """None while it runs; negative: the signal that ended it."""
         return self._process.poll()
 
-    def wait(self, timeout: float = STOPS) -> int:
-        """The exit code, after at most that many seconds. Raises :class:`TestbedError` when it still runs."""
+    def wait(self, timeout: float | None = STOPS) -> int:
+        """The exit code, after at most that many seconds (None: for ever). Raises :class:`TestbedError` when it still runs."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -76,6 +79,8 @@ class Child:
 
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote to its output file."""
+        if self._output is None:
+            return ""
         return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])
 
     def stop(self) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from mininet.cli import CLI
 from mininet.log import output
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topology import Topology
 
+from netsum_testbed.fabric import interrupts_held
 from netsum_testbed.mininet_fabric import MininetFabric
+from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
 
 JOB: Final = "train"
@@ -51,37 +53,35 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         if not line.strip():
             output("usage: all COMMAND\n")
             return
-        running = {
-            host: subprocess.Popen(
-                [*self._fabric.prefix(host), "bash", "-c", line],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                text=True,
-            )
-            for host, environment in self._members.items()
-        }
-        readers = [threading.Thread(target=_copy, args=(host, child)) for host, child in running.items()]
-        for reader in readers:
-            reader.start()
-        try:
-            for child in running.values():
-                child.wait()
-        except KeyboardInterrupt:
-            output("\n")
-        finally:
-            for child in running.values():
-                child.terminate()
-                child.wait()
-            for reader in readers:
-                reader.join()
+        with ExitStack() as stack:
+            stack.enter_context(_quiet_interrupt())
+            children = []
+            for host, environment in self._members.items():
+                command = [*self._fabric.prefix(host), "bash", "-c", line]
+                children.append(Child(command, output=None, environment=environment))
+                stack.callback(_stop, children[-1])
+                threading.Thread(target=_copy, args=(host, children[-1].stdout), daemon=True).start()
+            for child in children:
+                child.wait(None)
 
 
-def _copy(host: str, child: subprocess.Popen[str]) -> None:
-    assert child.stdout is not None
-    with child.stdout:
-        for line in child.stdout:
+@contextmanager
+def _quiet_interrupt() -> Iterator[None]:
+    """Ctrl-C ends what runs inside, and not the prompt."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output("\n")
+
+
+def _stop(child: Child) -> None:
+    with interrupts_held():
+        child.stop()
+
+
+def _copy(host: str, said: IO[str]) -> None:
+    with suppress(ValueError):  # closed while we waited: the command is being stopped
+        for line in said:
             output(f"{host}| {line}")
 
 

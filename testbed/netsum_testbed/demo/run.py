@@ -22,6 +22,8 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
 JOB: Final = "demo"
+WINDOW: Final = 16
+"""Blocks under way: workers and switch share a few cores here, and a longer queue is only a longer wait."""
 SILENCE: Final = 90.0
 """Seconds without a word from any worker after which the demo gives up; a call itself gives up earlier and says why."""
 
@@ -57,7 +59,7 @@ class Workers:
     def __init__(self, fabric: Fabric, workers: int, steps: int) -> None:
         self._said: queue.Queue[tuple[int, str | None]] = queue.Queue()
         hosts = list(fabric.topology.hosts)[:workers]
-        job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
+        job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts), window=WINDOW))
         digits = fabric.directory / "digits.npz"
         self.digits = Digits.from_scikit_learn()
         self.digits.save(digits)

@@ -1,0 +1,151 @@
+"""What the testbed's tests share: the switches, and commands that must leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MARK = "NETSUM_TEST_MARK"
+ENDS = 20.0
+"""Seconds until everything that a command started must be gone."""
+ROOT = Path(__file__).parents[2]
+
+SWITCHES = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+
+
+@pytest.fixture(params=SWITCHES)
+def switch(request: pytest.FixtureRequest) -> str:
+    """Each kind of switch, where we are root."""
+    request.getfixturevalue("require_root")
+    if request.param == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    return str(request.param)
+
+
+class Netsum:
+    """A ``netsum`` command with a TMPDIR of its own; all that it starts carries a mark in its environment."""
+
+    def __init__(self, *arguments: str, commands: str = "") -> None:
+        self.mark = uuid.uuid4().hex
+        self.directory = Path(tempfile.mkdtemp(prefix="ns"))  # short: there will be unix sockets in it
+        self._interfaces = interfaces()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from netsum_controller.cli import main; main()", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(self.directory), "COLUMNS": "200"},
+            cwd=ROOT,
+            text=True,
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(commands)
+        self.process.stdin.close()
+        self.lines: list[str] = []
+        self._arrived = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._arrived:
+                self.lines.append(line.rstrip("\n"))
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+        """Return when a line with that text has come."""
+        with self._arrived:
+            came = self._arrived.wait_for(
+                lambda: any(text in line for line in self.lines) or not self._reader.is_alive(), timeout
+            )
+        assert came, self.output
+        assert text in self.output, self.output
+
+    def finish(self, timeout: float = 110.0) -> int:
+        """The exit code."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {timeout} s:\n{self.output}")
+        self._reader.join(timeout)
+        return code
+
+    def json(self) -> Any:
+        """The last line."""
+        return json.loads(self.lines[-1])
+
+    def marked(self) -> dict[int, str]:
+        """The processes that carry the mark, the command itself left out: pid -> command line."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.process.pid:
+                try:
+                    if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
+                        found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue  # it has just ended, or is not ours
+        return {pid: command for pid, command in found.items() if command}
+
+    def no_process_left(self) -> None:
+        """Assert that all processes end (and with them namespaces that have no name, and their interfaces)."""
+        deadline = time.monotonic() + ENDS
+        while self.marked():
+            assert time.monotonic() < deadline, self.marked()
+            threading.Event().wait(0.05)
+
+    def nothing_left(self) -> None:
+        """Assert that no process, file, named namespace or interface is left."""
+        self.no_process_left()
+        assert list(self.directory.iterdir()) == []
+        assert list(Path("/run/netns").glob(f"netsum-{self.process.pid}-*")) == []
+        assert interfaces() <= self._interfaces
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(ENDS)
+        for pid in self.marked():
+            os.kill(pid, signal.SIGKILL)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def interfaces() -> set[str]:
+    """Mininet-like interfaces in our own namespace."""
+    return {path.name for path in Path("/sys/class/net").iterdir() if "-eth" in path.name}
+
+
+@pytest.fixture
+def netsum() -> Iterator[Callable[..., Netsum]]:
+    """Starts ``netsum`` with these arguments and, on its standard input, ``commands``."""
+    running: list[Netsum] = []
+
+    def start(*arguments: str, commands: Sequence[str] = ()) -> Netsum:
+        running.append(Netsum(*arguments, commands="".join(f"{line}\n" for line in commands)))
+        return running[-1]
+
+    yield start
+    for command in running:
+        command.close()

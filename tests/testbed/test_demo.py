@@ -1,0 +1,105 @@
+"""The demo as a user sees it: it trains, its replicas are equal, its last line is JSON, and it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.testbed.conftest import Netsum
+
+Start = Callable[..., Netsum]
+
+KEYS = {
+    "switch", "workers", "accuracy", "accuracy_single", "max_weight_difference", "goodput_MBps", "retransmissions",
+    "seconds", "fabric", "steps",
+}  # fmt: skip
+
+
+def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
+    """A demo of 60 steps that went well."""
+    assert command.finish() == 0, command.output
+    said = command.json()
+    assert set(said) == KEYS
+    assert (said["switch"], said["fabric"], said["workers"]) == (switch, fabric, workers)
+    assert said["max_weight_difference"] == 0
+    assert said["accuracy"] > 0.9
+    # The same batches: only the quantisation of the gradients differs.
+    assert abs(said["accuracy"] - said["accuracy_single"]) < 0.02
+    assert said["goodput_MBps"] > 0
+    assert said["seconds"] > 0
+    assert "\x1b[" not in command.output, "control sequences where there is no terminal"
+    assert f"{switch} switch and {workers} workers, {fabric}: up" in command.output
+    command.nothing_left()
+
+
+def test_rootless_on_the_embedded_switch(netsum: Start) -> None:
+    command = netsum("demo", "--rootless", "--workers", "3", "--steps", "60")
+    check(command, "embedded", "rootless", 3)
+    assert "running rootless" in command.output
+
+
+def test_in_mininet(netsum: Start, switch: str) -> None:
+    check(netsum("demo", "--switch", switch, "--workers", "2", "--steps", "60"), switch, "mininet", 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signals) -> None:
+    command = netsum("demo", "--rootless", "--workers", "2", "--steps", "100000")
+    command.wait_for(": up")
+    os.kill(command.process.pid, number)
+    assert command.finish(30) == 130
+    assert command.lines[-1] == "netsum: interrupted"
+    command.nothing_left()
+
+
+def test_interrupted_in_mininet(netsum: Start, switch: str) -> None:
+    command = netsum("demo", "--switch", switch, "--workers", "2", "--steps", "2000")
+    command.wait_for("step ")  # a tenth of the training
+    assert len(command.marked()) >= 5, "a switch, two hosts, two workers"
+    os.kill(command.process.pid, signal.SIGINT)
+    assert command.finish(30) == 130
+    command.nothing_left()
+
+
+def test_killed_in_mininet(netsum: Start, switch: str) -> None:
+    """Nothing can be cleared up then, but no process outlives it, and with the last one go namespaces and wires."""
+    command = netsum("demo", "--switch", switch, "--workers", "2", "--steps", "100000")
+    command.wait_for(": up")
+    command.process.kill()
+    command.finish()
+    command.no_process_left()
+
+
+def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
+    command = netsum("demo", "--rootless", "--workers", "2", "--steps", "2000")
+    command.wait_for("step ")
+    [victim] = [pid for pid, words in command.marked().items() if "demo.worker" in words][:1]
+    os.kill(victim, signal.SIGKILL)
+    assert command.finish(60) == 1
+    assert command.lines[-1].startswith("netsum: worker ")
+    assert "failed (exit code -9)" in command.lines[-1]
+    command.nothing_left()
+
+
+def test_bmv2_needs_interfaces(netsum: Start) -> None:
+    command = netsum("demo", "--rootless", "--switch", "bmv2")
+    assert command.finish() == 1
+    assert command.lines == [
+        "netsum: --rootless: simple_switch_grpc needs network interfaces; run as root, or --switch embedded"
+    ]
+
+
+def test_too_few_hosts(netsum: Start) -> None:
+    command = netsum("demo", "--rootless", "--workers", "3", "--topology", "mininet/star2.yaml")
+    assert command.finish() == 1
+    assert command.lines == ["netsum: mininet/star2.yaml: 2 hosts are too few for 3 workers"]
+
+
+def test_no_such_file(netsum: Start) -> None:
+    command = netsum("demo", "--rootless", "--topology", "nowhere.yaml")
+    assert command.finish() == 2
+    assert len(command.lines) == 1
+    assert "nowhere.yaml" in command.lines[0]

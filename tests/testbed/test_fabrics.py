@@ -1,0 +1,174 @@
+"""The fabrics from within a program: exact sums on each, and a network that is one."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import load_topology
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.opening import common_prefix, star
+from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.switches import SwitchStartError, choose_switch
+
+from tests.full.calls import on_all, results
+
+if TYPE_CHECKING:
+    from netsum_testbed.mininet_fabric import MininetFabric
+
+ROOT = Path(__file__).parents[2]
+
+
+def check_exact_sums(fabric: Fabric, workers: int) -> None:
+    """int32 and float64 sums of a job of its own."""
+    job = fabric.create_job(JobSpec(name="exact", members=tuple(fabric.topology.hosts)[:workers]))
+    with ExitStack() as stack:
+        communicators = []
+        for rank in range(workers):
+            communicators.append(fabric.join(job, rank))
+            stack.callback(communicators[-1].close)
+        rng = np.random.default_rng(workers)
+        values = rng.integers(-(10**6), 10**6, (workers, 5000), dtype=np.int32)
+        for sums in results(on_all(communicators, lambda comm: comm.allreduce(values[comm.rank]))):
+            np.testing.assert_array_equal(sums, values.sum(axis=0, dtype=np.int32))
+        # Multiples of 1/8 far below the quantum's reach: these sums are exact too.
+        eighths = values.astype(np.float64) / 8
+        for sums in results(on_all(communicators, lambda comm: comm.allreduce(eighths[comm.rank]))):
+            np.testing.assert_array_equal(sums, eighths.sum(axis=0))
+    fabric.controller.delete_job("exact")
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
+    with RootlessFabric(star(workers)) as fabric:
+        check_exact_sums(fabric, workers)
+        directory = fabric.directory
+    assert not directory.exists()
+
+
+def test_namespace_exact(switch: str) -> None:
+    with NamespaceFabric(star(3), switch) as fabric:
+        check_exact_sums(fabric, 3)
+        assert fabric.inside(lambda: sorted(name for _, name in socket.if_nameindex())) == [
+            "h1", "h2", "h3", "lo", "s1", "s2", "s3",
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def mininet(switch: str) -> Iterator[MininetFabric]:
+    """The star of two hosts of mininet/star2.yaml."""
+    from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
+
+    with MininetFabric(load_topology(ROOT / "mininet" / "star2.yaml"), switch) as fabric:
+        yield fabric
+
+
+def test_mininet(mininet: MininetFabric) -> None:
+    """One network for all of it: it takes seconds to come up."""
+    assert "2 received" in mininet.net["h1"].cmd("ping -c2 -i0.2 -W5 10.0.0.2")
+    # A frame as large as the links take, and not one byte more.
+    assert "1 received" in mininet.net["h1"].cmd(f"ping -c1 -W5 -M do -s {9000 - 28} 10.0.0.2")
+    assert "1 received" not in mininet.net["h1"].cmd(f"ping -c1 -W1 -M do -s {9001 - 28} 10.0.0.2")
+    for host, end in (("h1", "h1-eth0"), ("s1", "s1-eth2")):
+        features = mininet.net[host].cmd(f"ethtool -k {end}")
+        assert "tcp-segmentation-offload: off" in features
+        assert "tx-checksumming: off" in features
+        assert "rate 1Gbit" in mininet.net[host].cmd(f"tc class show dev {end}")
+    check_tcp(mininet)
+    check_exact_sums(mininet, 2)
+    check_a_worker_process(mininet)
+
+
+def check_tcp(fabric: MininetFabric) -> None:
+    """A megabyte from h2 to h1 over TCP, through the switch's plain forwarding."""
+    data = np.random.default_rng(1).bytes(1 << 20)
+    server = fabric.inside_host("h1", lambda: socket.create_server(("10.0.0.1", 5001)))
+    with server:
+        server.settimeout(20)
+
+        def send() -> None:
+            with client:
+                client.sendall(data)
+
+        client = fabric.inside_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), 20))
+        sender = threading.Thread(target=send)
+        sender.start()
+        connection, peer = server.accept()
+        with connection:
+            connection.settimeout(20)
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        sender.join()
+    assert peer[0] == "10.0.0.2"
+    assert received == data
+
+
+def check_a_worker_process(fabric: MininetFabric) -> None:
+    """Two processes join with nothing but their environment: the controller is on every host's loopback."""
+    program = "import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()"
+    job = fabric.create_job(JobSpec(name="processes", members=("h1", "h2")))
+    children = [
+        fabric.spawn(host, [sys.executable, "-c", program], name=host, environment=fabric.environment(job, rank))
+        for rank, host in enumerate(("h1", "h2"))
+    ]
+    for host, child in zip(("h1", "h2"), children, strict=True):
+        assert child.wait(60) == 0, child.last_words()
+        assert (fabric.directory / f"{host}.log").read_text() == "[3]\n"
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_the_files_are_stars(hosts: int) -> None:
+    file, made = load_topology(ROOT / "mininet" / f"star{hosts}.yaml"), star(hosts)
+    assert file.switches == made.switches
+    rated = made.filled(hosts={name: {"rate_mbps": 1000} for name in made.hosts})
+    assert file == rated
+
+
+def test_one_subnet_for_all() -> None:
+    assert common_prefix(["10.0.0.1", "10.0.0.254"]) == 24
+    assert common_prefix(["10.0.0.1", "10.0.1.1"]) == 23
+    assert common_prefix(["10.0.0.1", "192.168.0.1"]) == 0
+
+
+def test_a_fabric_has_one_switch() -> None:
+    two = {"s1": {"device_id": 1, "ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"},
+           "s2": {"device_id": 2, "ip": "10.0.0.253", "mac": "02:6e:73:00:00:fd"}}  # fmt: skip
+    with pytest.raises(ValueError, match="a fabric has one switch, this has 2"):
+        RootlessFabric(star(2).filled().model_validate({**star(2).model_dump(), "switches": two}))
+
+
+def test_a_switch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert choose_switch("auto") == "embedded"
+    with pytest.raises(SwitchStartError, match="simple_switch_grpc is not on PATH"):
+        choose_switch("bmv2")
+
+
+def test_a_switch_that_does_not_start_on_the_embedded_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own words are in the error, and nothing is left."""
+    topology = star(1).filled()
+    made: list[Path] = []
+    start: Callable[[RootlessFabric], object] = RootlessFabric._start_switch
+
+    def taken(fabric: RootlessFabric) -> object:
+        made.append(fabric.directory)
+        (fabric.directory / "p4runtime.sock").mkdir()  # where the switch wants its socket
+        return start(fabric)
+
+    monkeypatch.setattr(RootlessFabric, "_start_switch", taken)
+    with (
+        pytest.raises(
+            SwitchStartError, match=r"the embedded switch did not start: (?s:.*)netsum-switch: cannot serve P4Runtime"
+        ),
+        RootlessFabric(topology),
+    ):
+        pass
+    assert not made[0].exists()

@@ -1,0 +1,61 @@
+"""``netsum testbed``: Mininet's prompt with the controller up and a job ready."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+
+import pytest
+from netsum_testbed import commands
+from netsum_testbed.errors import TestbedError
+
+from tests.testbed.conftest import Netsum
+
+Start = Callable[..., Netsum]
+
+
+def test_exit_at_once(netsum: Start, switch: str) -> None:
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["exit"])
+    assert command.finish() == 0, command.output
+    assert f"{switch} switch, 2 hosts, controller at http://127.0.0.1:" in command.output
+    assert "job train ready (ranks 0..1 on h1, h2)" in command.output
+    command.nothing_left()
+
+
+def test_end_of_input(netsum: Start, switch: str) -> None:
+    command = netsum("testbed", "--workers", "2", "--switch", switch)
+    assert command.finish() == 0, command.output
+    command.nothing_left()
+
+
+def test_work_in_it(netsum: Start, switch: str) -> None:
+    """Ping; a training on all hosts; the switch restarts; reconcile; the same training gives the same weights."""
+    train = "all python examples/train_digits.py"
+    commands = ["h1 ping -c1 -W5 h2", train, "sh netsum job stats train", "switch s1 stop", "switch s1 start",
+                "sh netsum reconcile", train, "all", "exit"]  # fmt: skip
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=commands)
+    assert command.finish() == 0, command.output
+    assert "1 packets transmitted, 1 received" in command.output
+    assert "job train restored under epoch" in command.output
+    assert "usage: all COMMAND" in command.output
+    sums = re.findall(r"(h\d)\| rank \d ends with weights whose first column sums to (\S+)", command.output)
+    assert sorted(host for host, _ in sums) == ["h1", "h1", "h2", "h2"], command.output
+    assert len({value for _, value in sums}) == 1, "each worker, both times: the same bits"
+    command.nothing_left()
+
+
+def test_interrupt_while_hosts_work(netsum: Start, switch: str) -> None:
+    """Ctrl-C ends the command under way; then the input ends, and with it the testbed."""
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["all echo started; sleep 1000"])
+    command.wait_for("h2| started")
+    command.process.send_signal(signal.SIGINT)
+    assert command.finish(30) == 0, command.output
+    command.nothing_left()
+
+
+def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without root there is one clear sentence."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TestbedError, match="we are not root: the testbed needs root and Mininet"):
+        commands.testbed.main(["--workers", "2"], standalone_mode=False)
