@@ -127,7 +127,7 @@ def _set(message: Any, field: Any, draw: st.DrawFn, ids: Any, small: Any, text: 
 
 
 @settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(entity=entities(), update=st.sampled_from([0, 1, 2, 3, 9]))
 def test_arbitrary_entities(p4rt_embedded: EmbeddedUnderTest, program: Program, entity: Any, update: int) -> None:
