@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, raw_var, valid_var
 from netsum_switch.program import HeaderInfo, Program
@@ -17,6 +17,11 @@ def pack(header: HeaderInfo) -> str:
     if header.size > _SHIFT_LIMIT and all(field.width % 8 == 0 and not field.signed for field in header.fields):
         fields = [f"{field_var(header.name, each.name)}.to_bytes({each.width // 8}, 'big')" for each in header.fields]
         return f"b''.join(({', '.join(fields)},))"
+    return f"({' | '.join(_terms(header)) or '0'}).to_bytes({header.size}, 'big')"
+
+
+def _terms(header: HeaderInfo) -> list[str]:
+    """Python for each field at its place in the header as one number."""
     low = header.size * 8
     terms = []
     for field in header.fields:
@@ -24,7 +29,7 @@ def pack(header: HeaderInfo) -> str:
         name = field_var(header.name, field.name)
         value = f"({name} & {(1 << field.width) - 1:#x})" if field.signed else name
         terms.append(f"{value} << {low}" if low else value)
-    return f"({' | '.join(terms) or '0'}).to_bytes({header.size}, 'big')"
+    return terms
 
 
 def header_bytes(header: HeaderInfo) -> str:
@@ -52,19 +57,54 @@ def _pack_varbit(header: HeaderInfo) -> str:
     return f"({' | '.join(terms)}).to_bytes({header_bytes(header)}, 'big')"
 
 
-def write_deparser(source: Source, program: Program, written: Collection[str]) -> None:
-    """Write the deparser into ``frame``. ``written`` are the headers that the egress control writes to: the others were
-    packed once, before the packet was replicated."""
+def shared_headers(program: Program, written: Collection[str], assigned: Collection[str]) -> dict[str, list[bool]]:
+    """Headers that egress writes to in part: which of their fields it does. ``assigned`` are the variables that it sets.
+
+    The other fields are the same in all copies of a packet and are put together once. Not for stacks, whose headers move.
+    """
+    moving = {name for elements in program.stacks.values() for name in elements}
+    shared = {}
+    for name in written:
+        header = program.headers[name]
+        changes = [field_var(name, field.name) in assigned for field in header.fields]
+        if name not in moving and header.varbit is None and header.size <= _SHIFT_LIMIT and changes.count(False) > 1:
+            shared[name] = changes
+    return shared
+
+
+def write_deparser(
+    source: Source, program: Program, written: Collection[str], shared: Mapping[str, Sequence[bool]]
+) -> None:
+    """Write the deparser into ``frame``.
+
+    Args:
+        written: The headers that the egress control writes to: the others were packed once, before the packet was copied.
+        shared: What `shared_headers` says of them. ``packed`` holds the numbers of what is the same in all copies.
+    """
     source.line("pieces = []")
     for name in program.deparse_order:
         header = program.headers[name]
         with source.block(f"if {valid_var(name)}:"):
-            if name in written:
+            if name in shared:
+                _write_shared(source, header, list(shared).index(name), shared[name])
+            elif name in written:
                 source.line(f"pieces.append({pack(header)} if {dirty_var(name)} else {raw_var(name)})")
             else:
                 source.line(f"pieces.append({raw_var(name)})")
     source.line("pieces.append(payload)")
     source.line("frame = b''.join(pieces)")
+
+
+def _write_shared(source: Source, header: HeaderInfo, place: int, changes: Sequence[bool]) -> None:
+    terms = _terms(header)
+    with source.block(f"if {dirty_var(header.name)}:"):
+        source.line(f"same = packed[{place}]")
+        with source.block("if same is None:"):
+            kept = [term for term, changed in zip(terms, changes, strict=True) if not changed]
+            source.line(f"same = packed[{place}] = {' | '.join(kept)}")
+        own = [term for term, changed in zip(terms, changes, strict=True) if changed]
+        source.line(f"pieces.append(({' | '.join(['same', *own])}).to_bytes({header.size}, 'big'))")
+    source.line(f"else: pieces.append({raw_var(header.name)})")
 
 
 def write_packing(source: Source, program: Program, written: Collection[str]) -> None:

@@ -7,9 +7,11 @@ simple_switch's: docs/simple_switch.md there, "Pseudocode for what happens at th
 
 from __future__ import annotations
 
+import re
+
 from netsum_switch.codegen.checksum import Checksums
 from netsum_switch.codegen.control import Control, default_var, lookup_var
-from netsum_switch.codegen.deparser import write_deparser, write_packing
+from netsum_switch.codegen.deparser import shared_headers, write_deparser, write_packing
 from netsum_switch.codegen.expression import Expressions
 from netsum_switch.codegen.parser import ParserWriter
 from netsum_switch.codegen.primitives import Primitives
@@ -53,6 +55,7 @@ class Module:
             if written & set(elements):
                 written |= set(elements)  # push and pop move them
         self._written = [name for name in program.deparse_order if name in written]
+        self._shared = shared_headers(program, self._written, set(re.findall(r"(\w+) = ", self._egress.text)))
         self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
         self._ingress = self._ingress_source()
         self._truncates = "truncated" in self._ingress.words() | egress_words
@@ -89,7 +92,7 @@ class Module:
 
     def _deparser_words(self) -> set[str]:
         source = Source()
-        write_deparser(source, self._program, self._written)
+        write_deparser(source, self._program, self._written, self._shared)
         return source.words() | self._kept_words()
 
     def _kept_words(self) -> set[str]:
@@ -173,14 +176,14 @@ class Module:
     # Egress
 
     def _call_egress(self, port: str, rid: str, instance: str, arguments: list[str]) -> str:
-        first = [port, rid, instance, "received", "length", "payload"]
+        first = [port, rid, instance, "received", "length", "payload", "packed"]
         if self._truncates:
             first.append("truncated" if instance == "instance" else _WHOLE)
         return f"egress(result, {', '.join([*first, *arguments])})"
 
     def _write_egress(self, source: Source) -> None:
         words = self._egress.words() | self._kept_words()
-        parameters = ["result", "port", "rid", "instance", "received", "length", "payload"]
+        parameters = ["result", "port", "rid", "instance", "received", "length", "payload", "packed"]
         parameters += ["truncated"] if self._truncates else []
         with source.block(f"def egress({', '.join([*parameters, *self._arguments])}):"):
             values = {
@@ -214,7 +217,7 @@ class Module:
                 self._write_egress_clone(source)
             source.line(f"if {field_var(_STANDARD, 'egress_spec')} == {self._drop_port}: return")
             source.extend(self._update)
-            write_deparser(source, self._program, self._written)
+            write_deparser(source, self._program, self._written, self._shared)
             if "recirculate" in words:
                 with source.block("if recirculate:"):
                     source.line(f"pending.append((0, frame, {RECIRC}, {self._kept('recirculate')}))")
@@ -309,7 +312,7 @@ class Module:
         with source.block("else:"):
             source.line(f"copies = (({spec}, 0),)")
             source.line(f"instance = {NORMAL}")
-        source.line("payload = frame[at:]")
+        source.line(f"payload = frame[at:]; packed = [None] * {len(self._shared)}")
         source.extend(packing)
         with source.block("for copy, copy_rid in copies:"):
             source.line(self._call_egress("copy", "copy_rid", "instance", self._arguments))
@@ -330,7 +333,7 @@ class Module:
             self._write_initial(source, words)
             source.line(f"{field_var(_STANDARD, 'ingress_port')} = port")
             source.extend(self._parser)
-            source.line("payload = frame[at:]")
+            source.line(f"payload = frame[at:]; packed = [None] * {len(self._shared)}")
             source.extend(packing)
             with source.block("for copy, copy_rid in copies:"):
                 source.line(self._call_egress("copy", "copy_rid", str(INGRESS_CLONE), arguments))
