@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Outcome
 
-from tests.model.rules import Job, Packet, Reply, SwitchModel
+from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
 from tests.protocol import star
 from tests.protocol.frames import (
     ETHERNET,
@@ -32,6 +33,7 @@ class FrameModel:
     """A switch with the star's tables. :meth:`process` takes a frame and changes the state."""
 
     jobs: dict[int, Job] = field(default_factory=lambda: dict(star.JOBS))
+    let_in: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # by (job, source id, port)
 
     def __post_init__(self) -> None:
         self.switch = SwitchModel(dict(self.jobs))
@@ -74,7 +76,11 @@ class FrameModel:
             return []
         room = datagram.udp_length - UDP - HEADER_BYTES
         payload = chunks_of(body[HEADER_BYTES : HEADER_BYTES + room])
-        step = self.switch.step(Packet(port, datagram.udp_src, header, payload))
+        packet = Packet(port, datagram.udp_src, header, payload)
+        job = self.switch.jobs.get(header.job_id)
+        if job and not malformed(packet) and job.member_at(header.src_id, port):
+            self.let_in[header.job_id, header.src_id, port] += 1
+        step = self.switch.step(packet)
         trailer = body[HEADER_BYTES + room :]
         return [(reply.port, self._reply(datagram, reply) + trailer) for reply in step.replies]
 

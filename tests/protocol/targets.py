@@ -39,6 +39,9 @@ class Target(Protocol):
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
         """The job's outcome counters, those that are not 0."""
 
+    def member_packets(self) -> dict[tuple[int, int, int], int]:
+        """The member table's direct counters, those that are not 0, by (job, source id, port)."""
+
     def replace(self, old: Iterable[Item], new: Iterable[Item]) -> None:
         """Take entries away and install others."""
 
@@ -91,6 +94,13 @@ class InProcess:
         counter = self.pipeline.counters[OUTCOMES]
         counts = {each: counter.read(job_id * OUTCOMES_PER_JOB + each)[0] for each in Outcome}
         return {each: count for each, count in counts.items() if count}
+
+    def member_packets(self) -> dict[tuple[int, int, int], int]:
+        counts = {}
+        for entry in self._tables["member"].entries():
+            job_id, src_id, port = (match.value for match in entry.match if isinstance(match, Exact))
+            counts[job_id, src_id, port] = entry.packets
+        return {key: count for key, count in counts.items() if count}
 
 
 class OnSwitch:
@@ -153,3 +163,7 @@ class OnSwitch:
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
         counts = self._client.read_outcomes(job_id)
         return {Outcome[name.upper()]: count for name, count in counts.items() if count}
+
+    def member_packets(self) -> dict[tuple[int, int, int], int]:
+        counts = self._client.read_member_packets().items()
+        return {(entry.job_id, entry.src_id, entry.ingress_port): count for entry, count in counts if count}

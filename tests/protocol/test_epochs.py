@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from netsum.wire.codec import Header
 from netsum.wire.schema import Outcome
 
@@ -30,6 +32,7 @@ def change_over(target: Target, model: FrameModel, job_id: int, old: Job, new_id
     target.replace(star.job_items(job_id, old), star.job_items(new_id, new))
     del model.switch.jobs[job_id]
     model.switch.jobs[new_id] = new
+    model.let_in = Counter({key: count for key, count in model.let_in.items() if key[0] != job_id})
 
 
 def fill(job_id: int, job: Job) -> list[Step]:

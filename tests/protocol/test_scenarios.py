@@ -90,6 +90,7 @@ class Run:
         """The switch gets this job in the place of the one that it has."""
         self.target.replace(star.job_items(JOB_ID, self.job), star.job_items(JOB_ID, job))
         self.model.switch.jobs[JOB_ID] = self.job = job
+        self.model.let_in.clear()
 
     def restart(self) -> None:
         """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that anyone lacks."""
