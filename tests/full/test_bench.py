@@ -74,7 +74,7 @@ def test_a_generator_that_sets_the_pace_is_admitted() -> None:
     idle = SwitchFigures("idle", 16, runs(0.02, 0.03, 0.005), runs(0.05, 0.06, 0.005))
     busy = SwitchFigures("busy", 16, runs(0.02, 0.03, 0.019), runs(0.05, 0.06, 0.005))
     assert not any(note.startswith("idle") for note in remarks([idle]))
-    assert any(note.startswith("busy: the generator was busy 95%") for note in remarks([busy]))
+    assert any(note.startswith("busy: the sender was busy 95%") for note in remarks([busy]))
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:

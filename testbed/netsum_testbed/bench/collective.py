@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from netsum.communicator import Communicator
-from rich.table import Table
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -83,18 +82,20 @@ def _rank(comm: Communicator, count: int, dtype: str, iterations: int, in_place:
     return time.perf_counter() - start, int(np.count_nonzero(out != expected))
 
 
-def collective_table(lines: Sequence[Line], title: str) -> Table:
-    """As nccl-tests prints it."""
-    table = Table(title=title)
-    table.add_column("size\nB", justify="right")
-    table.add_column("count\nelements", justify="right")
-    for where in ("out-of-place", "in-place"):
-        for name, unit in (("time", "us"), ("algbw", "GB/s"), ("busbw", "GB/s"), ("#wrong", "")):
-            table.add_column(f"{where}\n{name} {unit}".rstrip(), justify="right")
+_COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)
+
+
+def collective_table(lines: Sequence[Line]) -> str:
+    """As nccl-tests prints it; bandwidths in MB/s."""
+    places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^32} {'in-place':^32}"
+    place = ("time", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(MB/s)", "(MB/s)", "")
+    rows: list[Sequence[str]] = [("size", "count", *place, *place), ("(B)", "(elements)", *units, *units)]
     for line in lines:
-        cells = [f"{line.size}", f"{line.count}"]
-        for place in (0, 1):
-            cells += [f"{line.seconds[place] * 1e6:.0f}", f"{line.algbw(place):.4f}", f"{line.busbw(place):.4f}"]
-            cells.append(str(line.wrong[place]))
-        table.add_row(*cells)
-    return table
+        cells = [str(line.size), str(line.count)]
+        for which in (0, 1):
+            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which) * 1e3:.1f}"]
+            cells += [f"{line.busbw(which) * 1e3:.1f}", str(line.wrong[which])]
+        rows.append(cells)
+    table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
+    return "\n".join([places, *table])

@@ -106,7 +106,8 @@ def _bench_collective(names: Sequence[str], calls: Calls) -> None:
     for name in names:
         with console.status(f"{name}: starting") as status:
             measured[name] = _time_collective(name, calls, status)
-        console.print(collective_table(measured[name], f"allreduce of {calls.dtype}, {calls.workers} workers, {name}"))
+        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
+        click.echo(collective_table(measured[name]))
     figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
     about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
     click.echo(json.dumps({**figures, **about}))

@@ -20,7 +20,7 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     for kind in ("time", "CPU"):
         for name in ("forward", "aggregate", "ratio"):
             table.add_column(f"{kind}\n{name}", justify="right", no_wrap=True)
-    table.add_column("generator\nbusy", justify="right", no_wrap=True)
+    table.add_column("sender\nbusy", justify="right", no_wrap=True)
     for figure in figures:
         table.add_row(
             figure.switch,
@@ -38,9 +38,9 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
 def remarks(figures: Sequence[SwitchFigures]) -> list[str]:
     """What a reader should know before quoting the table."""
     cores = os.cpu_count() or 1
-    notes = [f"{cores} cores, shared by the generator and the switch; CPU us count all of the switch's threads."]
+    notes = [f"{cores} cores, shared by the sender and the switch; CPU us count all of the switch's threads."]
     notes += [
-        f"{figure.switch}: the generator was busy {figure.generator_share:.0%} of the time and may have set the pace: "
+        f"{figure.switch}: the sender was busy {figure.generator_share:.0%} of the time and may have set the pace: "
         "trust the CPU columns."
         for figure in figures
         if figure.generator_share > 0.8
