@@ -1,0 +1,256 @@
+"""The contract that every transport passes (netsum/transports/base.py), and what each has of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from netsum.descriptor import Descriptor, Link
+from netsum.errors import JoinError, NetsumError
+from netsum.frames import FrameFormat
+from netsum.transports import (
+    Faults,
+    FaultyTransport,
+    FramesTransport,
+    PacketTransport,
+    Transport,
+    UdpTransport,
+    memory_pair,
+    open_transport,
+)
+
+from tests.hosts.network import descriptor
+
+Pair = tuple[Transport, Transport]
+
+HOST = ("02:00:00:00:00:01", "10.9.0.1", 20001)
+SWITCH = ("02:00:00:00:00:fe", "10.9.0.254", 12000)
+
+
+def free_ports(count: int) -> list[int]:
+    """UDP ports on loopback that nobody has now."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def udp_pair() -> Pair:
+    left, right = (("127.0.0.1", port) for port in free_ports(2))
+    return UdpTransport(left, right), UdpTransport(right, left)
+
+
+def frames_pair() -> Pair:
+    left, right = (("127.0.0.1", port) for port in free_ports(2))
+    host, switch = FrameFormat(HOST, SWITCH), FrameFormat(SWITCH, HOST)
+    return FramesTransport(host, left, right), FramesTransport(switch, right, left)
+
+
+def faulty_pair() -> Pair:
+    left, right = memory_pair()
+    return FaultyTransport(left, Faults(), seed=1), FaultyTransport(right, Faults(), seed=2)
+
+
+_names = itertools.count()
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def until(ready: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Poll for a sign of readiness."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "not ready"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def packet_pair(require_root: None) -> Iterator[Pair]:  # noqa: ARG001 - only asked for
+    """Raw frames over a veth pair; its interfaces are up and have no addresses."""
+    stem = f"nsh{os.getpid() % 100000}x{next(_names)}"
+    left, right = f"{stem}a", f"{stem}b"
+    ip("link", "add", left, "type", "veth", "peer", "name", right)
+    try:
+        for name in (left, right):
+            ip("link", "set", name, "addrgenmode", "none", "mtu", "9000", "up")
+        until(lambda: all(Path(f"/sys/class/net/{name}/operstate").read_text() == "up\n" for name in (left, right)))
+        yield (
+            PacketTransport(FrameFormat(HOST, SWITCH), left),
+            PacketTransport(FrameFormat(SWITCH, HOST), right),
+        )
+    finally:
+        ip("link", "delete", left)
+
+
+MAKERS: dict[str, Callable[[], Pair]] = {
+    "udp": udp_pair,
+    "frames": frames_pair,
+    "memory": memory_pair,
+    "faulty": faulty_pair,
+}
+
+
+@pytest.fixture(params=[*MAKERS, pytest.param("packet", marks=pytest.mark.root)])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Two ends of a transport of every kind."""
+    ends = request.getfixturevalue("packet_pair") if request.param == "packet" else MAKERS[request.param]()
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def collect(end: Transport, count: int) -> list[bytes]:
+    """``count`` packets, copied; fails when they have not come after some seconds."""
+    received: list[bytes] = []
+    deadline = time.monotonic() + 10
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} packets came"
+        received += [bytes(packet) for packet in end.recv(0.1)]
+    return received
+
+
+def test_is_a_transport(pair: Pair) -> None:
+    assert all(isinstance(end, Transport) for end in pair)
+
+
+@pytest.mark.parametrize("size", [16, 17, 272, 16 + 4096])
+def test_parts_arrive_as_one_whole_packet(pair: Pair, size: int) -> None:
+    left, right = pair
+    data = os.urandom(size)
+    left.send([(data[:16], memoryview(data)[16:])])
+    assert collect(right, 1) == [data]
+
+
+def test_both_directions_and_many_packets(pair: Pair) -> None:
+    left, right = pair
+    packets = [index.to_bytes(4, "big") * 100 for index in range(150)]
+    left.send([(packet,) for packet in packets])
+    assert collect(right, len(packets)) == packets
+    right.send([(packet[:200], packet[200:]) for packet in packets])
+    assert collect(left, len(packets)) == packets
+
+
+def test_receiving_nothing_waits_as_long_as_told(pair: Pair) -> None:
+    left, right = pair
+    assert left.recv(0) == []
+    assert left.recv(0.01) == []
+    right.send([(b"x" * 16,)])
+    assert collect(left, 1) == [b"x" * 16]
+
+
+def test_sending_nothing_is_nothing(pair: Pair) -> None:
+    left, right = pair
+    left.send([])
+    assert right.recv(0.01) == []
+
+
+def test_closing_twice(pair: Pair) -> None:
+    for end in pair:
+        end.close()
+        end.close()
+
+
+def test_udp_survives_a_switch_that_is_not_there() -> None:
+    here, nobody = free_ports(2)
+    transport = UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))
+    try:
+        deadline = time.monotonic() + 10
+        while transport.last_error is None:  # the ICMP error of one packet meets the next
+            assert time.monotonic() < deadline
+            transport.send([(b"x" * 16,)])
+            assert transport.recv(0.01) == []
+        assert "refused" in transport.last_error.lower()
+    finally:
+        transport.close()
+
+
+def test_too_big_for_the_way_is_an_error_that_says_so() -> None:
+    left, right = udp_pair()
+    try:
+        with pytest.raises(NetsumError, match=r"70000 bytes is too big.*MTU"):
+            left.send([(bytes(70000),)])
+    finally:
+        left.close()
+        right.close()
+
+
+def test_frames_of_others_are_not_ours() -> None:
+    ours = FrameFormat(HOST, SWITCH)
+    theirs = FrameFormat(SWITCH, HOST)
+    payload = b"p" * 32
+    frame = bytearray(theirs.prefix(32) + payload)
+    accepted = ours.payload(memoryview(frame))
+    assert accepted is not None
+    assert bytes(accepted) == payload
+    padded = ours.payload(memoryview(frame + b"\0" * 9))  # Ethernet's own padding
+    assert padded is not None
+    assert bytes(padded) == payload
+    assert ours.payload(memoryview(frame)[:-1]) is None
+    assert ours.payload(memoryview(b"")) is None
+    for position in (12, 14, 23, 26, 30, 34, 36):  # type, version, protocol, addresses, ports
+        wrong = bytearray(frame)
+        wrong[position] ^= 1
+        assert ours.payload(memoryview(wrong)) is None
+
+
+def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:
+    """What comes out of a bad transport, and what it counts."""
+    left, right = memory_pair()
+    now = 0.0
+    bad = FaultyTransport(left, Faults(drop=0.2, duplicate=0.2, reorder=0.2, delay=1.0), seed, clock=lambda: now)
+    for index in range(300):
+        bad.send([(index.to_bytes(2, "big"),)])
+        now += 0.25
+    now += 10
+    bad.send([])
+    out: list[bytes] = []
+    while batch := right.recv(0):
+        out += [bytes(packet) for packet in batch]
+    counts = bad.counts
+    return out, (counts.packets, counts.dropped, counts.duplicated, counts.reordered)
+
+
+def test_faults_follow_from_the_seed_and_are_counted() -> None:
+    out, (packets, dropped, duplicated, reordered) = faulty_counts(5)
+    assert faulty_counts(5)[0] == out
+    assert faulty_counts(6)[0] != out
+    assert packets == 300
+    assert len(out) == packets - dropped + duplicated
+    assert min(dropped, duplicated, reordered) > 20
+    assert out != sorted(out)
+
+
+def test_a_held_packet_comes_although_nobody_sends() -> None:
+    left, right = memory_pair()
+    bad = FaultyTransport(right, Faults(reorder=1.0, delay=0.01), seed=1)
+    left.send([(b"late",)])
+    assert collect(bad, 1) == [b"late"]
+
+
+def test_a_link_that_cannot_be_opened_is_named() -> None:
+    (port,) = free_ports(1)
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.bind(("127.0.0.1", port))
+    frames = Link("frames", local=f"127.0.0.1:{port}", remote="127.0.0.1:9")
+    cases: list[tuple[Descriptor, str]] = [
+        (descriptor(0, 2, link=frames), rf"frames link at 127\.0\.0\.1:{port}.*in use"),
+        (descriptor(0, 2, link=Link("packet", interface="no-such-if")), r"packet link at no-such-if"),
+        (descriptor(0, 2), r"udp link at 10\.0\.0\.1:20000"),
+    ]
+    try:
+        for described, message in cases:
+            with pytest.raises(JoinError, match=message):
+                open_transport(described)
+    finally:
+        taken.close()
