@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 from collections.abc import Sequence
 
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -56,6 +57,7 @@ def _general_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("program", nargs="?", metavar="JSON", help="BMv2 JSON file of p4c-bm2-ss to start with")
+    parser.add_argument("-v", "--version", action="version", version=f"netsum-switch {_version()}")
     parser.add_argument(
         "-i", "--interface", action="append", default=[], metavar="PORT@IFACE",
         help="attach a network interface as PORT (needs root), or UDP datagrams that carry one frame each: "
@@ -99,6 +101,13 @@ def _target_parser() -> argparse.ArgumentParser:
     for name, metavar, text in _IGNORED_TARGET:
         group.add_argument(name, metavar=metavar, help=text)
     return parser
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("netsum")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return "unknown"
 
 
 def _natural(text: str) -> int:

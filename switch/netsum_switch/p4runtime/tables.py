@@ -138,6 +138,8 @@ class Tables:
             raise invalid("idle_timeout_ns must be a positive value")
         if entry.idle_timeout_ns > 0 and not spec.idle_timeout:
             raise invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
+        if entry.idle_timeout_ns > 0:
+            raise _no_ageing()
 
     def _set_counter(self, spec: TableSpec, target: Entry, entry: Any) -> None:
         """Counter data that came with an entry: what the counter is not declared to count becomes 0."""
@@ -177,6 +179,8 @@ class Tables:
                     "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, "
                     "that includes wildcard reads"
                 )
+            if request.HasField("time_since_last_hit"):
+                raise _no_ageing()
             for entry in self.select(spec, request):
                 self._write_entry(spec, entry, request, response.entities.add().table_entry)
 
@@ -217,6 +221,11 @@ class Tables:
             message.controller_metadata = attachment.controller_metadata
             message.metadata = attachment.metadata
             message.idle_timeout_ns = attachment.idle_timeout_ns
+
+
+def _no_ageing() -> RpcError:
+    """What a program's `support_timeout` asks for and this switch has not."""
+    return RpcError(code_pb2.UNIMPLEMENTED, "This switch does not support idle timeouts")
 
 
 def _attachment(entry: Any) -> Attachment:

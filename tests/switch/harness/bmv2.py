@@ -14,6 +14,9 @@ import grpc
 from tests.switch.harness.api import ARRIVES, CPU_PORT, DEVICE_ID, PORTS
 from tests.switch.harness.namespace import Namespace
 
+# The kernel ends the switch when the tests are killed and cannot.
+_DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
+
 _STARTS = 30.0  # seconds
 _STOPS = 10.0
 
@@ -66,7 +69,7 @@ class Bmv2UnderTest:
         log = Path(self._directory.name) / "log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                ["ip", "netns", "exec", self._namespace.name, "simple_switch_grpc", *interfaces, "--no-p4",
+                [*_DIES_WITH_PARENT, "ip", "netns", "exec", self._namespace.name, "simple_switch_grpc", *interfaces, "--no-p4",
                  "--device-id", str(DEVICE_ID), "--thrift-port", "9090", "--",
                  "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

@@ -146,41 +146,6 @@ def _code(call: Callable[..., Any], *arguments: Any) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-BAD_JSON = [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}', b"\xff\xfe", b"x" * 100]
-
-
-@pytest.mark.parametrize("text", BAD_JSON)
-def test_bad_programs(p4rt_embedded: EmbeddedUnderTest, program: Program, text: bytes) -> None:
-    """Refused with a reason; the program that runs goes on running."""
-    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=text)
-        with pytest.raises(grpc.RpcError) as error:
-            controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=1, action=action, config=config))
-        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert error.value.details().startswith("p4_device_config")
-        p4rt_embedded.send(1, frame(1))
-        assert p4rt_embedded.recv(2) == frame(1)
-
-
-def test_p4info_of_another_program(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
-    config = program.config()
-    config.p4info.tables[0].preamble.name = "IngressImpl.other"
-    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
-        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY
-        with pytest.raises(grpc.RpcError, match=r"table IngressImpl.other is not in the JSON"):
-            controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=1, action=action, config=config))
-
-
-def test_reconcile_is_refused_by_name(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
-    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
-        action = p4rt.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
-        with pytest.raises(grpc.RpcError, match="RECONCILE_AND_COMMIT is not supported"):
-            controller.push(program, action)
-
-
 def test_streams_that_say_nothing(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
     """Silent streams hold a thread each, up to a limit; requests are served all the same."""
     silent = [Controller(p4rt_embedded.grpc_address) for _ in range(50)]

@@ -1,0 +1,125 @@
+"""What docs/switch.md says is different from simple_switch_grpc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+from netsum_switch.p4runtime import device
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.controller import INSERT, Controller, Program, refusal, update_refusal
+from tests.switch.harness.embedded import EmbeddedUnderTest
+from tests.switch.harness.frames import frame
+from tests.switch.server.test_replication import group, multicasting, session
+
+Set = p4rt.SetForwardingPipelineConfigRequest
+
+
+@pytest.fixture
+def controller(p4rt_embedded: EmbeddedUnderTest, program: Program) -> Iterator[Controller]:
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        yield controller
+
+
+def set_config(controller: Controller, action: Any, config: Any) -> None:
+    controller.set_config(Set(device_id=controller.device_id, action=action, config=config))
+
+
+def test_a_new_push_clears_replication(
+    controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest
+) -> None:
+    multicasting(controller, program)
+    controller.write(INSERT, group(1, (2, 1)), session(5, (3, 1)))
+    controller.push(program)
+    assert controller.read(group(0), session(0)) == []
+    multicasting(controller, program)
+    p4rt_embedded.send(1, frame(1))
+    assert p4rt_embedded.recv(2, 0.3) is None
+
+
+BAD_JSON = [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}', b"\xff\xfe", b"x" * 100]
+
+
+@pytest.mark.parametrize("text", BAD_JSON)
+def test_bad_programs(controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest, text: bytes) -> None:
+    """Refused with a reason; the program that runs goes on running."""
+    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=text)
+    code, message = refusal(set_config, controller, Set.VERIFY_AND_COMMIT, config)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message.startswith("p4_device_config")
+    p4rt_embedded.send(1, frame(1))
+    assert p4rt_embedded.recv(2) == frame(1)
+
+
+def test_verify_loads_the_json(controller: Controller, program: Program) -> None:
+    config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=b"{}")
+    assert refusal(set_config, controller, Set.VERIFY, config)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("tables", "table X is not"), ("counters", "counter X is not"), ("actions", "action X is not")],
+)
+def test_p4info_of_another_program(controller: Controller, program: Program, kind: str, message: str) -> None:
+    config = program.config()
+    getattr(config.p4info, kind)[0].preamble.name = "X"
+    code, text = refusal(set_config, controller, Set.VERIFY, config)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message in text
+
+
+def test_p4info_with_another_key(controller: Controller, program: Program) -> None:
+    config = program.config()
+    config.p4info.tables[0].match_fields[0].bitwidth = 32
+    assert "has another key" in refusal(set_config, controller, Set.VERIFY, config)[1]
+
+
+def test_reconcile_is_refused_by_name(controller: Controller, program: Program) -> None:
+    code, message = refusal(controller.push, program, Set.RECONCILE_AND_COMMIT)
+    assert code is grpc.StatusCode.UNIMPLEMENTED
+    assert message.startswith("RECONCILE_AND_COMMIT is not supported")
+
+
+def test_idle_timeouts_are_refused_by_name(controller: Controller, program: Program) -> None:
+    config = program.config()
+    table = next(each for each in config.p4info.tables if each.preamble.alias == "lpm_table")
+    table.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
+    set_config(controller, Set.VERIFY_AND_COMMIT, config)
+    text = "This switch does not support idle timeouts"
+    entity = program.entry("lpm_table", {}, program.action("mark", b"\x01"), idle_timeout_ns=10**9)
+    assert update_refusal(controller.write, INSERT, entity) == (code_pb2.UNIMPLEMENTED, text)
+    question = program.entry("lpm_table", {})
+    question.table_entry.time_since_last_hit.SetInParent()
+    assert refusal(controller.read, question) == (grpc.StatusCode.UNIMPLEMENTED, text)
+
+
+def test_large_reads_come_in_pieces(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = p4rt.Entity()
+    everything.counter_entry.SetInParent()
+    [whole] = controller.responses_to_read(everything)
+    monkeypatch.setattr(device, "_ENTITIES_PER_RESPONSE", 10)
+    pieces = list(controller.responses_to_read(everything))
+    assert [len(piece.entities) for piece in pieces] == [10, 10, 4]
+    assert [entity for piece in pieces for entity in piece.entities] == list(whole.entities)
+
+
+def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> None:
+    """The other stays primary."""
+    with (
+        Controller(p4rt_embedded.grpc_address, election_id=9) as one,
+        Controller(p4rt_embedded.grpc_address, election_id=3) as two,
+    ):
+        one.become_primary()
+        two.ask_for_mastership()
+        two.next("arbitration")
+        two.ask_for_mastership(9)
+        error = two.end_of_stream()
+        assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "New election id already exists")
+        one.write_updates([])
