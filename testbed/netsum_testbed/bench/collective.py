@@ -7,13 +7,16 @@ allreduce, so that figures compare with a ring's; with a switch only algbw passe
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from netsum.communicator import Communicator
+from netsum_controller.job_spec import JobSpec
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -24,6 +27,16 @@ def parse_size(text: str) -> int:
     if unit not in _UNITS or not number.isdigit():
         raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
     return int(number) * _UNITS[unit]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What is timed: arrays of ``sizes`` bytes; ``iterations`` calls each, after one that is not timed."""
+
+    sizes: tuple[int, ...]
+    dtype: str
+    workers: int
+    iterations: int
 
 
 @dataclass(frozen=True)
@@ -54,32 +67,26 @@ class Line:
         }
 
 
-def time_allreduce(communicators: Sequence[Communicator], size: int, dtype: str, iterations: int) -> Line:
-    """Sum arrays of ``size`` bytes, ``iterations`` times after one that is not timed."""
-    count = size // np.dtype(dtype).itemsize
-    workers = len(communicators)
-    seconds, wrong = [], []
-    for in_place in (False, True):
-        with ThreadPoolExecutor(workers) as pool:
-            ranks = list(pool.map(lambda comm, way=in_place: _rank(comm, count, dtype, iterations, way), communicators))
-        seconds.append(max(elapsed for elapsed, _ in ranks) / iterations)
-        wrong.append(sum(bad for _, bad in ranks))
-    return Line(size, count, workers, (seconds[0], seconds[1]), (wrong[0], wrong[1]))
-
-
-def _rank(comm: Communicator, count: int, dtype: str, iterations: int, in_place: bool) -> tuple[float, int]:
-    """One rank's part: seconds for all iterations, and how many elements of the last result are wrong."""
-    pattern = np.arange(count) % 97
-    source = (pattern + comm.rank).astype(dtype)
-    expected = (pattern * comm.size + comm.size * (comm.size - 1) // 2).astype(dtype)
-    out = source.copy()
-    comm.allreduce(out, out=out)
-    start = time.perf_counter()
-    for _ in range(iterations):
-        if in_place:
-            out[...] = source
-        comm.allreduce(out if in_place else source, out=out)
-    return time.perf_counter() - start, int(np.count_nonzero(out != expected))
+def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
+    """Every rank as a process on a host of its own; a line for each size, as it comes."""
+    job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers]))
+    words = [",".join(map(str, calls.sizes)), calls.dtype, str(calls.iterations)]
+    command = [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
+    ranks = [
+        fabric.spawn(host, command, name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
+        for rank, host in enumerate(job.members)
+    ]
+    for size in calls.sizes:
+        said = [rank.stdout.readline() for rank in ranks]
+        for number, line in enumerate(said):
+            if not line:
+                raise TestbedError(f"rank {number} failed: {ranks[number].last_words(1)}")
+        timed = np.array([json.loads(line) for line in said])  # rank, place, (seconds, wrong)
+        seconds, wrong = timed[:, :, 0].max(axis=0), timed[:, :, 1].sum(axis=0)
+        count = size // np.dtype(calls.dtype).itemsize
+        yield Line(size, count, calls.workers, (seconds[0], seconds[1]), (int(wrong[0]), int(wrong[1])))
+    for rank in ranks:
+        rank.wait()
 
 
 _COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)

@@ -6,8 +6,6 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,7 +13,7 @@ from netsum_controller.job_spec import JobSpec
 from rich.console import Console
 from rich.status import Status
 
-from netsum_testbed.bench.collective import Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.errors import TestbedError
@@ -90,16 +88,6 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
         )
 
 
-@dataclass(frozen=True)
-class Calls:
-    """What ``--collective`` times: arrays of ``sizes`` bytes."""
-
-    sizes: tuple[int, ...]
-    dtype: str
-    workers: int
-    iterations: int
-
-
 def _bench_collective(names: Sequence[str], calls: Calls) -> None:
     console = Console()
     measured: dict[str, list[Line]] = {}
@@ -114,14 +102,10 @@ def _bench_collective(names: Sequence[str], calls: Calls) -> None:
 
 
 def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:
-    with open_fabric(name, hosts=calls.workers) as fabric, ExitStack() as stack:
-        job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)))
-        communicators = []
-        for rank in range(calls.workers):
-            communicators.append(fabric.join(job, rank))
-            stack.callback(communicators[-1].close)
-        lines = []
-        for size in calls.sizes:
-            status.update(f"{name}: {size} bytes")
-            lines.append(time_allreduce(communicators, size, calls.dtype, calls.iterations))
-        return lines
+    lines: list[Line] = []
+    with open_fabric(name, hosts=calls.workers) as fabric:
+        status.update(f"{name}: {calls.sizes[0]} bytes")
+        for line, following in zip(time_allreduce(fabric, calls), [*calls.sizes[1:], 0], strict=True):
+            lines.append(line)
+            status.update(f"{name}: {following} bytes")
+    return lines

@@ -1,0 +1,44 @@
+"""One rank of a timed collective, as a process of its own: ``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS``.
+
+Joins what the environment names and prints a line of JSON a size: [seconds a call, wrong elements] out of place and in
+place.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import netsum
+import numpy as np
+from netsum.communicator import Communicator
+
+
+def time_calls(comm: Communicator, size: int, dtype: str, iterations: int, *, in_place: bool) -> tuple[float, int]:
+    """Sum arrays of ``size`` bytes, ``iterations`` times after one that is not timed."""
+    count = size // np.dtype(dtype).itemsize
+    pattern = np.arange(count) % 97
+    source = (pattern + comm.rank).astype(dtype)
+    expected = (pattern * comm.size + comm.size * (comm.size - 1) // 2).astype(dtype)
+    out = source.copy()
+    comm.allreduce(source, out=out)
+    start = time.perf_counter()
+    for _ in range(iterations):
+        if in_place:
+            out[...] = source
+        comm.allreduce(out if in_place else source, out=out)
+    return (time.perf_counter() - start) / iterations, int(np.count_nonzero(out != expected))
+
+
+def main(sizes: str, dtype: str, iterations: str) -> None:
+    """All sizes, in order."""
+    with netsum.join() as comm:
+        for size in map(int, sizes.split(",")):
+            places = [time_calls(comm, size, dtype, int(iterations), in_place=place) for place in (False, True)]
+            print(json.dumps(places), flush=True)
+        comm.barrier()  # nobody leaves while another may still ask for a result
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
