@@ -86,14 +86,17 @@ class Descriptor:
             "first_block_id": (self.first_block_id, 0, (1 << 32) - 1),
             "epoch": (self.epoch, 0, (1 << 32) - 1),
             "host.udp_port": (self.host.udp_port, 1, 65535),
+            "switch.port": (self.switch.port, 1, 65535),
+            "block_bytes": (self.block_bytes, CHUNK_BYTES, CHUNK_BYTES * MAX_CHUNKS),
+            "mtu": (self.mtu, 1, 65535),
         }
         for name, (value, low, high) in limits.items():
+            if type(value) is not int:
+                raise ValueError(f"{name} is {value!r}, must be a whole number")
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}, must be {low}..{high}")
-        if self.block_bytes % CHUNK_BYTES or not 0 < self.block_bytes <= CHUNK_BYTES * MAX_CHUNKS:
-            raise ValueError(
-                f"block_bytes is {self.block_bytes}, must be 1..{MAX_CHUNKS} chunks of {CHUNK_BYTES} bytes"
-            )
+        if self.block_bytes % CHUNK_BYTES:
+            raise ValueError(f"block_bytes is {self.block_bytes}, must be whole chunks of {CHUNK_BYTES} bytes")
         if self.block_bytes + HEADER_BYTES + IP_UDP_BYTES > self.mtu:
             raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
 
@@ -123,7 +126,7 @@ class Descriptor:
         """Parse :meth:`to_json`'s text. Raises :class:`ValueError` naming what is wrong."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # also bytes that are no text
             raise ValueError(f"the descriptor is not JSON: {error}") from None
         if not isinstance(data, dict):
             raise ValueError("the descriptor is not a JSON object")

@@ -37,25 +37,34 @@ class Environment:
         """Read ``variables`` (default: the process's). A value that is not what it should be raises JoinError."""
         source = os.environ if variables is None else variables
 
-        def number(name: str) -> float | None:
-            text = source.get(name)
-            if not text:
-                return None
-            try:
-                return float(text)
-            except ValueError:
-                raise JoinError(f"{name} is {text!r}, not a number") from None
-
-        rank = number("NETSUM_RANK")
-        if rank is None:
-            rank = number("RANK")
-        if rank is not None and rank != int(rank):
-            raise JoinError(f"the rank in the environment is {rank}, not a whole number")
+        rank = _rank(source, "NETSUM_RANK")
         return cls(
             job=source.get("NETSUM_JOB") or None,
-            rank=None if rank is None else int(rank),
+            rank=_rank(source, "RANK") if rank is None else rank,
             token=source.get("NETSUM_TOKEN") or None,
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
-            timeout=number("NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
+            timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
         )
+
+
+def _rank(source: Mapping[str, str], name: str) -> int | None:
+    text = source.get(name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise JoinError(f"{name} is {text!r}, not a rank: 0, 1, 2, ...")
+    return int(text)
+
+
+def _seconds(source: Mapping[str, str], name: str) -> float | None:
+    text = source.get(name)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not seconds > 0:
+        raise JoinError(f"{name} is {text!r}, not a number of seconds above 0")
+    return seconds

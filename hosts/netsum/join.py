@@ -24,6 +24,7 @@ from netsum.transports.choose import open_transport
 
 _REQUEST_TIMEOUT: Final = 10.0
 _LEAVE_TIMEOUT: Final = 2.0
+_WHY_TIMEOUT: Final = 3.0
 _FIRST_RETRY: Final = 0.05
 _SLOWEST_RETRY: Final = 1.0
 
@@ -58,7 +59,7 @@ def join(
         Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
     """
     environment = Environment.read()
-    rank = environment.rank if rank is None else rank
+    given_rank, rank = rank, environment.rank if rank is None else rank
     deadline = time.monotonic() + timeout
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
     door: _Door | None = None
@@ -67,8 +68,10 @@ def join(
             job or environment.job, rank, token or environment.token, controller or environment.controller
         )
         descriptor = door.join(link, deadline)
-    elif not isinstance(descriptor, Descriptor):
-        descriptor = _read(descriptor, rank)
+    elif isinstance(descriptor, Descriptor):
+        _same(descriptor, job, given_rank)
+    else:
+        descriptor = _read(descriptor, rank, job)
     asked = door or _Door.known(descriptor, token or environment.token)
     try:
         made = transport(descriptor) if callable(transport) else transport or open_transport(descriptor)
@@ -86,7 +89,16 @@ def join(
     )
 
 
-def _read(path: str | os.PathLike[str], rank: int | None) -> Descriptor:
+def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:
+    """JoinError when the descriptor is not of the job and rank that the caller named."""
+    if (job or descriptor.job, descriptor.rank if rank is None else rank) != (descriptor.job, descriptor.rank):
+        raise JoinError(
+            f"the descriptor is of job {descriptor.job!r}, rank {descriptor.rank}; "
+            f"asked for was job {job or descriptor.job!r}, rank {descriptor.rank if rank is None else rank}"
+        )
+
+
+def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> Descriptor:
     name = os.fspath(path)
     if "{rank}" in name:
         if rank is None:
@@ -95,6 +107,7 @@ def _read(path: str | os.PathLike[str], rank: int | None) -> Descriptor:
     try:
         text = Path(name).read_bytes()
         descriptor = Descriptor.from_json(text)
+        _same(descriptor, job, rank)
         _use_once(Path(name), text)
     except OSError as error:
         raise JoinError(f"{error.filename or name}: {error.strerror or error}") from None
@@ -139,6 +152,8 @@ class _Door:
         if job is None or rank is None or token is None or controller is None:
             names = ", ".join(f"`{name}` (or NETSUM_{name.upper()})" for name in missing)
             raise JoinError(f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR)")
+        if not controller.startswith(("http://", "https://")):
+            raise JoinError(f"the controller is {controller!r}, not a URL such as http://127.0.0.1:8080")
         return cls(job, rank, token, controller)
 
     @classmethod
@@ -165,7 +180,8 @@ class _Door:
         pause = _FIRST_RETRY
         while True:
             try:
-                return Descriptor.from_dict(self._ask("POST", "/join", body))
+                left = min(_REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
+                return Descriptor.from_dict(self._ask("POST", "/join", body, left))
             except urllib.error.HTTPError as error:
                 with error:
                     reason, retry = self._refusal(error)
@@ -186,16 +202,16 @@ class _Door:
         try:
             answer = json.load(error)
             text = str(answer["error"])
-            retry = answer.get("retry_ms")
+            retry = float(answer.get("retry_ms", 1000 * _FIRST_RETRY))
         except (ValueError, KeyError, TypeError, AttributeError):
-            text, retry = f"HTTP status {error.code}", None
+            text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
         where = f"job {self._job!r}, rank {self._rank}: {text}"
         if error.code == http.client.UNAUTHORIZED:
             return Unauthorized(where), None
         if error.code == http.client.NOT_FOUND:
             return NoSuchMember(where), None
         if error.code in (http.client.CONFLICT, http.client.SERVICE_UNAVAILABLE):
-            return NotReady(where), (retry or 1000 * _FIRST_RETRY) / 1000
+            return NotReady(where), retry / 1000
         return JoinError(where), None
 
     def leave(self) -> None:
@@ -208,7 +224,7 @@ class _Door:
     def explain(self, block_id: int) -> tuple[str, tuple[int, ...]]:
         """Whom a block waits for, as the switch's record has it."""
         try:
-            answer = self._ask("GET", f"/why?block={block_id}")
+            answer = self._ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
             missing = answer.get("missing", [])
             ranks = tuple(int(each["rank"]) for each in missing)
             names = ", ".join(f"rank {each['rank']} ({each.get('host', '?')})" for each in missing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netsum.descriptor import Descriptor
-from netsum.errors import JoinError
+from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.frames import FramesTransport
@@ -22,6 +22,6 @@ def open_transport(descriptor: Descriptor) -> Transport:
             local, remote = parse_address(link.local or ""), parse_address(link.remote or "")
             return FramesTransport(FrameFormat.of(descriptor), local, remote)
         return PacketTransport(FrameFormat.of(descriptor), link.interface or "")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NetsumError) as error:
         where = {"udp": f"{host.ip}:{host.udp_port}", "frames": link.local, "packet": link.interface}[link.kind]
         raise JoinError(f"cannot open the {link.kind} link at {where}: {error}") from error

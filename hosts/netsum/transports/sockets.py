@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from netsum.errors import NetsumError
+from netsum.errors import CommunicatorError
 from netsum.transports.base import Packet
 
 BATCH = 64
@@ -73,7 +73,7 @@ class SocketBatch:
     def _lose(self, error: OSError, packet: Packet) -> None:
         if error.errno == errno.EMSGSIZE:
             size = sum(len(part) for part in packet)
-            raise NetsumError(
+            raise CommunicatorError(
                 f"a packet of {size} bytes is too big for the way to the switch: raise the MTU or lower the job's `chunks`"
             ) from error
         if error.errno not in _LOST:
