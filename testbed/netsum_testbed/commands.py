@@ -18,10 +18,13 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import star
 
 MAX_WORKERS: Final = 64
+WORKERS: Final = 4
 STEPS: Final = 400
 
 _workers = click.option(
-    "--workers", type=click.IntRange(1, MAX_WORKERS), default=4, show_default=True, help="one on each host"
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    help="one on each host [default: the hosts of --topology, else 4]",
 )
 _switch = click.option(
     "--switch",
@@ -38,15 +41,17 @@ _file = click.option(
 )
 
 
-def choose_topology(file: Path | None, workers: int) -> Topology:
-    """The star to bring up; at least as many hosts as workers."""
+def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, int]:
+    """The star to bring up, and how many of its hosts have a worker."""
+    if workers is None:
+        workers = WORKERS if file is None else min(len(load_topology(file).hosts), MAX_WORKERS)
     usual = Path("mininet") / f"star{workers}.yaml"
     if file is None and usual.exists():
         file = usual
     topology = star(workers) if file is None else load_topology(file)
     if len(topology.hosts) < workers:
         raise TestbedError(f"{file}: {len(topology.hosts)} hosts are too few for {workers} workers")
-    return topology
+    return topology, workers
 
 
 def without_mininet() -> str | None:
@@ -80,7 +85,7 @@ def end_on_sigterm() -> None:
 @_file
 @click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="batches of 128 images")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
-def demo(workers: int, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
+def demo(workers: int | None, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
     """Train a classifier of handwritten digits on several workers, their gradients summed by a P4 switch.
 
     Afterwards the same training in one process, to compare. The last line is one JSON object.
@@ -90,7 +95,7 @@ def demo(workers: int, switch: str, topology_file: Path | None, steps: int, root
     end_on_sigterm()
     console = Console()
     reason = "--rootless" if rootless else without_mininet()
-    topology = choose_topology(topology_file, workers)
+    topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
     with _fabric(topology, switch, reason, console) as fabric:
         console.print(f"{fabric.switch} switch and {workers} workers, {kind}: up", highlight=False)
@@ -129,7 +134,7 @@ def _fabric(topology: Topology, switch: str, reason: str | None, console: Consol
 @_workers
 @_switch
 @_file
-def testbed(workers: int, switch: str, topology_file: Path | None) -> None:
+def testbed(workers: int | None, switch: str, topology_file: Path | None) -> None:
     """Bring up a Mininet network, the controller and a job, and end in Mininet's prompt.
 
     On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
@@ -139,4 +144,5 @@ def testbed(workers: int, switch: str, topology_file: Path | None) -> None:
     from netsum_testbed.prompt import run_prompt  # noqa: PLC0415 - needs Mininet
 
     end_on_sigterm()
-    run_prompt(choose_topology(topology_file, workers), switch, workers)
+    topology, workers = choose_topology(topology_file, workers)
+    run_prompt(topology, switch, workers)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import netsum
 from netsum.descriptor import Descriptor
@@ -29,14 +29,17 @@ Result = TypeVar("Result")
 Wrap = Callable[[Transport], Transport]
 
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are ignored: a second one must not break off the clearing up after the first."""
+    """Ctrl-C, SIGTERM and SIGHUP are ignored: a second one must not break off the clearing up after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     # Not a signal mask: another thread would take the signal, and Python's handler runs in this one all the same.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
     try:
         yield
     finally:
@@ -47,7 +50,8 @@ def interrupts_held() -> Iterator[None]:
 class Fabric:
     """A star: one switch, the topology's hosts. A context manager; leaving it stops and removes everything.
 
-    ``switch`` is the kind (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled in.
+    ``switch`` is the kind (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled in, ``tokens``
+    the secret of each job by name, ``directory`` the files of this run, which go with it.
     """
 
     def __init__(self, topology: Topology, switch: str) -> None:
@@ -56,7 +60,7 @@ class Fabric:
         self.topology = topology
         self.switch = switch
         self._stack = ExitStack()
-        self._tokens: dict[str, str] = {}
+        self.tokens: dict[str, str] = {}
         self._process: SwitchProcess | None = None
         self._controller: Controller | None = None
 
@@ -109,7 +113,7 @@ class Fabric:
         """Create a job and remember its token for :meth:`join`."""
         job = self.controller.create_job(spec)
         if job.token is not None:
-            self._tokens[job.name] = job.token
+            self.tokens[job.name] = job.token
         return job
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
@@ -118,7 +122,7 @@ class Fabric:
         return {
             "NETSUM_JOB": job.name,
             "NETSUM_RANK": str(rank),
-            "NETSUM_TOKEN": self._tokens[job.name],
+            "NETSUM_TOKEN": self.tokens[job.name],
             "NETSUM_CONTROLLER": self.controller.url,
         }
 
@@ -156,7 +160,7 @@ class Fabric:
         return netsum.join(
             job.name,
             rank,
-            token=self._tokens[job.name],
+            token=self.tokens[job.name],
             controller=self.controller.url,
             transport=transport,
             timeout=timeout,

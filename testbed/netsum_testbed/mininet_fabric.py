@@ -95,7 +95,7 @@ class MininetFabric(Fabric):
         length = common_prefix([switch.ip, *(host.ip for host in self.topology.hosts.values())])
         for host, place in self.topology.hosts.items():
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
-            rate = place.rate_mbps if limited and place.rate_mbps and place.rate_mbps <= MAX_RATE else None
+            rate = self._rate(host) if limited else None
             options = {"cls": TCLink, "bw": rate} if rate else {"cls": Link}
             net.addLink(member, node, port1=0, port2=place.port, addr1=place.mac, **options)
         # No IPv6: its neighbour discovery would send frames that nobody asked for.
@@ -117,6 +117,13 @@ class MininetFabric(Fabric):
             return True
         self._say("this kernel cannot limit link rates (no tc with HTB): links run as fast as they can")
         return False
+
+    def _rate(self, host: str) -> int | None:
+        rate = self.topology.hosts[host].rate_mbps
+        if rate is not None and rate > MAX_RATE:
+            self._say(f"{host}: Mininet limits rates up to {MAX_RATE} Mbit/s; its link of {rate} runs unlimited")
+            return None
+        return rate
 
     def _set_links(self) -> None:
         """MTU, and offloads off: the switch would see frames with no checksum yet, or several packets in one."""

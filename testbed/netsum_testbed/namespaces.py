@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.packet import PacketTransport
+from netsum_controller.model import Job
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import NetworkNamespace
@@ -34,6 +37,14 @@ class NamespaceFabric(Fabric):
         name = next(iter(self.topology.switches))
         self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
         return process
+
+    def environment(self, job: Job, rank: int) -> dict[str, str]:
+        """A descriptor file, good for one run, in place of the controller: its endpoint is outside of the namespace."""
+        link = {"kind": "packet", "interface": self.interface(job.members[rank])}
+        descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
+        file = self.directory / f"{job.name}.{rank}.json"
+        file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
+        return {"NETSUM_DESCRIPTOR": str(file)}
 
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - they share a namespace
         return ("ip", "netns", "exec", self._namespace.name)

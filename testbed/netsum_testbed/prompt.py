@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from mininet.cli import CLI
-from mininet.log import output
+from mininet.log import lg, output
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topology import Topology
 
@@ -110,5 +110,6 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
             _prepare(environment, fabric.net[host])
         names = ", ".join(hosts)
         words = {"switch": fabric.switch, "hosts": len(topology.hosts), "url": fabric.controller.url, "job": JOB}
+        lg.handlers[0].setStream(sys.stdout)  # what the hosts say, in order with the prompt
         output(_WELCOME.format(**words, last=workers - 1, names=names))
         Prompt(fabric, members)

@@ -51,6 +51,7 @@ def check_exact_sums(fabric: Fabric, workers: int) -> None:
 def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
     with RootlessFabric(star(workers)) as fabric:
         check_exact_sums(fabric, workers)
+        check_worker_processes(fabric)
         directory = fabric.directory
     assert not directory.exists()
 
@@ -58,6 +59,7 @@ def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
 def test_namespace_exact(switch: str) -> None:
     with NamespaceFabric(star(3), switch) as fabric:
         check_exact_sums(fabric, 3)
+        check_worker_processes(fabric)
         assert fabric.inside(lambda: sorted(name for _, name in socket.if_nameindex())) == [
             "h1", "h2", "h3", "lo", "s1", "s2", "s3",
         ]  # fmt: skip
@@ -85,7 +87,7 @@ def test_mininet(mininet: MininetFabric) -> None:
         assert "rate 1Gbit" in mininet.net[host].cmd(f"tc class show dev {end}")
     check_tcp(mininet)
     check_exact_sums(mininet, 2)
-    check_a_worker_process(mininet)
+    check_worker_processes(mininet)
 
 
 def check_tcp(fabric: MininetFabric) -> None:
@@ -111,8 +113,8 @@ def check_tcp(fabric: MininetFabric) -> None:
     assert received == data
 
 
-def check_a_worker_process(fabric: MininetFabric) -> None:
-    """Two processes join with nothing but their environment: the controller is on every host's loopback."""
+def check_worker_processes(fabric: Fabric) -> None:
+    """Two processes join with nothing but their environment."""
     program = "import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()"
     job = fabric.create_job(JobSpec(name="processes", members=("h1", "h2")))
     children = [

@@ -42,7 +42,7 @@ def train(digits: Digits, out: Path, steps: int, comm: netsum.Communicator) -> N
             "communicating": communicating,
             "retransmissions": comm.stats.retransmissions,
         }
-        if comm.rank == 0 and (step % EVERY == 0 or step == steps):
+        if comm.rank == 0 and (step % EVERY == 0 or step in (1, steps)):
             said["accuracy"] = model.accuracy(digits.test_images, digits.test_labels)
         print(json.dumps(said), flush=True)
     np.save(out / f"weights.{comm.rank}.npy", model.parameters)
