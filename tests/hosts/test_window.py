@@ -1,0 +1,323 @@
+"""The window as a pure state machine, against the model of the switch, over a network in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netsum import window as window_module
+from netsum.window import Block, Refusal, Window
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
+
+from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
+from tests.model.rules import SwitchModel
+
+LATENCY = 0.0005
+
+
+def payload(value: int) -> bytes:
+    """One chunk of 32-bit lanes that all hold ``value``."""
+    return value.to_bytes(4, "big") * (CHUNK_BYTES // 4)
+
+
+@dataclass
+class Host:
+    """A member: its window and what it has got, serial by serial."""
+
+    window: Window
+    got: dict[int, int] = field(default_factory=dict)
+
+    def submit(self, value: int) -> None:
+        serial = self.window.submitted
+
+        def take(header: Header, data: memoryview) -> None:
+            assert serial not in self.got, "a result was handed over twice"
+            assert header.status == Status.OK
+            assert len({bytes(data)[at : at + 4] for at in range(0, CHUNK_BYTES, 4)}) == 1
+            self.got[serial] = int.from_bytes(data[:4], "big")
+
+        self.window.submit(Block(serial & 0xFFFF, Op.SUM, Lane.L32, payload(value), on_result=take))
+
+
+class Simulation:
+    """Hosts around the model of the switch. Every packet takes LATENCY, unless the network is bad to it."""
+
+    def __init__(self, workers: int, seed: int, *, loss: float = 0, again: float = 0, late: float = 0, **changes: Any):
+        described = [descriptor(rank, workers, **changes) for rank in range(workers)]
+        self.switch = SwitchModel({JOB_ID: job(described[0])})
+        self.hosts = [Host(Window(each)) for each in described]
+        self.size = described[0].window
+        self.random = random.Random(seed)
+        self.loss, self.again, self.late = loss, again, late
+        self.now = 0.0
+        self.sent = [0] * workers
+        self._serial = 0
+        self._network: list[tuple[float, int, int, bool, bytes]] = []  # when, tie-break, member, to the switch, data
+
+    def _travel(self, rank: int, up: bool, data: bytes) -> None:
+        if self.random.random() < self.loss:
+            return
+        for _ in range(2 if self.random.random() < self.again else 1):
+            delay = LATENCY * (1 + 20 * self.random.random() if self.random.random() < self.late else 1)
+            self._serial += 1
+            heapq.heappush(self._network, (self.now + delay, self._serial, rank, up, data))
+
+    def poll(self) -> None:
+        for rank, host in enumerate(self.hosts):
+            for packet in host.window.poll(self.now):
+                self.sent[rank] += 1
+                assert host.window.next_serial <= host.window.base + self.size, "a block was sent ahead of the window"
+                self._travel(rank, True, b"".join(packet))
+
+    def step(self, until: float = float("inf")) -> bool:
+        """Go on to the next moment at which something happens, at most ``until``; False when that is reached."""
+        self.poll()
+        moments = [host.window.next_deadline() for host in self.hosts]
+        upcoming = [moment for moment in moments if moment is not None]
+        upcoming += [self._network[0][0]] if self._network else []
+        moment = min(upcoming, default=until)
+        if moment >= until:
+            self.now = until
+            return False
+        self.now = max(self.now, moment)
+        while self._network and self._network[0][0] <= self.now:
+            _, _, rank, up, data = heapq.heappop(self._network)
+            if up:
+                for reply in self.switch.step(contribution(data, rank)).replies:
+                    self._travel(reply.port - 1, False, reply_bytes(reply))
+            else:
+                self.hosts[rank].window.receive(memoryview(data), self.now)
+        return True
+
+    def run(self, limit: float = 300.0) -> None:
+        while not all(host.window.idle for host in self.hosts):
+            assert self.step(limit), f"not done after {limit} s: {[host.window.base for host in self.hosts]}"
+
+
+probability = st.sampled_from([0.0, 0.01, 0.1, 0.3])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 60),
+    st.integers(0, 2**32),
+    probability,
+    probability,
+    probability,
+    st.sampled_from([1, 2, 3, 8]),
+    st.sampled_from([0, 4096, 2**32 - 20]),
+)
+def test_every_sum_is_exact_whatever_the_network_does(
+    workers: int, blocks: int, seed: int, loss: float, again: float, late: float, size: int, first: int
+) -> None:
+    simulation = Simulation(
+        workers, seed, loss=loss, again=again, late=late, window=size, first_block_id=first, block_bytes=256
+    )
+    values = [[simulation.random.randrange(1 << 20) for _ in range(blocks)] for _ in range(workers)]
+    for host, mine in zip(simulation.hosts, values, strict=True):
+        for value in mine:
+            host.submit(value)
+    simulation.run()
+    for host in simulation.hosts:
+        assert host.got == {serial: sum(each[serial] for each in values) for serial in range(blocks)}
+        assert host.window.stats.malformed == 0
+    refused = [outcome for _, outcome in simulation.switch.outcomes if outcome >= Outcome.UNKNOWN_JOB]
+    assert not refused
+
+
+def lossless(workers: int = 2, **changes: Any) -> Simulation:
+    return Simulation(workers, 0, **{"block_bytes": 256, **changes})
+
+
+def test_nothing_is_sent_twice_on_a_good_network() -> None:
+    simulation = lossless()
+    for host in simulation.hosts:
+        for value in range(500):
+            host.submit(value)
+    simulation.run()
+    assert simulation.sent == [500, 500]
+    assert all(host.window.stats.retransmissions == 0 for host in simulation.hosts)
+
+
+def test_waiting_for_a_straggler_is_no_storm() -> None:
+    simulation = lossless()
+    early, late = simulation.hosts
+    for value in range(8):
+        early.submit(value)
+    while simulation.step(10.0):
+        pass
+    # Ten seconds: one packet a time, ever more rarely.
+    assert 8 < simulation.sent[0] <= 8 + 20
+    for value in range(8):
+        late.submit(value)
+    simulation.run()
+    assert simulation.sent[0] <= 8 + 20 + 8
+    assert early.got == late.got == {serial: 2 * serial for serial in range(8)}
+
+
+def test_a_lost_packet_is_missed_when_later_ones_have_results() -> None:
+    simulation = lossless()
+    for host in simulation.hosts:
+        for value in range(8):
+            host.submit(value)
+    first, second = simulation.hosts
+    for rank, packets in enumerate((first.window.poll(0.0)[1:], second.window.poll(0.0))):
+        for packet in packets:
+            simulation._travel(rank, True, b"".join(packet))
+    simulation.run()
+    assert simulation.now < window_module.INITIAL_RTO, "the loss was found by the timer"
+    assert first.window.stats.fast_retransmissions >= 1
+
+
+def test_a_whole_lost_flight_comes_back_in_a_few_timeouts() -> None:
+    simulation = lossless()
+    for host in simulation.hosts:
+        for value in range(8):
+            host.submit(value)
+    for host in simulation.hosts:
+        host.window.poll(0.0)  # and none of it arrives
+    simulation.run()
+    assert simulation.now < 1.0
+    assert simulation.hosts[0].got == {serial: 2 * serial for serial in range(8)}
+
+
+def test_the_timeout_follows_the_round_trip_time_and_backs_off_to_a_cap() -> None:
+    simulation = lossless()
+    for host in simulation.hosts:
+        for value in range(50):
+            host.submit(value)
+    simulation.run()
+    window = simulation.hosts[0].window
+    assert window.stats.rtt == pytest.approx(2 * LATENCY, rel=0.5)
+    simulation.hosts[0].submit(1)
+    now, gaps = simulation.now, []
+    window.poll(now)
+    for _ in range(14):
+        deadline = window.next_deadline()
+        assert deadline is not None
+        gaps.append(deadline - now)
+        now = deadline
+        assert len(window.poll(now)) == 1
+    assert gaps[0] == pytest.approx(window_module.MIN_RTO)
+    assert all(later == pytest.approx(min(2 * gap, window_module.MAX_RTO)) for gap, later in pairwise(gaps))
+
+
+def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
+    window, statuses = lonely()
+    deadline = window.next_deadline()
+    assert deadline is not None
+    window.poll(deadline)
+    window.receive(memoryview(pack_header(RESULT) + payload(2)), deadline + 0.001)
+    assert statuses == [Status.OK]
+    assert window.stats.rtt == 0.0
+
+
+def lonely(**changes: Any) -> tuple[Window, list[int]]:
+    """A window with one block sent, and the list of statuses that its result brings."""
+    window = Window(descriptor(0, 2, **changes), join_deadline=5.0)
+    statuses: list[int] = []
+    window.submit(Block(9, Op.SUM, Lane.L32, payload(1), on_result=lambda header, _: statuses.append(header.status)))
+    window.poll(0.0)
+    return window, statuses
+
+
+RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, op=Op.SUM, lane=Lane.L32, data_cnt=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job_id": 4},
+        {"block_id": 4095},
+        {"block_id": 4097},
+        {"gen_id": 8},
+        {"version": 2},
+        {"op": Op.MAX},
+        {"lane": Lane.L16, "grad_cnt": 128},
+        {"dest": 1},
+        {"src_cnt": 1},
+        {"degraded": 1},
+        {"grad_cnt": 128},
+        {"data_cnt": 0},
+        {"status": 5},
+    ],
+    ids=str,
+)
+def test_a_result_that_makes_no_sense_is_counted_and_ignored(changes: dict[str, int]) -> None:
+    window, statuses = lonely()
+    window.receive(memoryview(pack_header(RESULT._replace(**changes)) + payload(2)), 0.1)
+    assert (window.stats.malformed, window.base, statuses) == (1, 0, [])
+    window.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+    assert (window.stats.malformed, window.base, statuses) == (1, 1, [Status.OK])
+
+
+@pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 64])
+def test_a_short_packet_is_counted_and_ignored(length: int) -> None:
+    window, statuses = lonely()
+    window.receive(memoryview((pack_header(RESULT) + payload(2))[:length]), 0.1)
+    assert (window.stats.malformed, window.base, statuses) == (1, 0, [])
+
+
+def test_a_second_result_is_a_duplicate() -> None:
+    window, statuses = lonely()
+    for _ in range(2):
+        window.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+    assert (window.stats.duplicates, statuses) == (1, [Status.OK])
+    # So is STALE for a block that is held.
+    window.receive(memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0))), 0.1)
+    assert window.stats.duplicates == 2
+
+
+def test_a_notice_is_answered_by_asking_again() -> None:
+    window, statuses = lonely()
+    window.receive(memoryview(pack_header(RESULT._replace(grad_cnt=0))), 0.1)
+    assert (window.stats.notices, statuses) == (1, [])
+    assert len(window.poll(0.1)) == 1
+
+
+def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
+    return memoryview(pack_header(RESULT._replace(status=status, age_op=reason, grad_cnt=0, src_cnt=0, data_cnt=0)))
+
+
+@pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER])
+def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadline(reason: Outcome) -> None:
+    window, _ = lonely()
+    window.receive(refusal(reason), 1.0)
+    deadline = window.next_deadline()
+    assert deadline is not None
+    assert len(window.poll(deadline)) == 1
+    with pytest.raises(Refusal) as caught:
+        window.receive(refusal(reason), 5.0)
+    assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("reason", [Outcome.WRONG_PORT, Outcome.SIGNATURE, Outcome.WINDOW, Outcome.UNSUPPORTED])
+def test_other_refusals_are_final(reason: Outcome) -> None:
+    window, _ = lonely()
+    with pytest.raises(Refusal) as caught:
+        window.receive(refusal(reason), 0.1)
+    assert caught.value.reason is reason
+    assert window.stats.refusals == {reason.name: 1}
+
+
+def test_stale_for_a_block_that_is_needed_is_final() -> None:
+    window, _ = lonely()
+    with pytest.raises(Refusal):
+        window.receive(refusal(0, Status.STALE), 0.1)
+
+
+def test_contributions_are_kept_for_a_window_more() -> None:
+    simulation = lossless()
+    for host in simulation.hosts:
+        for value in range(30):
+            host.submit(value)
+    simulation.run()
+    assert sorted(simulation.hosts[0].window._kept) == list(range(22, 30))
