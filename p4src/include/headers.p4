@@ -71,6 +71,9 @@ struct headers_t {
     chunks1_h    chunks1;
 }
 
+// A packet's signature, in its place in the record.
+#define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+
 // How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
 const bit<3> COMBINE_NOTHING = 0;
 const bit<3> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
@@ -88,8 +91,7 @@ struct metadata_t {
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch
     bit<256> all_sources;     // job: one bit for each source
-    bit<16>  slot_base;       // job: its first slot
-    bit<16>  slot_mask;       // job: slots - 1
+    bit<32>  lap;             // job: slots, block ids between two blocks of a slot
     bit<32>  first_block_id;  // job: first block of the epoch
     bit<256> source;          // member: its bit
     bit<8>   workers;         // member: workers behind it
@@ -100,7 +102,7 @@ struct metadata_t {
     bit<1>   header_only;     // the result goes out without payload
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver
-    record_t record;          // the slot's block record
+    record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
 }
 
 #endif

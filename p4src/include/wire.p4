@@ -125,45 +125,60 @@ header chunks16_h {
     bit<2048> f15;             // one chunk
 }
 
-struct record_t {
-    bit<256>  seen;            // sources seen, one bit each
-    bit<48>   start;           // ingress timestamp of the block's first packet, microseconds
-    bit<32>   epoch;           // epoch of the job that wrote the record
-    bit<32>   block_id;        // the block that the slot holds
-    bit<16>   gen_id;          // signature: generation of the block
-    bit<8>    dest;            // signature: rank that gets the result
-    bit<4>    op;              // signature: operation
-    bit<4>    lane;            // signature: lane width
-    bit<16>   grad_cnt;        // lanes in the payload; 0: no payload yet
-    bit<8>    src_cnt;         // workers that have contributed
-    bit<8>    data_cnt;        // contributions with payload
-    bit<4>    status;          // highest status contributed
-    bit<2>    state_;          // see BlockState
-    bit<1>    signed;          // the signature is set (a contribution that was not ABORT has come)
-    bit<1>    degraded;        // the sum is partial
-    bit<5>    chunks;          // payload size in chunks
-    bit<3>    padding;         // zero
-}
+// The block record, 448 bits in one register cell:
+//   seen      256  sources seen, one bit each
+//   start      48  ingress timestamp of the block's first packet, microseconds
+//   epoch      32  epoch of the job that wrote the record
+//   block_id   32  the block that the slot holds
+//   gen_id     16  signature: generation of the block
+//   dest        8  signature: rank that gets the result
+//   op          4  signature: operation
+//   lane        4  signature: lane width
+//   grad_cnt   16  lanes in the payload; 0: no payload yet
+//   src_cnt     8  workers that have contributed
+//   data_cnt    8  contributions with payload
+//   status      4  highest status contributed
+//   state       2  see BlockState
+//   signed      1  the signature is set (a contribution that was not ABORT has come)
+//   degraded    1  the sum is partial
+//   chunks      5  payload size in chunks
+//   padding     3  zero
 
-#define SPLIT_RECORD(r, raw) \
-    r.seen = raw[447:192]; \
-    r.start = raw[191:144]; \
-    r.epoch = raw[143:112]; \
-    r.block_id = raw[111:80]; \
-    r.gen_id = raw[79:64]; \
-    r.dest = raw[63:56]; \
-    r.op = raw[55:52]; \
-    r.lane = raw[51:48]; \
-    r.grad_cnt = raw[47:32]; \
-    r.src_cnt = raw[31:24]; \
-    r.data_cnt = raw[23:16]; \
-    r.status = raw[15:12]; \
-    r.state_ = raw[11:10]; \
-    r.signed = raw[9:9]; \
-    r.degraded = raw[8:8]; \
-    r.chunks = raw[7:3]; \
-    r.padding = raw[2:0];
-#define JOIN_RECORD(r) (r.seen ++ r.start ++ r.epoch ++ r.block_id ++ r.gen_id ++ r.dest ++ r.op ++ r.lane ++ r.grad_cnt ++ r.src_cnt ++ r.data_cnt ++ r.status ++ r.state_ ++ r.signed ++ r.degraded ++ r.chunks ++ r.padding)
+#define RECORD_SEEN(r)         r[447:192]
+#define AS_SEEN(x)             ((record_raw_t)(x) << 192)
+#define RECORD_START(r)        r[191:144]
+#define AS_START(x)            ((record_raw_t)(x) << 144)
+#define RECORD_EPOCH(r)        r[143:112]
+#define AS_EPOCH(x)            ((record_raw_t)(x) << 112)
+#define RECORD_BLOCK_ID(r)     r[111:80]
+#define AS_BLOCK_ID(x)         ((record_raw_t)(x) << 80)
+#define RECORD_GEN_ID(r)       r[79:64]
+#define AS_GEN_ID(x)           ((record_raw_t)(x) << 64)
+#define RECORD_DEST(r)         r[63:56]
+#define AS_DEST(x)             ((record_raw_t)(x) << 56)
+#define RECORD_OP(r)           r[55:52]
+#define AS_OP(x)               ((record_raw_t)(x) << 52)
+#define RECORD_LANE(r)         r[51:48]
+#define AS_LANE(x)             ((record_raw_t)(x) << 48)
+#define RECORD_GRAD_CNT(r)     r[47:32]
+#define AS_GRAD_CNT(x)         ((record_raw_t)(x) << 32)
+#define RECORD_SRC_CNT(r)      r[31:24]
+#define AS_SRC_CNT(x)          ((record_raw_t)(x) << 24)
+#define RECORD_DATA_CNT(r)     r[23:16]
+#define AS_DATA_CNT(x)         ((record_raw_t)(x) << 16)
+#define RECORD_STATUS(r)       r[15:12]
+#define AS_STATUS(x)           ((record_raw_t)(x) << 12)
+#define RECORD_STATE(r)        r[11:10]
+#define AS_STATE(x)            ((record_raw_t)(x) << 10)
+#define RECORD_SIGNED(r)       r[9:9]
+#define AS_SIGNED(x)           ((record_raw_t)(x) << 9)
+#define RECORD_DEGRADED(r)     r[8:8]
+#define AS_DEGRADED(x)         ((record_raw_t)(x) << 8)
+#define RECORD_CHUNKS(r)       r[7:3]
+#define AS_CHUNKS(x)           ((record_raw_t)(x) << 3)
+#define RECORD_PADDING(r)      r[2:0]
+#define AS_PADDING(x)          ((record_raw_t)(x) << 0)
+const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
 
 @controller_header("packet_out")
 header packet_out_h {

@@ -65,11 +65,11 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
     apply {
         if (meta.combine == COMBINE_LOAD) {
             clear();
-            if (meta.record.chunks[4:4] == 1) { load16(); }
-            if (meta.record.chunks[3:3] == 1) { load8(); }
-            if (meta.record.chunks[2:2] == 1) { load4(); }
-            if (meta.record.chunks[1:1] == 1) { load2(); }
-            if (meta.record.chunks[0:0] == 1) { load1(); }
+            if (RECORD_CHUNKS(meta.record)[4:4] == 1) { load16(); }
+            if (RECORD_CHUNKS(meta.record)[3:3] == 1) { load8(); }
+            if (RECORD_CHUNKS(meta.record)[2:2] == 1) { load4(); }
+            if (RECORD_CHUNKS(meta.record)[1:1] == 1) { load2(); }
+            if (RECORD_CHUNKS(meta.record)[0:0] == 1) { load1(); }
         } else if (meta.combine != COMBINE_NOTHING) {
             if (meta.combine == COMBINE_MAX) {
                 shift = (8w8 << hdr.netsum.lane) - 1;
@@ -78,13 +78,13 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
                 else if (hdr.netsum.lane == LANE_L32) { top = TOP_BITS_32; }
                 else                                  { top = TOP_BITS_64; }
             }
-            if (meta.record.chunks[4:4] == 1) {
+            if (RECORD_CHUNKS(meta.record)[4:4] == 1) {
                 COMBINE(16)
             } else {
-                if (meta.record.chunks[3:3] == 1) { COMBINE(8) }
-                if (meta.record.chunks[2:2] == 1) { COMBINE(4) }
-                if (meta.record.chunks[1:1] == 1) { COMBINE(2) }
-                if (meta.record.chunks[0:0] == 1) { COMBINE(1) }
+                if (RECORD_CHUNKS(meta.record)[3:3] == 1) { COMBINE(8) }
+                if (RECORD_CHUNKS(meta.record)[2:2] == 1) { COMBINE(4) }
+                if (RECORD_CHUNKS(meta.record)[1:1] == 1) { COMBINE(2) }
+                if (RECORD_CHUNKS(meta.record)[0:0] == 1) { COMBINE(1) }
             }
         }
     }

@@ -1,4 +1,5 @@
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
+// An empty contribution (grad_cnt 0) may be padded: see "room" in block.p4.
 
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     apply {
@@ -6,7 +7,6 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         meta.grad_cnt = hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
         bit<16> payload = hdr.udp.length - (UDP_BYTES + NETSUM_HEADER_BYTES);
         meta.room = (bit<5>)(payload >> 8);
-        bool empty = meta.grad_cnt == 0;    // an empty contribution may be padded: see "room" in block.p4
         if (standard.checksum_error == 1) {
             meta.outcome = OUTCOME_CHECKSUM;
         } else if (standard.parser_error != error.NoError
@@ -14,17 +14,17 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || hdr.netsum.lane > LANE_L64
                 || meta.grad_cnt > MAX_PAYLOAD_BYTES
-                || (!empty && payload != meta.grad_cnt << hdr.netsum.lane)
+                || (meta.grad_cnt != 0 && payload != meta.grad_cnt << hdr.netsum.lane)
                 || payload[7:0] != 0
                 || payload > MAX_PAYLOAD_BYTES
                 || hdr.netsum.age_op != 0
                 || hdr.netsum.degraded != 0
                 || hdr.netsum.spare != 0
                 || hdr.netsum.status > STATUS_MISMATCH
-                || (hdr.netsum.status != STATUS_OK && !empty)
+                || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)
                 || hdr.netsum.src_cnt == 0
                 || hdr.netsum.data_cnt > hdr.netsum.src_cnt
-                || (hdr.netsum.data_cnt == 0) != empty) {
+                || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)) {
             meta.outcome = OUTCOME_MALFORMED;
         }
     }

@@ -21,20 +21,20 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.ttl = 64;
         hdr.udp.src_port = NETSUM_PORT;
         hdr.udp.checksum = 0;
-        bit<16> payload = (bit<16>)meta.record.chunks << 8;
+        bit<16> payload = (bit<16>)RECORD_CHUNKS(meta.record) << 8;
         hdr.udp.length = payload + (UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.netsum.final = 0;
-        hdr.netsum.degraded = meta.record.degraded;
-        hdr.netsum.src_cnt = meta.record.src_cnt;
-        hdr.netsum.gen_id = meta.record.gen_id;
-        hdr.netsum.grad_cnt_high = meta.record.grad_cnt[15:12];
-        hdr.netsum.grad_cnt = meta.record.grad_cnt[11:0];
-        hdr.netsum.op = meta.record.op;
-        hdr.netsum.lane = meta.record.lane;
-        hdr.netsum.status = meta.record.status;
-        hdr.netsum.dest = meta.record.dest;
-        hdr.netsum.data_cnt = meta.record.data_cnt;
+        hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
+        hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
+        hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
+        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[15:12];
+        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.op = RECORD_OP(meta.record);
+        hdr.netsum.lane = RECORD_LANE(meta.record);
+        hdr.netsum.status = RECORD_STATUS(meta.record);
+        hdr.netsum.dest = RECORD_DEST(meta.record);
+        hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
     action multicast() {
         standard.mcast_grp = (bit<16>)hdr.netsum.job_id;

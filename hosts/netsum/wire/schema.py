@@ -156,6 +156,8 @@ RECORD_FIELDS: Final = (
     Field("padding", 3, "zero"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
+SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")
+"""Fields of the record that a block's first packet fixes; they stand next to each other."""
 RECORD_BITS: Final = sum(field.bits for field in RECORD_FIELDS)
 
 

@@ -19,18 +19,10 @@ _HEAD = """\
 """
 
 
-# Names of the schema that P4 reserves; they get a trailing underscore there.
-_RESERVED = frozenset({"state"})
-
-
-def _name(field: Field) -> str:
-    return field.name + "_" if field.name in _RESERVED else field.name
-
-
 def _header(kind: str, name: str, fields: Sequence[Field]) -> str:
     lines = [f"{kind} {name} {{"]
     for field in fields:
-        lines.append(f"    {f'bit<{field.bits}>':<9} {_name(field) + ';':<16} // {field.doc}")
+        lines.append(f"    {f'bit<{field.bits}>':<9} {field.name + ';':<16} // {field.doc}")
     return "\n".join([*lines, "}"])
 
 
@@ -44,19 +36,36 @@ def _wide_header(chunks: int) -> str:
     return _header("header", f"chunks{chunks}_h", fields)
 
 
-def _record_unpack() -> list[str]:
-    """A macro that splits the record register's value, and one that joins it again."""
+def _record_macros() -> list[str]:
+    """For each field of the record: a macro that cuts it out of the register's value, and one that puts a value in place.
+
+    The program works on the record as one number: BMv2 pays for every field that is written, hardly for its width.
+    """
+    lines = []
     low = schema.RECORD_BITS
-    split = []
     for field in schema.RECORD_FIELDS:
         low -= field.bits
-        split.append(f"    r.{_name(field)} = raw[{low + field.bits - 1}:{low}];")
-    join = " ++ ".join(f"r.{_name(field)}" for field in schema.RECORD_FIELDS)
-    return [
-        "#define SPLIT_RECORD(r, raw) \\",
-        " \\\n".join(split),
-        f"#define JOIN_RECORD(r) ({join})",
-    ]
+        name = field.name.upper()
+        cut, place = f"RECORD_{name}(r)", f"AS_{name}(x)"
+        lines.append(f"#define {cut:<22} r[{low + field.bits - 1}:{low}]")
+        lines.append(f"#define {place:<22} ((record_raw_t)(x) << {low})")
+    signature = sum(_place(field) for field in schema.RECORD_FIELDS if field.name in schema.SIGNATURE_FIELDS)
+    lines.append(f"const record_raw_t SIGNATURE_BITS = {signature:#x};")
+    return lines
+
+
+def _record_comment() -> str:
+    return "\n".join(f"//   {field.name:<9} {field.bits:>3}  {field.doc}" for field in schema.RECORD_FIELDS)
+
+
+def _place(wanted: Field) -> int:
+    """All ones in a field's place in the record."""
+    low = schema.RECORD_BITS
+    for field in schema.RECORD_FIELDS:
+        low -= field.bits
+        if field is wanted:
+            return ((1 << field.bits) - 1) << low
+    raise ValueError(f"{wanted.name} is no field of the record")
 
 
 def p4_text() -> str:
@@ -86,8 +95,8 @@ def p4_text() -> str:
         "\n".join(_constants(schema.Outcome, "OUTCOME", 5)),
         _header("header", "netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
-        _header("struct", "record_t", schema.RECORD_FIELDS),
-        "\n".join(_record_unpack()),
+        "// The block record, " + str(schema.RECORD_BITS) + " bits in one register cell:\n" + _record_comment(),
+        "\n".join(_record_macros()),
         '@controller_header("packet_out")\n' + _header("header", "packet_out_h", schema.QUERY_FIELDS),
         '@controller_header("packet_in")\n' + _header("header", "packet_in_h", schema.QUERY_FIELDS),
     ]
