@@ -1,53 +1,71 @@
-"""Codes and signatures."""
+"""What the workers agree on: codes keep the order of magnitudes, bounds are tight, signatures are compared by a maximum."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum import exponents
 
-magnitudes = st.integers(0, 1 << 63) | st.integers(0, 64)
+MAGNITUDES = st.one_of(st.integers(0, 64), st.integers(0, 2**63))
 
 
-@given(magnitudes)
+@given(MAGNITUDES, MAGNITUDES)
+def test_integer_codes_are_monotone(one: int, other: int) -> None:
+    low, high = sorted((one, other))
+    assert exponents.integer_code(low) <= exponents.integer_code(high) <= 0xFFFF
+
+
+@given(MAGNITUDES)
 def test_integer_bound_is_at_most_a_sixteenth_too_large(magnitude: int) -> None:
     bound = exponents.integer_bound(exponents.integer_code(magnitude))
-    assert magnitude <= bound <= magnitude + magnitude // 16
-    assert exponents.integer_code(magnitude) < 1 << 16
+    assert magnitude <= bound <= magnitude + magnitude / 16
+    assert exponents.integer_code(bound) == exponents.integer_code(magnitude)
 
 
-@given(magnitudes, magnitudes)
-def test_integer_codes_keep_the_order(a: int, b: int) -> None:
-    low, high = sorted((a, b))
-    assert exponents.integer_code(low) <= exponents.integer_code(high)
+@pytest.mark.parametrize(("dtype", "largest"), [("int8", 2**7), ("int16", 2**15), ("int32", 2**31), ("int64", 2**63)])
+def test_the_most_negative_integer_has_its_true_magnitude(dtype: str, largest: int) -> None:
+    assert exponents.largest_magnitude(np.array([3, np.iinfo(dtype).min], dtype)) == largest
+    assert exponents.largest_magnitude(np.zeros(0, dtype)) == 0
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
-def test_float_code_is_the_exponent_of_the_largest(values: list[float]) -> None:
-    code = exponents.float_codes(np.array([values]))
-    largest = max(map(abs, values))
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 32), ("float64", 64)])
+@given(data=st.data())
+def test_float_exponents_are_the_smallest_that_hold_a_block(dtype: str, width: int, data: st.DataObject) -> None:
+    finite = st.floats(width=width, allow_nan=False, allow_infinity=False)  # type: ignore[arg-type]
+    block = np.array([data.draw(st.lists(finite, min_size=3, max_size=3))], dtype)
+    codes = exponents.float_codes(block)
+    largest = np.abs(block).max()
     if largest == 0:
-        assert code[0] == exponents.ZERO_CODE
+        assert codes.tolist() == [exponents.ZERO_CODE]
         return
-    e = int(exponents.float_exponents(code)[0])
-    # 2^1024 is no float: compare one lower.
-    assert np.ldexp(largest, -e) < 1
-    assert np.ldexp(largest, -e) >= 0.5
+    (exponent,) = exponents.float_exponents(codes).tolist()
+    mantissa, own = np.frexp(np.float64(largest))
+    assert 0.5 <= mantissa < 1
+    assert exponent == own
+    assert codes[0] > exponents.ZERO_CODE
 
 
-def test_largest_magnitude_of_the_most_negative_value() -> None:
-    assert exponents.largest_magnitude(np.array([3, -(2**63)], np.int64)) == 2**63
-    assert exponents.largest_magnitude(np.array([-128, 127], np.int8)) == 128
-    assert exponents.largest_magnitude(np.zeros(0, np.int8)) == 0
+@given(st.integers(-1073, 1024), st.integers(-1073, 1024))
+def test_a_maximum_of_codes_is_the_code_of_the_maximum(one: int, other: int) -> None:
+    codes = exponents.codes_of_exponents(np.array([one, other]))
+    assert exponents.float_exponents(codes).tolist() == [one, other]
+    assert (codes[0] > codes[1]) == (one > other)
+    assert codes.min() > exponents.ZERO_CODE, "a block of zeros never hides another's values"
 
 
-parts = st.tuples(st.sampled_from(["sum", "max"]), st.sampled_from(["int8", "float32"]), st.integers(0, 5))
+def merged(*calls: tuple[object, ...]) -> bool:
+    return exponents.signatures_agree(np.max([exponents.signature_lanes(*call) for call in calls], axis=0))
 
 
-@given(st.lists(parts, min_size=1, max_size=5))
-def test_maximum_of_signatures_tells_whether_all_are_equal(calls: list[tuple[Any, ...]]) -> None:
-    lanes = np.max([exponents.signature_lanes(*call) for call in calls], axis=0)
-    assert exponents.signatures_agree(lanes) == (len(set(calls)) == 1)
+@given(st.lists(st.tuples(st.text(), st.integers()), min_size=1, max_size=6))
+def test_signatures_agree_only_if_all_calls_are_equal(calls: list[tuple[object, ...]]) -> None:
+    assert merged(*calls) == (len(set(calls)) == 1)
+
+
+def test_signature_lanes_fit_the_first_block_beside_codes() -> None:
+    assert len(exponents.signature_lanes("allreduce", (3, 4))) == exponents.SIGNATURE_LANES
+    assert exponents.SIGNATURE_LANES + exponents.FIRST_CODES == exponents.FIRST_LANES
+    assert not merged(("sum", "float32", (2, 3)), ("sum", "float32", (3, 2)))
+    assert not merged(("sum", "float32", (6,)), ("sum", "float16", (6,)))
