@@ -1,0 +1,77 @@
+"""The same call on every rank at once, and what each got."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from netsum.communicator import Communicator
+from numpy.typing import NDArray
+
+from tests.hosts.network import MemoryNetwork
+
+Array = NDArray[Any]
+INTEGERS = ("int8", "int16", "int32", "int64")
+FLOATS = ("float16", "float32", "float64")
+
+
+def together(calls: Sequence[Callable[[], Any]], timeout: float = 30.0) -> list[Any]:
+    """Run the calls at once, a thread each; what each returned or raised."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            outcomes[index] = calls[index]()
+        except Exception as error:
+            outcomes[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout)
+        assert not thread.is_alive(), "a rank hangs"
+    return outcomes
+
+
+@contextmanager
+def ranks(workers: int, **options: Any) -> Iterator[list[Communicator]]:
+    """Communicators of a job of its own."""
+    communicators = MemoryNetwork(workers, **options).communicators()
+    try:
+        yield communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:
+    """``call(comm)`` on all ranks at once."""
+    return together([partial(call, comm) for comm in communicators])
+
+
+def allreduce(communicators: list[Communicator], arrays: Sequence[Any], **options: Any) -> list[Any]:
+    return on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], **options))
+
+
+def good(outcomes: list[Any]) -> Array:
+    """The result, the same bit for bit on all ranks."""
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome.dtype == outcomes[0].dtype
+        assert outcome.tobytes() == outcomes[0].tobytes()
+    first: Array = outcomes[0]
+    return first
+
+
+def data(dtype: str, shape: tuple[int, ...], seed: int, workers: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    if dtype.startswith("int"):
+        top = np.iinfo(dtype).max // max(workers, 1)
+        return [rng.integers(-top, top, shape).astype(dtype) for _ in range(workers)]
+    return [rng.standard_normal(shape).astype(dtype) for _ in range(workers)]

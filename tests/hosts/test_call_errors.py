@@ -1,0 +1,198 @@
+"""Calls that cannot succeed: one clear error, the right one on every rank, and whether the communicator goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum.errors import (
+    Aborted,
+    CallError,
+    Closed,
+    CommunicatorError,
+    Desynchronized,
+    DoesNotFit,
+    Mismatch,
+    NotFinite,
+    Refused,
+    Timeout,
+    Unsupported,
+)
+
+from tests.hosts.calls import allreduce, data, good, on_each, ranks, together
+from tests.hosts.network import JOB_ID, MemoryNetwork
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("scale", ["agreed", "predicted"])
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_not_finite_is_named_where_it_is_and_aborts_the_others(bad: float, scale: str, op: str) -> None:
+    arrays = data("float32", (30, 40), 1, 3)
+    with ranks(3) as communicators:
+        good(allreduce(communicators, arrays, scale=scale, op=op))
+        spoilt = [each.copy() for each in arrays]
+        spoilt[1][7, 9] = bad
+        outcomes = allreduce(communicators, spoilt, scale=scale, op=op)
+        assert [type(each) for each in outcomes] == [Aborted, NotFinite, Aborted]
+        assert (outcomes[1].rank, outcomes[1].index) == (1, (7, 9))
+        assert isinstance(outcomes[1], ValueError)
+        assert "rank 1" in str(outcomes[1])
+        assert "[7, 9]" in str(outcomes[1])
+        good(allreduce(communicators, arrays, scale=scale, op=op))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("int8", [100, 28]), ("int32", [2**31 - 1, 1]), ("int64", [2**62, 2**62])]
+)
+def test_a_sum_that_does_not_fit_is_an_error_on_every_rank(dtype: str, values: list[int]) -> None:
+    with ranks(2) as communicators:
+        outcomes = allreduce(communicators, [np.array([0, value], dtype) for value in values])
+        assert [type(each) for each in outcomes] == [DoesNotFit] * 2
+        assert isinstance(outcomes[0], OverflowError)
+        assert good(allreduce(communicators, [np.array([1, 2], dtype)] * 2)).tolist() == [2, 4]
+
+
+def test_sums_at_the_very_ends_of_a_type() -> None:
+    with ranks(2) as communicators:
+        low, high = allreduce(communicators, [np.array([-64, 63], np.int8), np.array([-64, 64], np.int8)])
+        assert low.tolist() == high.tolist() == [-128, 127]
+        ends = good(allreduce(communicators, [np.array([-(2**62) + 1, 2**62 - 1])] * 2))
+        assert ends.tolist() == [-(2**63) + 2, 2**63 - 2]
+
+
+MISMATCHES: dict[str, list[Callable[[Communicator], Any]]] = {
+    "shape": [lambda c: c.allreduce(np.ones((2, 3))), lambda c: c.allreduce(np.ones((3, 2)))],
+    "size": [lambda c: c.allreduce(np.ones(5000)), lambda c: c.allreduce(np.ones(3))],
+    "dtype": [lambda c: c.allreduce(np.ones(5, np.float32)), lambda c: c.allreduce(np.ones(5, np.float64))],
+    "op": [lambda c: c.allreduce(np.ones(5)), lambda c: c.allreduce(np.ones(5), op="mean")],
+    "scale": [lambda c: c.allreduce(np.ones(5)), lambda c: c.allreduce(np.ones(5), scale="predicted")],
+    "kind": [lambda c: c.barrier(), lambda c: c.allreduce(np.ones(5))],
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_different_calls_are_a_mismatch_on_every_rank(name: str, workers: int) -> None:
+    one, other = MISMATCHES[name]
+    with ranks(workers) as communicators:
+        on_each(communicators, Communicator.barrier)
+        outcomes = together([partial(other if comm.rank else one, comm) for comm in communicators])
+        assert [type(each) for each in outcomes] == [Mismatch] * workers
+        for outcome in on_each(communicators, Communicator.barrier):
+            assert isinstance(outcome, Closed)
+
+
+def test_different_predicted_calls_are_a_mismatch_too() -> None:
+    """Their data blocks look alike: only the signature tells."""
+    with ranks(2) as communicators:
+        for op in ("sum", "mean"):
+            good(allreduce(communicators, [np.ones(5, np.float32)] * 2, op=op, scale="predicted"))
+        ones, ops = np.ones(5, np.float32), ("sum", "mean")
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(ones, op=ops[comm.rank], scale="predicted"))
+        assert [type(each) for each in outcomes] == [Mismatch] * 2
+
+
+@pytest.mark.parametrize(
+    ("array", "options"),
+    [
+        (np.ones(3, np.int32), {"op": "mean"}),
+        (np.ones(3), {"op": "product"}),
+        (np.ones(3), {"scale": "guessed"}),
+        (np.ones(3, np.complex64), {}),
+        (np.ones(3, np.uint8), {}),
+        (np.ones(3, bool), {}),
+        (["a"], {}),
+        (np.ones(3), {"out": np.ones(4)}),
+        (np.ones(3), {"out": np.ones(3, np.float32)}),
+        (np.ones(3), {"out": [1.0, 2.0, 3.0]}),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_is_said_before_anything_is_sent(array: Any, options: dict[str, Any]) -> None:
+    with ranks(2) as communicators:
+        with pytest.raises(Unsupported) as caught:
+            communicators[0].allreduce(array, **options)
+        assert isinstance(caught.value, TypeError)
+        assert communicators[0].stats.packets_sent == 0
+        assert good(allreduce(communicators, [np.ones(3)] * 2)).tolist() == [2.0] * 3
+
+
+def test_a_rank_that_does_not_come_is_a_timeout_that_names_block_and_ranks() -> None:
+    network = MemoryNetwork(3)
+    asked: list[int] = []
+
+    def explain(block: int) -> tuple[str, tuple[int, ...]]:
+        asked.append(block)
+        return "waiting for rank 2 (h3)", (2,)
+
+    communicators = network.communicators(explain=explain)[:2]
+    outcomes = allreduce(communicators, [np.ones(100)] * 2, timeout=0.3)
+    for outcome in outcomes:
+        assert isinstance(outcome, Timeout)
+        assert isinstance(outcome, TimeoutError)
+        assert (outcome.block_id, outcome.missing) == (4096, (2,))
+        assert "4096" in str(outcome)
+        assert "rank 2 (h3)" in str(outcome)
+    assert asked == [4096, 4096]
+    with pytest.raises(Closed):
+        communicators[0].barrier()
+
+
+def test_a_new_epoch_is_told_by_name() -> None:
+    network = MemoryNetwork(2)
+    communicators = network.communicators()
+    on_each(communicators, Communicator.barrier)
+    job = network.switch.jobs[JOB_ID]
+    members = tuple(member._replace(udp_port=member.udp_port + 100) for member in job.members)
+    network.switch.jobs[JOB_ID] = job._replace(epoch=8, first_block_id=90000, members=members)
+    for outcome in on_each(communicators, Communicator.barrier):
+        assert isinstance(outcome, Desynchronized)
+        assert isinstance(outcome, CommunicatorError)
+
+
+def test_a_job_that_is_gone_is_refused_by_name() -> None:
+    network = MemoryNetwork(2)
+    communicators = network.communicators()
+    on_each(communicators, Communicator.barrier)
+    del network.switch.jobs[JOB_ID]
+    for outcome in on_each(communicators, Communicator.barrier):
+        assert isinstance(outcome, Refused)
+        assert outcome.reason == "UNKNOWN_JOB"
+
+
+def test_closing_ends_calls_under_way_and_leaves_once() -> None:
+    left: list[bool] = []
+    network = MemoryNetwork(2)
+    comm = Communicator(network.descriptors[0], network.transports[0], leave=lambda: left.append(True))
+    with comm:
+        work = comm.allreduce_async(np.ones(3))
+    with pytest.raises(Closed):
+        work.wait()
+    with pytest.raises(Closed):
+        comm.barrier()
+    comm.close()
+    assert left == [True]
+    network.transports[1].close()
+
+
+def test_an_interrupt_comes_through_and_ends_the_communicator() -> None:
+    network = MemoryNetwork(2)
+    comm = network.communicators()[0]
+
+    def interrupted(timeout: float | None) -> list[memoryview]:  # noqa: ARG001 - as a signal handler would raise there
+        raise KeyboardInterrupt
+
+    network.transports[0].recv = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        comm.barrier()
+    with pytest.raises(Closed):
+        comm.barrier()
+    comm.close()
+
+
+def test_every_call_error_is_a_call_error() -> None:
+    assert all(issubclass(each, CallError) for each in (Aborted, DoesNotFit, Mismatch, NotFinite, Timeout, Unsupported))
