@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum.errors import Desynchronized
 from netsum_controller.errors import NoSuchJob, Refused
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.stages import Item
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.rootless import RootlessFabric
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members, joined
@@ -58,13 +58,12 @@ def test_the_same_job_twice_changes_nothing(fabric: Fabric) -> None:
 
 
 def test_deleting_leaves_nothing_and_leaks_no_slots_or_ids(fabric: Fabric) -> None:
-    before = installed(fabric)
-    # Each has half of all slots: leaking them refuses the third. Leaking job ids refuses the 256th, which is tried on one
-    # fabric only, since the ids are the controller's.
-    for _ in range(260 if isinstance(fabric, RootlessFabric) else 10):
+    before, stored = installed(fabric), fabric.controller.site.store.jobs()
+    for _ in range(10):  # half of all slots each: leaking them would refuse the third
         fabric.controller.create_job(spec_of(fabric, "again", window=2048))
         fabric.controller.delete_job("again")
     assert installed(fabric) == before
+    assert fabric.controller.site.store.jobs() == stored  # ids, slots and ports are those of the stored jobs
     with pytest.raises(NoSuchJob):
         fabric.controller.delete_job("again")
 
@@ -133,3 +132,24 @@ def test_a_job_that_does_not_fit_is_refused_and_changes_nothing(fabric: Fabric) 
         fabric.controller.delete_job(name)
     assert installed(fabric) == before
     assert [job.name for job in fabric.controller.jobs()] == jobs
+
+
+def test_after_the_switch_lost_everything_members_are_told_and_join_again(fabric: Fabric) -> None:
+    job = fabric.create_job(spec_of(fabric, "survivor", 3))
+    old = [fabric.join(job, rank) for rank in range(3)]
+    try:
+        assert results(on_all(old, lambda comm: total(comm, np.full(3000, 2, np.int32)).max())) == [6, 6, 6]
+        fabric.controller.push(force=True)  # what a restart does to entries and registers, and what reconcile then does
+        told = on_all(old, lambda comm: total(comm, np.full(3000, 2, np.int32)))
+        assert [type(outcome.error) for outcome in told] == [Desynchronized] * 3
+    finally:
+        for comm in old:
+            comm.close()
+    new = [fabric.join(job, rank) for rank in range(3)]
+    try:
+        assert new[0].descriptor.epoch > old[0].descriptor.epoch
+        assert results(on_all(new, lambda comm: total(comm, np.full(3000, 5, np.int32)).max())) == [15, 15, 15]
+    finally:
+        for comm in new:
+            comm.close()
+        fabric.controller.delete_job("survivor")
