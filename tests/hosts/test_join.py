@@ -1,0 +1,242 @@
+"""Joining: what the controller may answer, descriptor files, the environment. The controller here is a few canned answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import netsum
+import pytest
+from netsum.descriptor import Descriptor, Link
+from netsum.environment import DEFAULT_CALL_TIMEOUT, Environment
+from netsum.errors import JoinError, NoSuchMember, NotReady, Timeout, Unauthorized
+from netsum.transports import MemoryTransport
+
+from tests.hosts.network import descriptor
+
+VARIABLES = ("JOB", "RANK", "TOKEN", "CONTROLLER", "DESCRIPTOR", "TIMEOUT")
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(f"NETSUM_{name}", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+
+
+class Controller(ThreadingHTTPServer):
+    """Gives ``answers`` one after the other, the last for ever; remembers what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, Any]] = []
+        self.asked: list[tuple[str, str, str | None, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Controller
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = json.loads(body) if body else None
+        self.server.asked.append((self.command, self.path, self.headers.get("Authorization"), asked))
+        answers = self.server.answers
+        status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = _answer  # noqa: N815 - http.server's names
+    do_POST = _answer  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    with Controller() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def join(controller: Controller, **options: Any) -> netsum.Communicator:
+    given: dict[str, Any] = {
+        "job": "my job",
+        "rank": 1,
+        "token": "secret",
+        "controller": controller.url,
+        "transport": MemoryTransport(),
+    }
+    return netsum.join(**{**given, "timeout": 5.0, **options})
+
+
+OURS = descriptor(1, 3).to_dict()
+
+
+def test_join_asks_for_the_rank_and_close_leaves_it(controller: Controller) -> None:
+    controller.answers = [(200, OURS), (200, {})]
+    with join(controller) as comm:
+        assert (comm.rank, comm.size) == (1, 3)
+        assert comm.timeout == DEFAULT_CALL_TIMEOUT
+    (method, path, authorization, body), (_, left, _, leaving) = controller.asked
+    assert (method, path, authorization) == ("POST", "/v1/jobs/my%20job/join", "Bearer secret")
+    assert left == "/v1/jobs/my%20job/leave"
+    assert body["rank"] == leaving["rank"] == 1
+    assert body["instance"] == leaving["instance"]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "kind", "message"),
+    [
+        (401, {"error": "wrong token"}, Unauthorized, "wrong token"),
+        (404, {"error": "no rank 1"}, NoSuchMember, "no rank 1"),
+        (400, {"error": "what?"}, JoinError, r"what\?"),
+        (500, b"<html>", JoinError, "HTTP status 500"),
+        (200, {"version": 1}, JoinError, "no descriptor"),
+        (200, b"no json", JoinError, "no descriptor"),
+    ],
+)
+def test_answers_that_are_final_are_one_clear_error(
+    controller: Controller, status: int, answer: Any, kind: type[Exception], message: str
+) -> None:
+    controller.answers = [(status, answer)]
+    with pytest.raises(kind, match=message):
+        join(controller)
+    assert len(controller.asked) == 1
+
+
+def test_a_job_that_is_not_ready_is_asked_again(controller: Controller) -> None:
+    busy = (409, {"error": "the previous run is still finishing", "retry_ms": 20})
+    controller.answers = [busy, busy, (200, OURS), (200, {})]
+    join(controller).close()
+    assert [path.rpartition("/")[2] for _, path, _, _ in controller.asked] == ["join", "join", "join", "leave"]
+
+
+def test_a_job_that_stays_busy_is_not_ready_at_the_deadline(controller: Controller) -> None:
+    controller.answers = [(409, {"error": "the previous run is still finishing", "retry_ms": 20})]
+    with pytest.raises(NotReady, match="still finishing"):
+        join(controller, timeout=0.2)
+
+
+def test_a_controller_that_is_not_there_is_named(controller: Controller) -> None:
+    url = controller.url
+    controller.socket.close()
+    with pytest.raises(NotReady, match=url.replace(".", r"\.")):
+        netsum.join("job", 0, token="t", controller=url, timeout=0.2)
+
+
+def test_a_transport_that_cannot_be_opened_gives_the_rank_back(controller: Controller) -> None:
+    link = Link("packet", interface="no-such-if").to_dict()
+    controller.answers = [(200, {**OURS, "link": link}), (200, {})]
+    with pytest.raises(JoinError, match="no-such-if"):
+        join(controller, transport=None, link=link)
+    assert controller.asked[0][3]["link"] == link
+    assert controller.asked[1][1].endswith("/leave")
+
+
+def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Controller) -> None:
+    why = {"block": 4096, "state": "open", "missing": [{"rank": 2, "host": "h3"}]}
+    controller.answers = [(200, OURS), (200, why)]
+    with join(controller) as comm, pytest.raises(Timeout) as caught:
+        comm.barrier(timeout=0.05)
+    assert caught.value.missing == (2,)
+    assert "rank 2 (h3)" in str(caught.value)
+    assert controller.asked[1][:2] == ("GET", "/v1/jobs/my%20job/why?block=4096")
+
+
+def test_everything_may_come_from_the_environment(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller.answers = [(200, OURS)]
+    monkeypatch.setenv("NETSUM_JOB", "my job")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("NETSUM_TOKEN", "secret")
+    monkeypatch.setenv("NETSUM_CONTROLLER", controller.url)
+    monkeypatch.setenv("NETSUM_TIMEOUT", "7.5")
+    with netsum.join(transport=MemoryTransport()) as comm:
+        assert (comm.rank, comm.timeout) == (1, 7.5)
+    assert controller.asked[0][3]["rank"] == 1
+
+
+def test_what_is_missing_is_named_with_its_variable() -> None:
+    with pytest.raises(JoinError, match=r"`job` \(or NETSUM_JOB\).*`token` \(or NETSUM_TOKEN\)"):
+        netsum.join(rank=0, controller="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NETSUM_RANK", "first"), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")])
+def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
+    with pytest.raises(JoinError, match=name):
+        Environment.read({name: value})
+
+
+def test_netsum_rank_goes_before_rank() -> None:
+    assert Environment.read({"NETSUM_RANK": "2", "RANK": "1"}).rank == 2
+    assert Environment.read({"NETSUM_RANK": "", "RANK": "0"}).rank == 0
+    assert Environment.read({}).rank is None
+
+
+def write(path: Path, rank: int, **changes: Any) -> None:
+    path.write_text(descriptor(rank, 3, **changes).to_json())
+
+
+def test_a_descriptor_file_serves_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        write(tmp_path / f"test.{rank}.json", rank)
+    monkeypatch.setenv("NETSUM_DESCRIPTOR", str(tmp_path / "test.{rank}.json"))
+    for rank in range(2):
+        with netsum.join(rank=rank, transport=MemoryTransport()) as comm:
+            assert comm.rank == rank
+    with pytest.raises(JoinError, match=r"test\.1\.json: this descriptor has been used.*join-file"):
+        netsum.join(rank=1, transport=MemoryTransport())
+    write(tmp_path / "test.1.json", 1, epoch=8)
+    netsum.join(rank=1, transport=MemoryTransport()).close()  # a new one is good, again once
+    with pytest.raises(JoinError, match="has been used"):
+        netsum.join(rank=1, transport=MemoryTransport())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("{}", "has no"),
+        (json.dumps({**OURS, "version": 9}), "version 9"),
+        (json.dumps({**OURS, "rank": 3}), "rank is 3"),
+        (json.dumps({**OURS, "workers": 256}), "workers is 256"),
+        (json.dumps({**OURS, "block_bytes": 1000}), "block_bytes is 1000"),
+        (json.dumps({**OURS, "mtu": 1000}), "does not fit an MTU of 1000"),
+        (json.dumps({**OURS, "window": "8"}), "window"),
+        (json.dumps({**OURS, "link": {"kind": "pigeon"}}), "pigeon"),
+        (json.dumps({**OURS, "link": {"kind": "frames"}}), "local"),
+    ],
+)
+def test_a_bad_descriptor_file_is_one_clear_error(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "d.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(JoinError, match=message) as caught:
+        netsum.join(descriptor=path, transport=MemoryTransport())
+    assert str(path) in str(caught.value)
+
+
+def test_a_descriptor_survives_its_json() -> None:
+    for link in (Link(), Link("frames", local="a:1", remote="b:2"), Link("packet", interface="h1-eth0")):
+        one = descriptor(2, 3, link=link, controller="http://127.0.0.1:8080")
+        assert Descriptor.from_json(one.to_json()) == one
+        assert json.loads(one.to_json())["link"]["kind"] == link.kind
+    assert Descriptor.from_dict({**OURS, "of a later version": 1}) == descriptor(1, 3)
