@@ -13,7 +13,7 @@ from typing import Any
 from netsum_switch.codegen.expression import sat_cast, two_comp_mod, usat_cast
 from netsum_switch.codegen.module import generate
 from netsum_switch.counter import CounterArray
-from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError
+from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError, TableError
 from netsum_switch.hashes import HASHES
 from netsum_switch.program import Json, Program
 from netsum_switch.register import RegisterArray
@@ -24,6 +24,12 @@ log = logging.getLogger("netsum_switch.pipeline")
 
 # A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane.
 MAX_PASSES = 1000
+
+# What reading JSON of another shape than p4c's ends in.
+_MALFORMED = (
+    KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration, AssertionError, RecursionError,
+    SyntaxError, NameError, TableError,
+)  # fmt: skip
 
 _HIGHEST_PRIORITY = 2**31 - 1
 
@@ -219,5 +225,5 @@ def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Callab
 
     try:
         return Pipeline(Program(json_text), drop_port, clock)
-    except (KeyError, IndexError, TypeError) as error:
+    except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netsum_switch.errors import JsonError, UnsupportedError
+from netsum_switch.json_checks import check_numbers
 
 MAJOR_VERSION = 2
 NEWEST_MINOR = 24
@@ -86,7 +87,7 @@ class Program:
     def _parse(text: str | bytes) -> Json:
         try:
             parsed = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise JsonError(f"the program is not JSON: {error}") from None
         if not isinstance(parsed, dict):
             raise JsonError("the program is not a BMv2 JSON object")
@@ -111,6 +112,7 @@ class Program:
         for section in required:
             if not isinstance(parsed.get(section), list):
                 raise JsonError(f"the program has no section {section!r}: it is not complete BMv2 JSON")
+        check_numbers(parsed)
         return parsed
 
     def _one(self, section: str) -> Json:
@@ -163,11 +165,19 @@ class Program:
 
     def _check_names(self) -> None:
         """Two fields that would become one variable: names that differ in punctuation only."""
+        self._check_alike([f"{header}__{field}" for header, field in self.fields], "fields")
+        tables = [table["name"] for pipeline in self.json["pipelines"] for table in pipeline["tables"]]
+        self._check_alike(tables, "tables")
+        for section in ("headers", "header_stacks", "register_arrays", "counter_arrays", "calculations"):
+            self._check_alike([each["name"] for each in self.json.get(section, [])], section)
+
+    @staticmethod
+    def _check_alike(names: list[str], what: str) -> None:
         seen: dict[str, str] = {}
-        for header, field in self.fields:
-            name = re.sub(r"\W", "_", f"{header}__{field}")
-            if seen.setdefault(name, f"{header}.{field}") != f"{header}.{field}":
-                raise UnsupportedError(f"the names {seen[name]} and {header}.{field} are too much alike; rename one")
+        for name in names:
+            other = seen.setdefault(re.sub(r"\W", "_", name), name)
+            if other != name:
+                raise UnsupportedError(f"two {what} have names too much alike, {other} and {name}: rename one")
 
     @property
     def packet_headers(self) -> list[HeaderInfo]:
