@@ -62,6 +62,15 @@ def fault(match: Match, key: KeyInfo) -> str | None:
     return None if inside else f"the match for key field {key.name} does not fit its {key.width} bits"
 
 
+def canonical(match: Match, width: int) -> Match:
+    """The same match with 0 in the bits that it does not look at: equal exactly if they match the same values."""
+    if isinstance(match, Ternary):
+        return Ternary(match.value & match.mask, match.mask)
+    if isinstance(match, Lpm) and 0 <= match.prefix_len <= width:
+        return Lpm(mask_of(match, width)[0], match.prefix_len)
+    return match
+
+
 def mask_of(match: Match, width: int) -> tuple[int, int]:
     """(value, mask) of a match that is not a range; a range gives (0, 0)."""
     if isinstance(match, Exact):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
-from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary, fault, mask_of
+from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary, canonical, fault, mask_of
 
 __all__ = ["ActionInfo", "Code", "Entry", "Exact", "KeyInfo", "Lpm", "Match", "Range", "Table", "Ternary"]
 
@@ -31,7 +32,8 @@ class ActionInfo:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A table entry. `packets` and `bytes` are its direct counter."""
+    """A table entry. `packets` and `bytes` are its direct counter. `slot` is the lowest number that was free in its
+    table when it was inserted, as BMv2 numbers entries."""
 
     match: tuple[Match, ...]
     priority: int
@@ -39,14 +41,15 @@ class Entry:
     params: tuple[int, ...]
     packets: int = 0
     bytes: int = 0
+    slot: int = 0
 
 
 class Table:
     """One table of the program.
 
     Priorities are P4Runtime's: the higher number wins. They count in ternary and range tables only; elsewhere they
-    are 0. Among equal ones the older entry wins. Cost of a lookup: exact, one dictionary access; lpm, one for each
-    prefix length in use; ternary and range, linear in the entries before the one that matches.
+    are 0. Among equal ones the entry with the lowest slot wins, as in BMv2. Cost of a lookup: exact, one dictionary
+    access; lpm, one for each prefix length in use; ternary and range, linear in the entries before the one that matches.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Table:
         self._by_length: dict[int, dict[tuple[int, ...], Code]] = {}
         self._lengths: list[tuple[int, int, dict[tuple[int, ...], Code]]] = []
         self._rules: list[_Rule] = []
-        self._serial = 0
+        self._free_slots: list[int] = []  # a heap
         self._lpm_at = next((at for at, key in enumerate(keys) if key.match_type == "lpm"), -1)
         shifts, left = [], 0
         for key in reversed(keys):
@@ -126,15 +129,16 @@ class Table:
         self._check_mutable()
         entry = self._existing(match, priority)
         self._unlink(entry)
-        del self._entries[match, entry.priority]
+        del self._entries[self._identity(match, priority)]
+        heappush(self._free_slots, entry.slot)
 
     def find(self, match: tuple[Match, ...], priority: int = 0) -> Entry | None:
         """The entry with this match and priority, if there is one."""
-        return self._entries.get((match, self._effective(priority)))
+        return self._entries.get(self._identity(match, priority))
 
     def entries(self) -> Iterator[Entry]:
-        """All entries but the default, oldest first."""
-        return iter(list(self._entries.values()))
+        """All entries but the default, by slot."""
+        return iter(sorted(self._entries.values(), key=lambda entry: entry.slot))
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """What happens on a miss.
@@ -199,6 +203,11 @@ class Table:
             raise EntryNotFoundError(f"table {self.name} has no entry with this match and priority")
         return entry
 
+    def _identity(self, match: tuple[Match, ...], priority: int) -> tuple[tuple[Match, ...], int]:
+        """What makes two entries the same: bits that a match does not look at do not."""
+        fields = tuple(canonical(one, key.width) for one, key in zip(match, self.keys, strict=False))
+        return (fields if len(match) == len(self.keys) else match), self._effective(priority)
+
     def _effective(self, priority: int) -> int:
         return priority if self.match_type in ("ternary", "range") else 0
 
@@ -226,8 +235,9 @@ class Table:
             raise EntryExistsError(f"table {self.name} has an entry with this match and priority")
         if len(self._entries) >= self.max_size:
             raise TableFullError(f"table {self.name} is full: it has room for {self.max_size} entries")
-        entry = Entry(match, self._effective(priority), action, params)
-        self._entries[match, entry.priority] = entry
+        slot = heappop(self._free_slots) if self._free_slots else len(self._entries)
+        entry = Entry(match, self._effective(priority), action, params, slot=slot)
+        self._entries[self._identity(match, priority)] = entry
         self._link(entry, (index, entry, *params))
         return entry
 
@@ -239,7 +249,6 @@ class Table:
             self._by_length.setdefault(length, {})[key] = code
             self._sort_lengths()
         else:
-            self._serial += 1
             insort(self._rules, (*self._rule(entry), code), key=lambda rule: rule[:2])
 
     def _unlink(self, entry: Entry) -> None:
@@ -281,4 +290,4 @@ class Table:
                 value, mask = mask_of(one, key.width)
                 joined_value |= value << shift
                 joined_mask |= mask << shift
-        return -entry.priority, self._serial, joined_mask, joined_value, tuple(ranges)
+        return -entry.priority, entry.slot, joined_mask, joined_value, tuple(ranges)
