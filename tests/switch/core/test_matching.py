@@ -127,6 +127,20 @@ def test_longest_prefix_wins() -> None:
     assert chosen(one.lookup((7, 0xA5))) == 3
 
 
+def test_bits_that_a_match_does_not_look_at_do_not_make_another_entry() -> None:
+    one = table("lpm", match_type="lpm")
+    entry = one.insert((Lpm(0xA5, 4),), "a", (1,))
+    with pytest.raises(EntryExistsError):
+        one.insert((Lpm(0xA6, 4),), "a", (2,))
+    assert one.find((Lpm(0xA0, 4),)) is entry
+    assert entry.match == (Lpm(0xA5, 4),)  # it is read as it was written
+    other = table("ternary")
+    other.insert((Ternary(0xF1, 0x0F),), "a", (1,), 1)
+    with pytest.raises(EntryExistsError):
+        other.insert((Ternary(0xE1, 0x0F),), "a", (2,), 1)
+    other.insert((Ternary(0xE1, 0x0F),), "a", (2,), 2)
+
+
 def test_higher_priority_wins_and_among_equal_ones_the_older() -> None:
     one = table("ternary", "range", match_type="range")
     one.insert((Ternary(0, 0), Range(0, 255)), "a", (1,), 5)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from netsum_switch.codegen import dump
-from netsum_switch.errors import JsonError, UnsupportedError
+from netsum_switch.errors import JsonError, SwitchError, UnsupportedError
 from netsum_switch.pipeline import load_pipeline
 
 from tests.switch.harness.controller import PROGRAMS
@@ -125,6 +127,68 @@ def test_names_that_would_become_one_variable() -> None:
 
     with pytest.raises(UnsupportedError, match="too much alike"):
         load_pipeline(changed("calculations", confuse))
+
+
+EVIL = "[].append(__import__('builtins').setattr) or 1"
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything in a JSON document, its source locations left out."""
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, child in children:
+        if key != "source_info":
+            yield (*path, key)
+            yield from places(child, (*path, key))
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any) -> str:
+    changed_copy = json.loads(json.dumps(document))
+    inner = changed_copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return json.dumps(changed_copy)
+
+
+@pytest.mark.parametrize("name", ["stacks", "replication", "calculations", "reports", "varbits"])
+@pytest.mark.parametrize("junk", [EVIL, None, -1, [], {}], ids=["code", "null", "negative", "list", "object"])
+def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str, junk: Any) -> None:
+    """Whatever is damaged: an error of ours, or a program without the text that was put into it."""
+    document = json.loads(text(name))
+    chance = random.Random(f"{name} {junk}")
+    everywhere = list(places(document))
+    for path in chance.sample(everywhere, 60):
+        try:
+            code = load_pipeline(put(document, path, junk)).code
+        except SwitchError:
+            continue
+        names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}  # in a string it may be
+        assert "__import__" not in names, path
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (("learn_lists", 0, "id"), "id of .* not a number"),
+        (("errors", 1, 1), "is not a name and a number"),
+        (("header_types", 0, "fields", 0, 1), "the width of .* not a number of bits"),
+        (("pipelines", 0, "tables", 0, "action_ids", 0), "action_ids of .* not a list of numbers"),
+    ],
+)
+def test_numbers_are_numbers(path: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(JsonError, match=message):
+        load_pipeline(put(json.loads(text("reports")), path, EVIL))
+
+
+def test_a_program_nested_too_deeply() -> None:
+    with pytest.raises(JsonError, match="not JSON"):
+        load_pipeline("[" * 100_000)
+
+
+def test_arrays_that_do_not_fit_the_memory() -> None:
+    document = json.loads(text("matching"))
+    with pytest.raises(UnsupportedError, match="cells has 1099511627776 cells"):
+        load_pipeline(put(document, ("register_arrays", 0, "size"), 1 << 40))
 
 
 def test_dump_is_the_python_that_runs() -> None:
