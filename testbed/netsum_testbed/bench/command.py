@@ -16,6 +16,7 @@ from rich.status import Status
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import available_switches, choose_switch, switch_version
@@ -54,6 +55,7 @@ def bench(switch: str, collective: str | None, **given: Any) -> None:
                 "the packets of this bench are raw frames: run it as root, or with --collective allreduce"
             )
         names = [name for name in names if name == "embedded"] or names
+    end_on_sigterm()
     if collective is None:
         _bench_switches(names, Plan(given["repetitions"], given["rounds"], given["window"]))
     else:

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
@@ -65,6 +66,7 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     """
     if rootless and switch == "bmv2":
         raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
+    end_on_sigterm()
     console = Console()
     name = "embedded" if rootless else choose_switch(switch)
     options = Options(duration=duration, round=round_, **given)
