@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections import Counter
@@ -35,6 +36,13 @@ def require_bmv2() -> None:
 def require_root() -> None:
     """The test needs root: network namespaces, raw sockets, Mininet."""
     _require("root", os.geteuid() == 0, "we are not root: run the tests as root")
+
+
+@pytest.fixture(scope="session")
+def require_torch() -> None:
+    """The test needs PyTorch."""
+    there = importlib.util.find_spec("torch") is not None
+    _require("torch", there, "PyTorch is not installed: pip install 'netsum[torch]'")
 
 
 def _switch_of(report: pytest.TestReport) -> str | None:

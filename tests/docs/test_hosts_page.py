@@ -1,0 +1,112 @@
+"""docs/hosts.md: its programs, run by every rank of a job; its tables, compared with the code."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import netsum
+import pytest
+from netsum import environment, errors
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.topology import load_topology
+from netsum_testbed.rootless import RootlessFabric
+
+from tests.docs.pages import ROOT, Block, blocks
+
+PAGE = ROOT / "docs" / "hosts.md"
+TEXT = PAGE.read_text("utf-8")
+PROGRAMS = [block for block in blocks(PAGE) if block.language == "python"]
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RootlessFabric]:
+    """Two hosts, on the topology of the README."""
+    (yaml,) = [block for block in blocks(ROOT / "README.md") if block.title == "file=star2.yaml"]
+    path = tmp_path_factory.mktemp("hosts") / "star2.yaml"
+    path.write_text(yaml.text, "utf-8")
+    with RootlessFabric(load_topology(path)) as fabric:
+        yield fabric
+
+
+def test_every_block_of_code_is_a_program_of_two_ranks() -> None:
+    assert PROGRAMS
+    assert [block.language for block in blocks(PAGE)] == ["python"] * len(PROGRAMS)
+    assert all(block.title.split()[0] == f"ranks={RANKS}" for block in PROGRAMS)
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_programs_of_the_page_run(
+    fabric: RootlessFabric, number: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    program: Block = PROGRAMS[number]
+    for word in program.title.split()[1:]:
+        request.getfixturevalue("require_" + word.removeprefix("needs="))
+    script = tmp_path / "program.py"
+    script.write_text(program.text, "utf-8")
+    name = f"page-{number}"
+    job = fabric.create_job(JobSpec(name=name, members=("h1", "h2")))
+    assert job.token is not None
+    variables = {
+        "NETSUM_JOB": name,
+        "NETSUM_TOKEN": job.token,
+        "NETSUM_CONTROLLER": str(fabric.controller.url),
+        "NETSUM_TIMEOUT": "60",
+    }
+    workers = []
+    with ExitStack() as stack:
+        for rank in range(RANKS):
+            worker = subprocess.Popen(
+                [sys.executable, "-W", "error", str(script)],
+                env={**os.environ, **variables, "NETSUM_RANK": str(rank)},
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            stack.callback(worker.wait)
+            stack.callback(worker.kill)
+            workers.append(worker)
+        printed = [worker.communicate(timeout=120) for worker in workers]
+    fabric.controller.delete_job(name)
+    assert [worker.returncode for worker in workers] == [0] * RANKS, printed
+
+
+def in_first_column(heading: str) -> set[str]:
+    """The code words in the first column of the table below a heading."""
+    section = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\|(.*?)\|", section, re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_error_is_on_the_page() -> None:
+    ours = {
+        name for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, errors.NetsumError)
+    }
+    assert in_first_column("Errors") - set(vars(builtins)) == ours - {"NetsumError", "CallError"}
+    assert ours <= set(netsum.__all__)
+
+
+def test_every_variable_of_the_environment_is_on_the_page() -> None:
+    assert environment.__doc__ is not None
+    assert in_first_column("Environment") - {"RANK"} == set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
+    assert f"; {environment.DEFAULT_CALL_TIMEOUT:g} |" in TEXT
+
+
+def test_names_on_the_page_exist() -> None:
+    stats = set(vars(netsum.Stats()))
+    named = set(re.findall(r"`(\w+)`", TEXT.split("`comm.stats`\ncounts them:")[1]))
+    assert named <= stats
+    parameters = set(inspect.signature(netsum.join).parameters)
+    call = re.search(r"`netsum\.join\((.*?)\)`", TEXT)
+    assert call is not None
+    assert {word.split("=")[0] for word in call[1].replace("*, ", "").split(", ")} == parameters
+    for name in re.findall(r"`comm\.(\w+)", TEXT):
+        assert hasattr(netsum.Communicator, name) or name == "descriptor"
