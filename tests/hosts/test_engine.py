@@ -1,0 +1,279 @@
+"""The engine under pressure: several threads, calls in flight, rude ends, and what a member tells the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum import wait_all
+from netsum.collectives.allreduce import KINDS, Predictions
+from netsum.communicator import Communicator
+from netsum.engine import SUBMITTED, Engine, Flow
+from netsum.errors import Closed, CommunicatorError, Mismatch, NetsumError
+from netsum.transports import Transport
+from netsum.transports.base import Packet
+from netsum.window import Block, Window
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
+
+from tests.hosts.network import JOB_ID, MemoryNetwork, descriptor
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """A thread a call; what each returned or raised."""
+    got: list[Any] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            got[index] = calls[index]()
+        except BaseException as error:
+            got[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+        assert not thread.is_alive(), "a call hangs"
+    return got
+
+
+class Wrapped:
+    """A transport that tells ``note`` of each packet sent and lets ``fail`` raise before each receiving."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.sent: list[bytes] = []
+        self.fail: Callable[[], None] = lambda: None
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        self.sent += [b"".join(bytes(part) for part in packet) for packet in packets]
+        self.inner.send(packets)
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        self.fail()
+        return self.inner.recv(timeout)
+
+    def fileno(self) -> int | None:
+        return self.inner.fileno()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def wrapped(network: MemoryNetwork) -> tuple[list[Communicator], list[Wrapped]]:
+    links = [Wrapped(transport) for transport in network.transports]
+    return network.communicators(lambda _, rank: links[rank]), links
+
+
+def test_calls_of_many_threads_all_end() -> None:
+    """Four threads wait at once for calls of one rank: one drives, the others do not starve."""
+    network = MemoryNetwork(2)
+    first, second = network.communicators()
+    works = [first.allreduce_async(np.full(700, number, np.int32)) for number in range(12)]
+    results = at_once(
+        *(works[number].wait for number in range(12)),
+        lambda: [second.allreduce(np.full(700, 100, np.int32)) for _ in range(12)],
+    )
+    assert [result.tolist()[0] for result in results[:12]] == [100 + number for number in range(12)]
+    for comm in (first, second):
+        comm.close()
+
+
+def test_blocking_calls_among_asynchronous_ones_keep_their_order() -> None:
+    communicators = MemoryNetwork(3, window=3).communicators()
+
+    def work(comm: Communicator) -> list[float]:
+        early = [comm.allreduce_async(np.full(500, float(number))) for number in range(5)]
+        between = comm.allreduce(np.float32(7.0))
+        late = [comm.allreduce_async(np.full((2, 300), number, np.int16)) for number in range(5)]
+        comm.barrier()
+        return [float(result.reshape(-1)[-1]) for result in (*wait_all(early), between, *wait_all(late))]
+
+    expected = [3.0 * number for number in range(5)] + [21.0] + [3.0 * number for number in range(5)]
+    assert at_once(*(lambda comm=comm: work(comm) for comm in communicators)) == [expected] * 3
+    for comm in communicators:
+        comm.close()
+
+
+def test_closing_while_another_thread_waits_ends_its_call() -> None:
+    comm, other = MemoryNetwork(2).communicators()
+    waiting = threading.Event()
+    works = [comm.allreduce_async(np.ones(3)) for _ in range(3)]
+
+    def wait() -> Any:
+        waiting.set()
+        return works[-1].wait()
+
+    def close() -> None:
+        assert waiting.wait(30.0)
+        comm.close()
+
+    got, blocking, _ = at_once(wait, works[0].wait, close)
+    assert isinstance(got, Closed)
+    assert isinstance(blocking, Closed)
+    assert not [thread for thread in threading.enumerate() if thread.name == "netsum"], "the driving thread has ended"
+    other.close()
+
+
+def test_an_interrupt_hits_its_own_thread_and_ends_the_calls_of_all() -> None:
+    network = MemoryNetwork(2)
+    communicators, links = wrapped(network)
+    comm = communicators[0]
+    work = comm.allreduce_async(np.ones(3))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    links[0].fail = interrupt
+    got = at_once(work.wait)[0]
+    assert isinstance(got, (Closed, KeyboardInterrupt))
+    with pytest.raises(Closed, match="KeyboardInterrupt"):
+        comm.barrier()
+    links[0].fail = lambda: None
+    # The other rank need not wait for its timeout.
+    assert isinstance(at_once(lambda: communicators[1].allreduce(np.ones(3)))[0], Mismatch)
+    for each in communicators:
+        each.close()
+
+
+def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
+    communicators, links = wrapped(MemoryNetwork(2))
+
+    def fail() -> None:
+        raise OSError(19, "No such device")
+
+    links[0].fail = fail
+    got = at_once(communicators[0].barrier)[0]
+    assert isinstance(got, CommunicatorError)
+    assert "No such device" in str(got)
+    for each in communicators:
+        each.close()
+
+
+def enough(held: list[Header], count: int) -> bool:
+    return len(held) >= count
+
+
+def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
+    """Not an end that all ranks come to: without the telling the others would wait until their timeout."""
+    network = MemoryNetwork(2)
+    engines = [
+        Engine(Window(each), transport) for each, transport in zip(network.descriptors, network.transports, strict=True)
+    ]
+
+    def flow(engine: Engine, breaks: bool) -> Flow:
+        held: list[Header] = []
+
+        def take(header: Header, _: memoryview) -> None:
+            held.append(header)
+
+        for number in range(3):
+            if breaks and number == 1:
+                raise MemoryError("no room")
+            engine.window.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=take))
+            yield partial(enough, held, number + 1)
+        yield SUBMITTED
+
+    works = [engine.start(flow(engine, at == 1), 0, 60.0, background=False) for at, engine in enumerate(engines)]
+    got = at_once(*(work.wait for work in works))
+    assert isinstance(got[0], Mismatch)
+    assert isinstance(got[1], MemoryError)
+    for engine in engines:
+        with pytest.raises(Closed):
+            engine.start(flow(engine, False), 1, 60.0, background=False)
+        engine.close()
+
+
+def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
+    """One rank has made a call more: its blocks bear other generations, and so does the result that says so."""
+    communicators, links = wrapped(MemoryNetwork(3))
+    at_once(*(comm.barrier for comm in communicators))
+    communicators[2]._gen += 1  # as after a call that the others have not made, whose blocks they have
+    got = at_once(*(lambda comm=comm: comm.allreduce(np.ones(5)) for comm in communicators))
+    assert [type(each) for each in got] == [Mismatch] * 3
+    told = [parse_header(packet) for link in links for packet in link.sent if parse_header(packet).status]
+    assert {header.status for header in told} == {Status.MISMATCH}
+    for comm in communicators:
+        comm.close()
+
+
+def result(window: Window, serial: int, **changes: Any) -> memoryview:
+    fields = {"job_id": JOB_ID, "block_id": window.block_id(serial), "src_cnt": 2, "gen_id": 5, "op": Op.SUM}
+    return memoryview(pack_header(Header(**(fields | changes))))
+
+
+def test_an_abort_is_taken_whatever_its_generation() -> None:
+    window = Window(descriptor(0, 2))
+    taken: list[int] = []
+    window.submit(Block(5, Op.SUM, Lane.L32, on_result=lambda header, _: taken.append(header.status)))
+    window.poll(0.0)
+    window.receive(result(window, 0, gen_id=4), 0.1)
+    assert (taken, window.stats.malformed) == ([], 1)
+    window.receive(result(window, 0, gen_id=4, status=Status.ABORT), 0.1)
+    assert taken == [Status.ABORT]
+
+
+def test_a_refusal_of_another_call_is_not_ours() -> None:
+    window = Window(descriptor(0, 2))
+    window.submit(Block(5, Op.SUM, Lane.L32))
+    window.poll(0.0)
+    window.receive(result(window, 0, gen_id=4, status=Status.REFUSED, age_op=11), 0.1)
+    window.receive(result(window, 0, gen_id=4, status=Status.STALE), 0.1)
+    assert window.stats.malformed == 2
+    assert not window.idle
+
+
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_a_notice_is_fetched_with_room_that_fits_the_way(chunks: int) -> None:
+    size = chunks * CHUNK_BYTES
+    window = Window(descriptor(0, 2, block_bytes=size, mtu=size + HEADER_BYTES + 28))
+    window.submit(Block(5, Op.SUM, Lane.L32))
+    (first,) = window.poll(0.0)
+    assert sum(map(len, first)) == HEADER_BYTES
+    window.receive(result(window, 0, data_cnt=1), 0.1)
+    (fetch,) = window.poll(0.1)
+    assert sum(map(len, fetch)) == HEADER_BYTES + size
+
+
+def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
+    window = Window(descriptor(0, 2, window=3))
+    for _ in range(2):
+        window.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
+    window.poll(0.0)
+    told = [parse_header(b"".join(bytes(part) for part in packet)) for packet in window.overrule(Status.MISMATCH)]
+    assert [header.block_id for header in told] == [window.block_id(serial) for serial in range(3)]
+    assert {(header.status, header.grad_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
+
+
+def test_predictions_do_not_grow_without_end() -> None:
+    predictions = Predictions()
+    for number in range(KINDS + 5):
+        predictions.learn(("sum", number), np.zeros(1, np.int64))
+    assert len(predictions.exponents) == KINDS
+    assert ("sum", 4) not in predictions.exponents
+    predictions.learn(("sum", 5), np.ones(1, np.int64))
+    predictions.learn(("sum", "new"), np.ones(1, np.int64))
+    assert ("sum", 5) in predictions.exponents, "learnt again: not the oldest any more"
+
+
+def test_late_but_there_is_not_a_timeout() -> None:
+    """A process that was stopped past its deadline finds its results waiting, and takes them."""
+    network = MemoryNetwork(1)
+    comm = network.communicators()[0]
+    # Alone in its job, it has every result as soon as it has sent: what is left is to look.
+    comm.barrier(timeout=0.0)
+    assert comm.stats.blocks == 1
+    comm.close()
+
+
+def test_errors_in_a_row_are_netsum_errors() -> None:
+    comm = MemoryNetwork(2).communicators()[0]
+    comm.close()
+    for call in (comm.barrier, lambda: comm.allreduce(1.0), lambda: comm.allreduce_async(1.0)):
+        with pytest.raises(NetsumError, match="closed"):
+            call()
