@@ -10,8 +10,8 @@ After a maximum over ranks, h + (255 - h) is 255 in every byte if and only if al
 from the network that the ranks made different calls, and they raise together.
 
 A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
-Integers: one code for the call, an upper bound of the magnitudes that is at most 1/16 too large. Codes that do not fit the
-first block follow in blocks of their own.
+Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
+the first block follow in blocks of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.fixed_point import bias
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 CODE_LANE: Final = Lane.L16
@@ -34,7 +35,6 @@ FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
 ZERO_CODE: Final = 0
 """Code of a block of zeros."""
 _FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
-_LEADING_BITS: Final = 4
 
 Codes = NDArray[np.uint16]
 
@@ -69,21 +69,14 @@ def codes_of_exponents(exponents: NDArray[np.int64]) -> Codes:
     return (np.clip(exponents, -1073, 1024) + _FLOAT_OFFSET).astype(np.uint16)
 
 
-def integer_code(largest: int) -> int:
-    """Code of a magnitude: its length in bits and the four bits behind the leading one; monotone."""
-    length = largest.bit_length()
-    shift = length - 1 - _LEADING_BITS
-    leading = largest >> shift if shift >= 0 else largest << -shift
-    return length << _LEADING_BITS | (leading & 15)
+def lane_code(largest: int, workers: int) -> int:
+    """Code of the narrowest lane in which ``workers`` values of at most this magnitude can be summed; rises with it."""
+    return next((int(lane) for lane in Lane if largest <= bias(lane, workers)), len(Lane))
 
 
-def integer_bound(code: int) -> int:
-    """The largest magnitude that has this code."""
-    length, leading = code >> _LEADING_BITS, code & 15
-    if length == 0:
-        return 0
-    shift = length - 1 - _LEADING_BITS
-    return ((16 | leading) + 1 << shift) - 1 if shift >= 0 else (16 | leading) >> -shift
+def lane_of_code(code: int) -> Lane | None:
+    """The lane that a code stands for; None: no lane is wide enough."""
+    return Lane(code) if code < len(Lane) else None
 
 
 def largest_magnitude(values: NDArray[Any]) -> int:

@@ -6,22 +6,30 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import exponents
+from netsum import exponents, fixed_point
+from netsum.wire.schema import Lane
 
 MAGNITUDES = st.one_of(st.integers(0, 64), st.integers(0, 2**63))
 
 
-@given(MAGNITUDES, MAGNITUDES)
-def test_integer_codes_are_monotone(one: int, other: int) -> None:
-    low, high = sorted((one, other))
-    assert exponents.integer_code(low) <= exponents.integer_code(high) <= 0xFFFF
+@given(MAGNITUDES, MAGNITUDES, st.integers(1, 255))
+def test_a_maximum_of_lane_codes_is_the_lane_for_the_largest(one: int, other: int, workers: int) -> None:
+    codes = [exponents.lane_code(magnitude, workers) for magnitude in (one, other)]
+    lane = exponents.lane_of_code(max(codes))
+    largest = max(one, other)
+    if lane is None:
+        assert largest > fixed_point.bias(Lane.L64, workers)
+    else:
+        assert largest <= fixed_point.bias(lane, workers)
+        assert lane == Lane.L8 or largest > fixed_point.bias(Lane(lane - 1), workers), "no wider than it must be"
 
 
-@given(MAGNITUDES)
-def test_integer_bound_is_at_most_a_sixteenth_too_large(magnitude: int) -> None:
-    bound = exponents.integer_bound(exponents.integer_code(magnitude))
-    assert magnitude <= bound <= magnitude + magnitude / 16
-    assert exponents.integer_code(bound) == exponents.integer_code(magnitude)
+@pytest.mark.parametrize("workers", [1, 2, 3, 255])
+def test_values_fit_up_to_the_bias_and_not_one_further(workers: int) -> None:
+    for lane in Lane:
+        largest = fixed_point.bias(lane, workers)
+        assert exponents.lane_of_code(exponents.lane_code(largest, workers)) == lane or largest == 0
+        assert exponents.lane_code(largest + 1, workers) == lane + 1
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [("int8", 2**7), ("int16", 2**15), ("int32", 2**31), ("int64", 2**63)])

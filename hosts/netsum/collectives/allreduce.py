@@ -163,14 +163,13 @@ def _stream(context: Context, blocks: Blocks, op: Op, encode: Any, decode: Any, 
 
 
 def _integer_sum(context: Context, flat: Array, signature: tuple[object, ...]) -> Flow:
-    code = exponents.integer_code(exponents.largest_magnitude(flat))
+    code = exponents.lane_code(exponents.largest_magnitude(flat), context.workers)
     agreed = yield from agree(context, signature, np.array([code], np.uint16))
-    bound = exponents.integer_bound(int(agreed.values[0]))
-    lane = _lane_for(bound, context.workers)
+    lane = exponents.lane_of_code(int(agreed.values[0]))
     if lane is None:
         raise DoesNotFit(
-            f"{context.workers} values of up to {bound} cannot be summed in 64-bit lanes "
-            f"(the largest magnitude for them is {fixed_point.bias(Lane.L64, context.workers)})"
+            f"a sum of {context.workers} values does not fit 64 bits where one is larger than "
+            f"{fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a rank has one"
         )
     blocks = Blocks(context, flat.size, lane)
     result = np.empty_like(flat)
@@ -194,11 +193,6 @@ def _integer_sum(context: Context, flat: Array, signature: tuple[object, ...]) -
     if overflow:
         raise DoesNotFit(f"a sum does not fit {flat.dtype.name} ({limits.min}..{limits.max}); use a wider type")
     return result
-
-
-def _lane_for(bound: int, workers: int) -> Lane | None:
-    """The narrowest lane in which ``workers`` values of at most ``bound`` can be summed."""
-    return next((lane for lane in Lane if bound <= fixed_point.bias(lane, workers)), None)
 
 
 class _FloatSum:
