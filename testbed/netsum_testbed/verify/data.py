@@ -58,8 +58,8 @@ def _integers(rng: np.random.Generator, call: Call, workers: int, rank: int) -> 
     low, high = int(info.min), int(info.max)
     if call.op == "sum":
         low, high = -(-low // workers), high // workers
-        if call.dtype == "int64":  # no wider lane to go to, and the agreed range is coarse: 1/16 at most
-            low, high = low // 8 * 7, high // 8 * 7
+        if call.dtype == "int64":  # no wider lane to go to, and lanes are symmetric
+            low = -high
     match call.fill:
         case "small":
             low, high = max(low, -10), min(high, 10)
