@@ -133,6 +133,9 @@ class Replication:
             self._engine.delete_clone_session(session_id)
             return
         group = self._new_group(entry.replicas, None if old is None else old.group)
+        if old is not None:  # as in the reference, a MODIFY whose settings are refused has changed the replicas
+            old.group = group
+            self._engine.set_clone_session(session_id, group.replicas())
         if entry.class_of_service:
             raise RpcError(code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
         if entry.packet_length_bytes & 0xFFFF:  # BMv2 cannot truncate clones; it keeps 16 bits of the length

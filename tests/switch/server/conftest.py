@@ -94,11 +94,11 @@ def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Contr
         controller.become_primary()
         controller.push(program)
         yield controller
-        _clear_replication(controller)
+        clear_replication(controller)
 
 
-def _clear_replication(controller: Controller) -> None:
-    """A test that took the mastership or the program away has left no groups."""
+def clear_replication(controller: Controller) -> None:
+    """Delete all groups and sessions; a test that took the mastership or the program away has left none."""
     everything = [p4rt.Entity(), p4rt.Entity()]
     everything[0].packet_replication_engine_entry.multicast_group_entry.SetInParent()
     everything[1].packet_replication_engine_entry.clone_session_entry.SetInParent()

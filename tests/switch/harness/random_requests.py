@@ -1,0 +1,200 @@
+"""Random P4Runtime requests about a program: mostly sensible, often slightly wrong. Everything comes from the seed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.controller import Program
+
+_EXACT, _LPM, _TERNARY, _RANGE, _OPTIONAL = (
+    p4info_pb2.MatchField.EXACT, p4info_pb2.MatchField.LPM, p4info_pb2.MatchField.TERNARY,
+    p4info_pb2.MatchField.RANGE, p4info_pb2.MatchField.OPTIONAL,
+)  # fmt: skip
+_WITH_PRIORITY = {_TERNARY, _RANGE, _OPTIONAL}
+
+# Entities that no program here has, or that no switch serves. extern_entry is not among them: the reference reports
+# it with the text of the update before.
+_OTHERS = (
+    "register_entry", "value_set_entry", "meter_entry", "direct_meter_entry", "action_profile_member",
+    "action_profile_group",
+)  # fmt: skip
+_REMEMBERED = 40
+
+
+class RandomRequests:
+    """`updates` and `questions` without end."""
+
+    def __init__(self, program: Program, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._program = program
+        # Not that with an LPM key of nine bits: BMv2 counts its prefix from the top of the first of two bytes.
+        self._tables = [table for table in program.p4info.tables if table.preamble.alias != "nine_table"]
+        self._actions = {action.preamble.id: action for action in program.p4info.actions}
+        self._counters = [counter.preamble.id for counter in program.p4info.counters]
+        self._written: list[Any] = []
+
+    def updates(self) -> list[Any]:
+        """A batch for a WriteRequest: one to four updates."""
+        kinds = [1, 1, 1, 2, 2, 3, 3] if self._mostly(0.97) else [0, 9]
+        count = self._chance.choice((1, 1, 1, 2, 4))
+        return [p4rt.Update(type=self._chance.choice(kinds), entity=self._entity()) for _ in range(count)]
+
+    def questions(self) -> list[Any]:
+        """Entities for a ReadRequest."""
+        return [self._entity() for _ in range(self._chance.choice((1, 1, 2)))]
+
+    def _mostly(self, probability: float) -> bool:
+        return self._chance.random() < probability
+
+    def _entity(self) -> Any:
+        entity = p4rt.Entity()
+        kind = self._chance.choices(
+            ("table", "counter", "direct", "group", "session", "digest", "other"), (60, 10, 10, 8, 6, 3, 3)
+        )[0]
+        if kind == "table":
+            entity.table_entry.CopyFrom(self._known_or_new_table_entry())
+        elif kind == "counter":
+            self._counter_entry(entity.counter_entry)
+        elif kind == "direct":
+            self._direct_counter_entry(entity.direct_counter_entry)
+        elif kind == "group":
+            self._group(entity.packet_replication_engine_entry.multicast_group_entry)
+        elif kind == "session":
+            self._session(entity.packet_replication_engine_entry.clone_session_entry)
+        elif kind == "digest":
+            entity.digest_entry.digest_id = self._chance.choice((0, 1, self._program.ids["learn_t"]))
+            entity.digest_entry.config.max_list_size = self._chance.randrange(8)
+        elif self._mostly(0.9):
+            getattr(entity, self._chance.choice(_OTHERS)).SetInParent()
+        return entity
+
+    def _known_or_new_table_entry(self) -> Any:
+        if self._written and self._mostly(0.5):
+            return self._chance.choice(self._written)
+        entry = self._table_entry()
+        if len(self._written) < _REMEMBERED:
+            self._written.append(entry)
+        else:
+            self._written[self._chance.randrange(_REMEMBERED)] = entry
+        return entry
+
+    def _table_entry(self) -> Any:
+        table = self._chance.choice(self._tables)
+        entry = p4rt.TableEntry(table_id=table.preamble.id if self._mostly(0.97) else self._any_id())
+        entry.is_default_action = not self._mostly(0.92)
+        if not entry.is_default_action or self._mostly(0.1):
+            for field in table.match_fields:
+                if self._mostly(0.85):
+                    self._match(entry.match.add(field_id=field.id if self._mostly(0.98) else 9), field)
+            sensible = self._chance.randint(1, 3) if _needs_priority(table) else 0
+            entry.priority = sensible if self._mostly(0.95) else self._chance.choice((0, -1, 5))
+        if self._mostly(0.92):
+            self._action(entry.action.action, table)
+        self._extras(entry)
+        return entry
+
+    def _extras(self, entry: Any) -> None:
+        if self._mostly(0.1):
+            entry.controller_metadata = self._chance.getrandbits(10)
+        if self._mostly(0.1):
+            entry.metadata = self._chance.randbytes(2)
+        if self._mostly(0.1):
+            entry.counter_data.packet_count = self._chance.getrandbits(8)
+            entry.counter_data.byte_count = self._chance.getrandbits(8)
+        if self._mostly(0.02):
+            entry.idle_timeout_ns = self._chance.choice((-1, 5))
+        if self._mostly(0.02):
+            entry.meter_config.cir = 1
+
+    def _action(self, action: Any, table: Any) -> None:
+        action.action_id = self._chance.choice(table.action_refs).id if self._mostly(0.95) else self._any_id()
+        info = self._actions.get(action.action_id)
+        for param in info.params if info is not None else ():
+            if self._mostly(0.98):
+                param_id = param.id if self._mostly(0.98) else 7
+                action.params.add(param_id=param_id, value=self._bytestring(param.bitwidth))
+
+    def _match(self, match: Any, field: Any) -> None:
+        width, draw = field.bitwidth, self._chance.getrandbits
+        kind = field.match_type if self._mostly(0.98) else self._chance.choice((_EXACT, _LPM, _TERNARY, _RANGE))
+        if kind == _EXACT:
+            match.exact.value = self._bytestring(width)
+        elif kind == _OPTIONAL:
+            match.optional.value = self._bytestring(width)
+        elif kind == _LPM:
+            length = self._chance.randint(1, width) if self._mostly(0.95) else self._chance.choice((-1, 0, width + 1))
+            low_bits = (1 << max(0, width - length)) - 1
+            match.lpm.value = _whole(self._value(width) & ~(low_bits if self._mostly(0.9) else 0), width)
+            match.lpm.prefix_len = length
+        elif kind == _TERNARY:
+            mask = self._chance.choice((0, 1, 0xFF, (1 << width) - 1, draw(width)))
+            match.ternary.value = _whole(self._value(width) & (mask if self._mostly(0.9) else -1), width)
+            match.ternary.mask = _whole(mask, width)
+        else:
+            low, high = self._value(width), self._chance.choice((255, (1 << width) - 1, draw(width)))
+            if self._mostly(0.9):
+                low, high = min(low, high), max(low, high)
+            match.range.low, match.range.high = _shortest(low), _shortest(high)
+
+    def _counter_entry(self, entry: Any) -> None:
+        entry.counter_id = self._chance.choice(self._counters) if self._mostly(0.95) else self._any_id()
+        if self._mostly(0.9):
+            entry.index.index = self._chance.choice((-1, 0, 3, 7, 8, 15, 16))
+        if self._mostly(0.7):
+            entry.data.packet_count, entry.data.byte_count = self._chance.getrandbits(8), self._chance.getrandbits(8)
+
+    def _direct_counter_entry(self, entry: Any) -> None:
+        entry.SetInParent()
+        if self._mostly(0.97):
+            entry.table_entry.CopyFrom(self._known_or_new_table_entry())
+        if self._mostly(0.5):
+            entry.data.packet_count = self._chance.getrandbits(8)
+
+    def _group(self, group: Any) -> None:
+        group.multicast_group_id = self._chance.choice((0, 1, 2, 3, 4095, 5000, 32767, 32768, 70000))
+        for _ in range(self._chance.randrange(5)):
+            instance = self._chance.choice((0, 1, 2))
+            if self._mostly(0.7):
+                group.replicas.add(egress_port=self._chance.choice((0, 1, 2, 3, 4, 600)), instance=instance)
+            else:
+                ports = (b"\x01", b"\x00\x02", b"", b"\x00", b"\x00\x00\x00\x03", b"\xff\xff\xff\xff", b"12345")
+                group.replicas.add(port=self._chance.choice(ports), instance=instance)
+
+    def _session(self, session: Any) -> None:
+        session.session_id = self._chance.choice((0, 1, 5, 5, 5, 32767, 32768, 70000))
+        for _ in range(self._chance.randrange(4)):
+            session.replicas.add(egress_port=self._chance.choice((1, 2, 3, 4)), instance=self._chance.choice((0, 1, 2)))
+        if self._mostly(0.1):
+            session.class_of_service = 1
+        if self._mostly(0.1):
+            session.packet_length_bytes = self._chance.choice((100, 65536))
+
+    def _any_id(self) -> int:
+        any_id: int = self._chance.choice((0, 1, 5, *self._program.ids.values()))
+        return any_id
+
+    def _value(self, width: int) -> int:
+        return self._chance.choice((0, 1, 1, 2, 2, 3, (1 << width) - 1, self._chance.getrandbits(width)))
+
+    def _bytestring(self, width: int) -> bytes:
+        if self._mostly(0.05):
+            return b""
+        value = self._value(width) if self._mostly(0.98) else 1 << width
+        shortest = _shortest(value)
+        return self._chance.choice((shortest, shortest, shortest.rjust((width + 7) // 8, b"\0")))
+
+
+def _needs_priority(table: Any) -> bool:
+    return any(field.match_type in _WITH_PRIORITY for field in table.match_fields)
+
+
+def _whole(value: int, width: int) -> bytes:
+    return value.to_bytes((width + 7) // 8, "big")
+
+
+def _shortest(value: int) -> bytes:
+    return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")

@@ -1,0 +1,97 @@
+"""The two switches side by side: the same random requests and frames, and nothing that a controller or a host can tell
+apart. The order of entities in a read, and of copies of a frame, is nobody's promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from tests.switch.harness.api import PORTS, SILENCE, SwitchUnderTest
+from tests.switch.harness.controller import Controller, Program, details
+from tests.switch.harness.frames import frame
+from tests.switch.harness.random_requests import RandomRequests
+from tests.switch.server.conftest import StartSwitch, clear_replication
+
+REQUESTS = 200
+
+# What random entries are likely to match.
+FRAMES = [
+    (port, frame(dst, ether_type, src=(dst & 0xFFFF) << 16 | ether_type))
+    for port in (1, 2)
+    for dst in (0, 1, 2, 3, 0xFFFFFFFFFFFF)
+    for ether_type in (0, 1, 2, 0x9001, 0xFFFF)
+]
+
+Outcome = tuple[Any, ...]
+
+
+def shown(entity: Any) -> str:
+    """An entity as text, replicas in an order of their own."""
+    copy = p4rt.Entity.FromString(entity.SerializeToString())
+    kind = copy.packet_replication_engine_entry.WhichOneof("type")
+    if kind is not None:
+        replication = getattr(copy.packet_replication_engine_entry, kind)
+        replicas = sorted(replication.replicas, key=str)
+        del replication.replicas[:]
+        replication.replicas.extend(replicas)
+    return str(copy)
+
+
+def refusal_of(error: grpc.RpcError) -> Outcome:
+    return error.code(), error.details(), details(error)
+
+
+def write(controller: Controller, updates: list[Any]) -> Outcome:
+    try:
+        controller.write_updates(updates)
+    except grpc.RpcError as error:
+        return refusal_of(error)
+    return ("written",)
+
+
+def read(controller: Controller, entities: list[Any]) -> Outcome:
+    try:
+        return ("read", sorted(map(shown, controller.read(*entities))))
+    except grpc.RpcError as error:
+        return refusal_of(error)
+
+
+def pass_frames(switch: SwitchUnderTest) -> dict[int, Counter[bytes]]:
+    """What leaves at each port for `FRAMES`."""
+    switch.drain()
+    for port, data in FRAMES:
+        switch.send(port, data)
+    received: dict[int, Counter[bytes]] = {port: Counter() for port in PORTS}
+    for port in PORTS:
+        # When the first port has fallen silent, the others have too.
+        while (data_out := switch.recv(port, SILENCE if port == PORTS[0] else SILENCE / 10)) is not None:
+            received[port][data_out] += 1
+    return received
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+@pytest.mark.usefixtures("require_bmv2", "require_root")
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_requests_and_frames(start_switch: StartSwitch, program: Program, seed: int) -> None:
+    switches = [start_switch("bmv2"), start_switch("embedded")]
+    requests = RandomRequests(program, seed)
+    with Controller(switches[0].grpc_address) as one, Controller(switches[1].grpc_address) as two:
+        for controller in (one, two):
+            controller.become_primary()
+            controller.push(program)
+        try:
+            for number in range(REQUESTS):
+                batch = requests.updates()
+                assert write(one, batch) == write(two, batch), batch
+                question = requests.questions()
+                assert read(one, question) == read(two, question), question
+                if number % 50 == 49:
+                    assert pass_frames(switches[0]) == pass_frames(switches[1])
+        finally:
+            clear_replication(one)
+            clear_replication(two)
