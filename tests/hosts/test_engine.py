@@ -277,3 +277,28 @@ def test_errors_in_a_row_are_netsum_errors() -> None:
     for call in (comm.barrier, lambda: comm.allreduce(1.0), lambda: comm.allreduce_async(1.0)):
         with pytest.raises(NetsumError, match="closed"):
             call()
+
+
+def test_small_values_after_a_block_of_zeros_are_not_lost() -> None:
+    """Nothing is known of a block of zeros: the next values are done again at their own scale, not rounded to 0."""
+    communicators = MemoryNetwork(2).communicators()
+    for value in (0.0, 1e-12, 1e-12):
+        array = np.full(700, value, np.float32)
+        got = at_once(*(partial(comm.allreduce, array, scale="predicted") for comm in communicators))
+        assert got[0].tolist() == got[1].tolist() == (array + array).tolist()
+    assert [comm.stats.redone for comm in communicators] == [3, 3], "three blocks, once"
+    for comm in communicators:
+        comm.close()
+
+
+def test_a_job_of_255() -> None:
+    """Source ids, counts and the bias at their ends."""
+    workers = 255
+    communicators = MemoryNetwork(workers, window=2).communicators()
+    values = [np.array([rank, -(2**55), 2**55], np.int64) for rank in range(workers)]
+    got = at_once(*(partial(comm.allreduce, value) for comm, value in zip(communicators, values, strict=True)))
+    assert {tuple(each.tolist()) for each in got} == {(254 * 255 // 2, -255 * 2**55, 255 * 2**55)}
+    means = at_once(*(partial(comm.allreduce, np.float64(comm.rank), op="mean") for comm in communicators))
+    assert {float(each) for each in means} == {127.0}
+    for comm in communicators:
+        comm.close()

@@ -262,7 +262,10 @@ class _FloatSum:
             if remember and stop == blocks.number:
                 # All codes are known by now. The next call may start when this one has submitted its last block: by
                 # then every rank must hold the prediction, or none.
-                self._predictions.learn(self._signature, exponents.float_exponents(agreed.values) + 1)
+                following = exponents.float_exponents(agreed.values) + 1
+                # Of a block of zeros nothing is known: whatever comes is done again at a scale that fits it.
+                following[agreed.values == exponents.ZERO_CODE] = LOWEST
+                self._predictions.learn(self._signature, following)
             return self._encode(blocks.rows(self._flat, start, stop), powers(start, stop))
 
         def decode(group: Group) -> None:

@@ -90,7 +90,7 @@ class Predictions:
         largest = padded.reshape(len(used), sums.block).max(axis=1)
         own = np.frexp(largest)[1] + sums.exponents
         predicted = np.where(largest == 0, np.maximum(used - 16, -1073), own + 1)
-        self._exponents[kind] = np.where(agreed, np.where(used == NO_EXPONENT, 0, used) + 1, predicted)
+        self._exponents[kind] = np.where(agreed, np.where(used == NO_EXPONENT, -1073, used + 1), predicted)
 
 
 def quantised_sum(inputs: list[Array], exponents: Integers, block: int) -> Floats:
