@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,8 @@ from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 
 from tests.hosts.network import JOB_ID, MemoryNetwork, descriptor
+
+ROOT = Path(__file__).parents[2]
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
@@ -302,3 +308,32 @@ def test_a_job_of_255() -> None:
     assert {float(each) for each in means} == {127.0}
     for comm in communicators:
         comm.close()
+
+
+INTERRUPTED = """
+import netsum
+from netsum.transports import MemoryTransport
+from tests.hosts.network import descriptor
+
+left = []
+link = MemoryTransport(lambda packet: print("sent", flush=True))
+with netsum.Communicator(descriptor(0, 2), link, leave=lambda: left.append(True)) as comm:
+    try:
+        comm.barrier()
+    finally:
+        comm.close()
+        print("left", left, flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_call_at_once_and_leaves_the_job() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "sent\n"
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert "left [True]" in printed
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
