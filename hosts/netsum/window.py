@@ -11,7 +11,7 @@ Retransmission has two ways, both TCP's. A block is *overtaken* when a result ar
 a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
 block, and it alone, so that waiting for a straggler causes no storm: its result says whether more is missing, and as long as
 repeated blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298: Karn's rule (no
-sample of a block that was sent twice), exponential backoff up to a cap.
+sample of a block that was sent twice), exponential backoff up to a cap; but it learns the lowest of several samples.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ ID_MASK: Final = 0xFFFFFFFF
 INITIAL_RTO: Final = 0.1
 MIN_RTO: Final = 0.01
 """Far above a round trip on a local network; a timeout costs one packet, so too early does little harm."""
+SAMPLES: Final = 8
+"""The estimate learns the lowest of so many round trips: a result waits for the last rank, so most samples hold some
+rank's lateness (and its losses), and none of that should delay finding our own."""
 MAX_ESTIMATE: Final = 0.3
-"""A result waits for the last rank, so samples hold stragglers' lateness too; a loss shall not be found as late as that."""
+"""Cap of the estimate, for the same reason."""
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
 REORDERING: Final = 3
@@ -132,6 +135,7 @@ class Window:
         self._again: dict[int, None] = {}  # serials to be sent again, in this order
         self._order = 0
         self._newest = -1  # order of the latest transmission that a result was for
+        self._doubt = -1  # the same, where the result may have been for an earlier transmission of the block
         self._alarm: float | None = None
         self._backoff = 1
         self._burst = 1
@@ -139,6 +143,8 @@ class Window:
         self.base = 0  # every result below is held
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
+        self._samples = 0
+        self._lowest = float("inf")  # since the last time that the estimate learnt
         self._srtt: float | None = None
         self._rttvar = 0.0
         self._rto = INITIAL_RTO
@@ -205,6 +211,11 @@ class Window:
         """The timer: the oldest blocks again. One when nothing has come since the last time, which is how waiting for
         a straggler looks; twice as many as then when that helped, which is how the loss of a whole flight looks."""
         self._alarm = None
+        if self._doubt > self._newest:
+            self._newest = self._doubt
+            self._find_overtaken()
+            if self._again:
+                return
         if self._needed:
             self._burst, self._backoff = min(2 * self._burst, self._size), 1
         else:
@@ -351,15 +362,24 @@ class Window:
 
     def _measure(self, sent: _Sent, now: float) -> None:
         """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result
-        is for (Karn), so it tells neither time nor order."""
+        is for (Karn), so it tells no time, and order only if nothing more comes for a round trip: after a straggler's
+        first block the rest of its flight does."""
         self._backoff = 1
-        self._alarm = now + self._rto if len(self._sent) > 1 else None
         if sent.tries > 1:
             self._needed = True
+            self._doubt = max(self._doubt, sent.order)
+        pause = self._rto if self._doubt <= self._newest or self._srtt is None else self._srtt
+        self._alarm = now + pause if len(self._sent) > 1 else None
+        if sent.tries > 1:
             return
         self._burst = 1
         self._newest = max(self._newest, sent.order)
         rtt = now - sent.time
+        self._lowest = min(self._lowest, rtt)
+        self._samples += 1
+        if self._samples % SAMPLES != 1:
+            return
+        rtt, self._lowest = self._lowest, float("inf")
         if self._srtt is None:
             self._srtt, self._rttvar = rtt, rtt / 2
         else:
