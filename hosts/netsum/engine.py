@@ -28,7 +28,7 @@ Flow = Generator["Condition | object", None, Any]
 SUBMITTED: Final = object()
 """Yielded by a flow when all its blocks are submitted: the next call may submit."""
 
-_SLICE: Final = 0.005
+_SLICE: Final = 0.002
 """Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
 
 

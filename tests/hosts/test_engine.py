@@ -297,6 +297,22 @@ def test_small_values_after_a_block_of_zeros_are_not_lost() -> None:
         comm.close()
 
 
+@pytest.mark.parametrize("size", [1, 9000])
+def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(size: int) -> None:
+    """The rank with more blocks must not wait for those that the other never sends, nor for room in the window."""
+    communicators = MemoryNetwork(2, window=2).communicators(timeout=3600.0)
+    for length in (300, size):
+        array = np.ones(length, np.float32)
+        at_once(*(partial(comm.allreduce, array, scale="predicted") for comm in communicators))
+    lengths = (300, size)
+    got = at_once(
+        *(partial(comm.allreduce, np.ones(lengths[comm.rank], np.float32), scale="predicted") for comm in communicators)
+    )
+    assert [type(each) for each in got] == [Mismatch] * 2
+    for comm in communicators:
+        comm.close()
+
+
 def test_a_job_of_255() -> None:
     """Source ids, counts and the bias at their ends."""
     workers = 255
