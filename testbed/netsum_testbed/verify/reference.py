@@ -1,14 +1,14 @@
 """What a call must give, computed without netsum: integers as integers, floats by the documented quantisation.
 
 The quantisation of docs/hosts.md, written a second time so that a slip in one of the two shows: an array is cut into
-blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and not below
-2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
+blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and
+not below 2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
 two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
 
-With predicted scales, e comes from earlier calls of the same kind (operation, dtype and shape): the first one agrees;
-after a call that agreed on e for a block, the next takes e + 1 (1 for a block of zeros). After a call that predicted, it
-takes f + 1, where f is the exponent of the largest sum; or, after a block whose sums are all 0, 16 less than before, but
-not less than -1073. A block that does not fit on some rank is agreed on again.
+With predicted scales, e comes from earlier calls of the same kind (operation, dtype and shape): the first one agrees.
+After a call that agreed on e for a block, the next takes e + 1 (-1073, the lowest there is, for a block of zeros). After
+a call that predicted, it takes f + 1, where f is the exponent of the largest sum; or, after a block whose sums are all 0,
+16 less than before, but not less than -1073. A block that does not fit on some rank is agreed on again.
 """
 
 from __future__ import annotations
