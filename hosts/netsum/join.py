@@ -12,11 +12,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
+from netsum.descriptor import Descriptor, Link
 from netsum.environment import Environment
 from netsum.errors import JoinError, NoSuchMember, NotReady, Unauthorized
 from netsum.transports.base import Transport
@@ -61,23 +62,25 @@ def join(
     environment = Environment.read()
     given_rank, rank = rank, environment.rank if rank is None else rank
     deadline = time.monotonic() + timeout
+    token = token or environment.token
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
     door: _Door | None = None
+    give_back: Callable[[], None] | None = None
     if descriptor is None:
-        door = _Door.find(
-            job or environment.job, rank, token or environment.token, controller or environment.controller
-        )
-        descriptor = door.join(link, deadline)
+        door = _Door.find(job or environment.job, rank, token, controller or environment.controller)
+        descriptor, give_back = door.join(link, deadline), door.leave
     elif isinstance(descriptor, Descriptor):
         _same(descriptor, job, given_rank)
+        descriptor = _over(descriptor, link)
     else:
-        descriptor = _read(descriptor, rank, job)
-    asked = door or _Door.known(descriptor, token or environment.token)
+        descriptor, give_back = _read(descriptor, rank, job)
+        descriptor = _over(descriptor, link)
+    asked = door or _Door.known(descriptor, token)
     try:
         made = transport(descriptor) if callable(transport) else transport or open_transport(descriptor)
     except BaseException:
-        if door is not None:
-            door.leave()
+        if give_back is not None:
+            give_back()
         raise
     return Communicator(
         descriptor,
@@ -98,7 +101,18 @@ def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:
         )
 
 
-def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> Descriptor:
+def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
+    """The descriptor with the caller's link in place of its own."""
+    if link is None:
+        return descriptor
+    try:
+        return replace(descriptor, link=Link(**link))
+    except (TypeError, ValueError) as error:
+        raise JoinError(f"the link {dict(link)} is not one: {error}") from None
+
+
+def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> tuple[Descriptor, Callable[[], None]]:
+    """The file's descriptor, and what makes the file good again when nothing was sent."""
     name = os.fspath(path)
     if "{rank}" in name:
         if rank is None:
@@ -108,16 +122,16 @@ def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> De
         text = Path(name).read_bytes()
         descriptor = Descriptor.from_json(text)
         _same(descriptor, job, rank)
-        _use_once(Path(name), text)
+        marker = _use_once(Path(name), text)
     except OSError as error:
         raise JoinError(f"{error.filename or name}: {error.strerror or error}") from None
     except ValueError as error:
         raise JoinError(f"{name}: {error}") from None
-    return descriptor
+    return descriptor, lambda: marker.unlink(missing_ok=True)
 
 
-def _use_once(path: Path, text: bytes) -> None:
-    """Note beside the file that it has been used; ValueError if it had been.
+def _use_once(path: Path, text: bytes) -> Path:
+    """Note beside the file that it has been used, and return the note; ValueError if it had been.
 
     Block ids start again with the file, and the switch still holds the results of the first run under them.
     """
@@ -126,7 +140,7 @@ def _use_once(path: Path, text: bytes) -> None:
     try:
         with marker.open("x") as file:
             file.write(digest)
-        return
+        return marker
     except FileExistsError:
         if marker.read_text() == digest:
             raise ValueError(
@@ -135,6 +149,7 @@ def _use_once(path: Path, text: bytes) -> None:
     replacement = path.with_name(f"{path.name}.used.{os.getpid()}")
     replacement.write_text(digest)
     replacement.replace(marker)
+    return marker
 
 
 class _Door:
