@@ -20,7 +20,8 @@
         └── Closed                 used after ``close()`` or after an error that ended it
 
 ``NotFinite``, ``Aborted``, ``DoesNotFit`` and ``Unsupported`` leave the communicator usable: every rank has finished the
-call. All others end it; join again.
+call. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise ``Closed``; close it
+and join again. ``CommunicatorError`` itself is a link that failed, or another call of this rank that failed half-way.
 """
 
 from __future__ import annotations
