@@ -168,7 +168,7 @@ class RandomRequests:
                 group.replicas.add(port=self._chance.choice(ports), instance=instance)
 
     def _session(self, session: Any) -> None:
-        session.session_id = self._chance.choice((0, 1, 5, 5, 5, 32767, 32768, 70000))
+        session.session_id = self._chance.choice((0, 1, 5, 5, 5, 100, 32768, 70000))
         for _ in range(self._chance.randrange(4)):
             session.replicas.add(egress_port=self._chance.choice((1, 2, 3, 4)), instance=self._chance.choice((0, 1, 2)))
         if self._mostly(0.1):
