@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from collections import Counter
 
 import pytest
@@ -13,6 +14,10 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("netsum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("netsum")
+
+# A shell starts background jobs with SIGINT ignored, children inherit that, and what tests Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
