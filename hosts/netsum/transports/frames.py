@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 
 from netsum.frames import FrameFormat
-from netsum.transports.base import Packet
-from netsum.transports.sockets import SocketBatch
+from netsum.transports.frame_socket import FrameSocket
 
 
-class FramesTransport:
+class FramesTransport(FrameSocket):
     """One datagram is one frame, between ``local`` and the switch port's ``remote``."""
 
     def __init__(self, frame_format: FrameFormat, local: tuple[str, int], remote: tuple[str, int]) -> None:
@@ -19,26 +17,7 @@ class FramesTransport:
         try:
             sock.bind(local)
             sock.connect(remote)
-            self._batch = SocketBatch(sock)
+            super().__init__(frame_format, sock)
         except BaseException:
             sock.close()
             raise
-        self._format = frame_format
-
-    @property
-    def last_error(self) -> str | None:
-        return self._batch.last_error
-
-    def send(self, packets: Sequence[Packet]) -> None:
-        prefix = self._format.prefix
-        self._batch.send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
-
-    def recv(self, timeout: float | None) -> list[memoryview]:
-        payload = self._format.payload
-        return [packet for frame in self._batch.recv(timeout) if (packet := payload(frame)) is not None]
-
-    def fileno(self) -> int:
-        return self._batch.fileno()
-
-    def close(self) -> None:
-        self._batch.close()

@@ -19,8 +19,8 @@ _HEAD = """\
 """
 
 
-def _header(kind: str, name: str, fields: Sequence[Field]) -> str:
-    lines = [f"{kind} {name} {{"]
+def _header(name: str, fields: Sequence[Field]) -> str:
+    lines = [f"header {name} {{"]
     for field in fields:
         lines.append(f"    {f'bit<{field.bits}>':<9} {field.name + ';':<16} // {field.doc}")
     return "\n".join([*lines, "}"])
@@ -33,7 +33,7 @@ def _constants(enum: type[IntEnum], prefix: str, bits: int) -> list[str]:
 def _wide_header(chunks: int) -> str:
     """A payload header of so many chunks: one header with many fields costs BMv2 far less than many headers."""
     fields = [Field(f"f{index}", schema.CHUNK_BYTES * 8, "one chunk") for index in range(chunks)]
-    return _header("header", f"chunks{chunks}_h", fields)
+    return _header(f"chunks{chunks}_h", fields)
 
 
 def _record_macros() -> list[str]:
@@ -93,12 +93,12 @@ def p4_text() -> str:
         "\n".join(_constants(schema.Status, "STATUS", 4)),
         "\n".join(_constants(schema.BlockState, "STATE", 2)),
         "\n".join(_constants(schema.Outcome, "OUTCOME", 5)),
-        _header("header", "netsum_h", schema.HEADER_FIELDS),
+        _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
         "// The block record, " + str(schema.RECORD_BITS) + " bits in one register cell:\n" + _record_comment(),
         "\n".join(_record_macros()),
-        '@controller_header("packet_out")\n' + _header("header", "packet_out_h", schema.QUERY_FIELDS),
-        '@controller_header("packet_in")\n' + _header("header", "packet_in_h", schema.QUERY_FIELDS),
+        '@controller_header("packet_out")\n' + _header("packet_out_h", schema.QUERY_FIELDS),
+        '@controller_header("packet_in")\n' + _header("packet_in_h", schema.QUERY_FIELDS),
     ]
     return "\n".join([_HEAD, "\n\n".join(sections), "", "#endif", ""])
 
