@@ -4,6 +4,7 @@
 //                -> (multicast to the job's members, or unicast to the asker) -> rewrite -> checksums -> result
 //   everything else -> parser -> forward -> prune
 //   PacketOut -> query -> PacketIn
+//   PacketOut -> parser -> aggregator -> check -> job -> sweep -> deliver -> (results) and the next pass, or PacketIn
 
 #include <core.p4>
 #include <v1model.p4>
@@ -18,6 +19,7 @@
 #include "stages/job.p4"
 #include "stages/member.p4"
 #include "stages/block.p4"
+#include "stages/sweep.p4"
 #include "stages/aggregate.p4"
 #include "stages/deliver.p4"
 #include "stages/rewrite.p4"
@@ -32,11 +34,12 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Job()        job;
     Member()     member;
     Block()      block;
+    Sweep()      sweep;
     Aggregate()  aggregate;
     Deliver()    deliver;
 
     apply {
-        if (hdr.packet_out.isValid()) {
+        if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
             query.apply(hdr, standard);
         } else {
             aggregator.apply(hdr, meta);
@@ -47,8 +50,12 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             } else {
                 check.apply(hdr, meta, standard);
                 job.apply(hdr, meta);
-                member.apply(hdr, meta, standard);
-                block.apply(hdr, meta, standard);
+                if (hdr.packet_out.isValid()) {
+                    sweep.apply(hdr, meta, standard);
+                } else {
+                    member.apply(hdr, meta, standard);
+                    block.apply(hdr, meta, standard);
+                }
                 aggregate.apply(hdr, meta);
                 deliver.apply(hdr, meta, standard);
             }
@@ -57,12 +64,17 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 }
 
 control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    SweepOn() sweep_on;
     Rewrite() rewrite;
     Prune()   prune;
 
     apply {
-        rewrite.apply(hdr, meta, standard);
-        prune.apply(standard);
+        if (hdr.packet_out.isValid() && standard.egress_port == CPU_PORT) {
+            sweep_on.apply(hdr, meta, standard);
+        } else {
+            rewrite.apply(hdr, meta, standard);
+            prune.apply(standard);
+        }
     }
 }
 

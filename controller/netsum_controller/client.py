@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc
-from netsum.wire.schema import OUTCOMES_PER_JOB
+from netsum.wire.schema import OUTCOMES_PER_JOB, PacketOutKind
 from p4.v1 import p4runtime_pb2 as p4
 from p4.v1 import p4runtime_pb2_grpc
 
@@ -22,6 +22,7 @@ from netsum_controller.errors import InputError, SwitchError
 from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
+from netsum_controller.stages.query import query_fields
 from netsum_controller.stream import Stream
 from netsum_controller.topology import Switch, Tls
 
@@ -291,11 +292,12 @@ class SwitchClient:
             window = list(waiting)[:QUERIES_IN_FLIGHT]
             for slot in window:
                 if waiting[slot] <= now:
-                    self._stream.send_packet(self.program.packet_out(b"", {"slot": slot, "cookie": slot}))
+                    self._stream.send_packet(self.program.packet_out(b"", query_fields(slot)))
                     waiting[slot] = now + QUERY_PATIENCE
             packet = self._stream.next_packet(min(deadline, *(waiting[slot] for slot in window)) + 0.001)
             if packet is not None:
-                slot = self.program.packet_in_metadata(packet.metadata).get("slot", -1)
+                answer = self.program.packet_in_metadata(packet.metadata)
+                slot = answer.get("slot", -1) if answer.get("kind") == PacketOutKind.QUERY else -1
                 if waiting.pop(slot, None) is not None:
                     records[slot] = Record.parse(slot, packet.payload)
         return records

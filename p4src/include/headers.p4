@@ -71,8 +71,17 @@ struct headers_t {
     chunks1_h    chunks1;
 }
 
+// v1model's instance_type of a packet that recirculated.
+const bit<32> RECIRCULATED = 4;
+
 // A packet's signature, in its place in the record.
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+
+// Whether an open block need not wait any longer: for nobody since a source was evicted, or for the late because enough
+// workers have waited long enough.
+#define ALL_IN(r, m) ((RECORD_SEEN(r) & m.all_sources) == m.all_sources)
+#define EXPIRED(r, m, now) (m.block_exp != 0 && RECORD_FIRM(r) == 0 && RECORD_SRC_CNT(r) >= m.quorum \
+    && now - RECORD_START(r) >= (bit<48>)m.block_exp)
 
 // How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
 const bit<3> COMBINE_NOTHING = 0;
@@ -84,6 +93,9 @@ const bit<3> COMBINE_LOAD    = 4;   // the buffer becomes the packet's payload
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
 
+// What a sweep takes along when it recirculates.
+const bit<8> SWEEP_FIELDS = 0;
+
 struct metadata_t {
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
@@ -93,6 +105,8 @@ struct metadata_t {
     bit<256> all_sources;     // job: one bit for each source
     bit<32>  lap;             // job: slots, block ids between two blocks of a slot
     bit<32>  first_block_id;  // job: first block of the epoch
+    bit<32>  block_exp;       // job: age at which a block may be closed, microseconds; 0: never
+    bit<8>   quorum;          // job: workers that a block needs for that
     bit<256> source;          // member: its bit
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
@@ -102,6 +116,8 @@ struct metadata_t {
     bit<1>   header_only;     // the result goes out without payload
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver
+    @field_list(SWEEP_FIELDS)
+    bit<16>  closed;          // sweep: blocks closed so far
     record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
 }
 

@@ -10,13 +10,24 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard) {
     state start {
         transition select(standard.ingress_port) {
-            CPU_PORT: query;
+            CPU_PORT: cpu;
+            0:        port0;
             default:  ethernet;
         }
     }
-    state query {
+    state port0 {
+        // A recirculated packet comes in through port 0; only sweeps are.
+        transition select(standard.instance_type) {
+            RECIRCULATED: cpu;
+            default:      ethernet;
+        }
+    }
+    state cpu {
         packet.extract(hdr.packet_out);
-        transition accept;
+        transition select(hdr.packet_out.kind) {
+            KIND_SWEEP: ethernet;
+            default:    accept;
+        }
     }
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -103,6 +114,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
 control NetsumDeparser(packet_out packet, in headers_t hdr) {
     apply {
+        packet.emit(hdr.packet_out);
         packet.emit(hdr.packet_in);
         packet.emit(hdr.record);
         packet.emit(hdr.ethernet);

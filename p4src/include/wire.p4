@@ -10,6 +10,9 @@ const bit<16> MAX_PAYLOAD_BYTES = 4096;
 const bit<8> EVERYONE = 255;
 const bit<9> CPU_PORT = 510;
 const bit<16> FLOOD_GROUP = 4000;
+const bit<16> SWEEP_SLOTS = 8;
+const bit<16> SWEEP_GROUPS = 256;
+const bit<16> SWEEP_REPLICA = 1000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
@@ -39,6 +42,10 @@ const bit<4> STATUS_MISMATCH = 3;
 const bit<4> STATUS_STALE = 8;
 const bit<4> STATUS_REFUSED = 9;
 
+const bit<4> AGE_NORMAL = 0;
+const bit<4> AGE_AGED = 1;
+const bit<4> AGE_LATE = 2;
+
 const bit<2> STATE_EMPTY = 0;
 const bit<2> STATE_OPEN = 1;
 const bit<2> STATE_DONE = 2;
@@ -50,6 +57,7 @@ const bit<5> OUTCOME_DUPLICATE = 2;
 const bit<5> OUTCOME_REPLAYED = 3;
 const bit<5> OUTCOME_STALE = 4;
 const bit<5> OUTCOME_AGED = 5;
+const bit<5> OUTCOME_SWEPT = 6;
 const bit<5> OUTCOME_UNKNOWN_JOB = 8;
 const bit<5> OUTCOME_NOT_MEMBER = 9;
 const bit<5> OUTCOME_WRONG_PORT = 10;
@@ -59,13 +67,17 @@ const bit<5> OUTCOME_UNSUPPORTED = 13;
 const bit<5> OUTCOME_MALFORMED = 16;
 const bit<5> OUTCOME_CHECKSUM = 17;
 
+const bit<8> KIND_QUERY = 0;
+const bit<8> KIND_SWEEP = 1;
+
 header netsum_h {
     bit<8>    job_id;          // the aggregation job
     bit<32>   block_id;        // serial number of the block within the job; wraps
-    bit<4>    age_op;          // 0 normal, 1 aged out; on a REFUSED answer: the reason
+    bit<4>    age_op;          // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
     bit<1>    final;           // last block of the generation (informative)
-    bit<1>    degraded;        // the sum is partial: fewer sources than the job has
-    bit<2>    spare;           // zero
+    bit<1>    degraded;        // partial: fewer workers than the job has; on a contribution: than the source has
+    bit<1>    firm;            // the block waits for every source: it never ages out
+    bit<1>    spare;           // zero
     bit<8>    src_id;          // the sender's source id at this switch; on a result: the receiver's
     bit<8>    src_cnt;         // workers that have contributed, with or without payload
     bit<16>   gen_id;          // generation: the collective call that the block belongs to
@@ -142,7 +154,8 @@ header chunks16_h {
 //   signed      1  the signature is set (a contribution that was not ABORT has come)
 //   degraded    1  the sum is partial
 //   chunks      5  payload size in chunks
-//   padding     3  zero
+//   firm        1  never ages out
+//   padding     2  zero
 
 #define RECORD_SEEN(r)         r[447:192]
 #define AS_SEEN(x)             ((record_raw_t)(x) << 192)
@@ -176,20 +189,26 @@ header chunks16_h {
 #define AS_DEGRADED(x)         ((record_raw_t)(x) << 8)
 #define RECORD_CHUNKS(r)       r[7:3]
 #define AS_CHUNKS(x)           ((record_raw_t)(x) << 3)
-#define RECORD_PADDING(r)      r[2:0]
+#define RECORD_FIRM(r)         r[2:2]
+#define AS_FIRM(x)             ((record_raw_t)(x) << 2)
+#define RECORD_PADDING(r)      r[1:0]
 #define AS_PADDING(x)          ((record_raw_t)(x) << 0)
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
 
 @controller_header("packet_out")
 header packet_out_h {
-    bit<16>   slot;            // index into the record register
+    bit<8>    kind;            // see PacketOutKind
+    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
     bit<16>   cookie;          // returned as it came
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed
 }
 
 @controller_header("packet_in")
 header packet_in_h {
-    bit<16>   slot;            // index into the record register
+    bit<8>    kind;            // see PacketOutKind
+    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
     bit<16>   cookie;          // returned as it came
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed
 }
 
 #endif

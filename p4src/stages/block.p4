@@ -24,14 +24,15 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum);
     }
     action sign() {
-        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1);
+        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1)
+            | AS_FIRM(hdr.netsum.firm);
     }
     action take_first_payload() {
         meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.room);
         meta.combine = COMBINE_STORE;
     }
     action count_in() {
-        meta.record = (meta.record | AS_SEEN(meta.source))
+        meta.record = (meta.record | AS_SEEN(meta.source) | AS_DEGRADED(hdr.netsum.degraded))
             + (AS_SRC_CNT(hdr.netsum.src_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
         meta.outcome = OUTCOME_ACCEPTED;
     }
@@ -41,6 +42,12 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     action complete() {
         meta.record = meta.record + AS_STATE(STATE_DONE - STATE_OPEN);
         meta.outcome = OUTCOME_COMPLETED;
+    }
+    // Closed without the sources that are late, or without those that were evicted.
+    action close(bit<1> late) {
+        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
+        meta.outcome = OUTCOME_AGED;
+        meta.combine = COMBINE_LOAD;
     }
     action store_record() {
         record_register.write(meta.slot, meta.record);
@@ -63,6 +70,13 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     meta.combine = COMBINE_LOAD;
                 } else if ((RECORD_SEEN(meta.record) & meta.source) != 0) {
                     meta.outcome = OUTCOME_DUPLICATE;
+                    if (ALL_IN(meta.record, meta)) {
+                        close(0);
+                        store_record();
+                    } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) {
+                        close(1);
+                        store_record();
+                    }
                 }
             } else if (delta[31:31] == 1) {
                 meta.outcome = OUTCOME_STALE;
@@ -103,7 +117,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
                     raise_status();
                 }
-                if (RECORD_SEEN(meta.record) == meta.all_sources) {
+                if (ALL_IN(meta.record, meta)) {
                     complete();
                     if (meta.combine == COMBINE_NOTHING) {
                         meta.combine = COMBINE_LOAD;    // an empty contribution was the last: the sum is in the slot

@@ -18,11 +18,9 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || payload[7:0] != 0
                 || payload > MAX_PAYLOAD_BYTES
                 || hdr.netsum.age_op != 0
-                || hdr.netsum.degraded != 0
                 || hdr.netsum.spare != 0
                 || hdr.netsum.status > STATUS_MISMATCH
                 || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)
-                || hdr.netsum.src_cnt == 0
                 || hdr.netsum.data_cnt > hdr.netsum.src_cnt
                 || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)) {
             meta.outcome = OUTCOME_MALFORMED;

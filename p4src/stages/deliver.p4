@@ -26,6 +26,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.netsum.final = 0;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
+        hdr.netsum.firm = RECORD_FIRM(meta.record);
         hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
         hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[15:12];
@@ -36,8 +37,11 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
-    action multicast() {
-        standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
+    action partial(bit<4> age) {
+        hdr.netsum.age_op = age;
+    }
+    action multicast(bit<16> groups) {
+        standard.mcast_grp = groups + (bit<16>)hdr.netsum.job_id;
     }
     action unicast() {
         standard.egress_spec = standard.ingress_port;
@@ -67,18 +71,32 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     apply {
         outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED) {
+        if (meta.outcome == OUTCOME_ACCEPTED) {
+            drop();
+        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED
+                || meta.outcome == OUTCOME_AGED) {
             result();
+            if (RECORD_DEGRADED(meta.record) == 1) {
+                if (meta.outcome == OUTCOME_REPLAYED && (RECORD_SEEN(meta.record) & meta.source) == 0) {
+                    partial(AGE_LATE);
+                } else {
+                    partial(AGE_AGED);
+                }
+            }
             if (meta.header_only == 1) {
                 header_only();
             }
-            if (meta.outcome == OUTCOME_COMPLETED) {
-                multicast();
-            } else {
+            if (meta.outcome == OUTCOME_REPLAYED) {
                 unicast();
+            } else if (hdr.packet_out.isValid()) {
+                multicast(SWEEP_GROUPS);
+            } else {
+                multicast(0);
             }
         } else if (meta.outcome == OUTCOME_STALE) {
             answer(STATUS_STALE, 0);
+        } else if (meta.outcome == OUTCOME_SWEPT) {
+            standard.egress_spec = CPU_PORT;
         } else if (meta.outcome >= OUTCOME_UNKNOWN_JOB && meta.outcome <= OUTCOME_UNSUPPORTED) {
             answer(STATUS_REFUSED, meta.outcome[3:0]);
         } else {

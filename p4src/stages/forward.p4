@@ -14,6 +14,10 @@ control Forward(inout headers_t hdr, inout standard_metadata_t standard) {
         size = 1024;
     }
     apply {
-        forward.apply();
+        if (hdr.packet_out.isValid()) {
+            mark_to_drop(standard);    // a sweep that is not for our address: nobody's traffic
+        } else {
+            forward.apply();
+        }
     }
 }

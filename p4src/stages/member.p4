@@ -1,5 +1,6 @@
 // Is the sender a member of the job, on this port, in this epoch? The controller hands out the UDP source ports anew for
-// every epoch, so a packet of an earlier one does not pass.
+// every epoch, so a packet of an earlier one does not pass. A contribution that stands for fewer workers than the source has
+// says so: it is degraded. A worker's own with src_cnt 0 is a pass: it answers, and adds nothing.
 
 control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     direct_counter(CounterType.packets_and_bytes) member_traffic;
@@ -31,7 +32,8 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
             if (meta.outcome == OUTCOME_PENDING) {
                 if (hdr.udp.src_port != meta.udp_port) {
                     meta.outcome = OUTCOME_WRONG_PORT;
-                } else if (hdr.netsum.src_cnt > meta.workers) {
+                } else if (hdr.netsum.src_cnt > meta.workers
+                        || (hdr.netsum.src_cnt < meta.workers) != (hdr.netsum.degraded == 1)) {
                     meta.outcome = OUTCOME_MALFORMED;
                 }
             }

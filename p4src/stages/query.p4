@@ -8,6 +8,8 @@ control Query(inout headers_t hdr, inout standard_metadata_t standard) {
         hdr.record.setValid();
         record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
         hdr.packet_in.setValid();
+        hdr.packet_in.kind = hdr.packet_out.kind;
+        hdr.packet_in.closed = 0;
         hdr.packet_in.slot = hdr.packet_out.slot;
         hdr.packet_in.cookie = hdr.packet_out.cookie;
         hdr.packet_out.setInvalid();

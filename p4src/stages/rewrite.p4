@@ -3,6 +3,7 @@
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
+        hdr.packet_out.setInvalid();    // of a sweep
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
@@ -33,10 +34,10 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 4096;
     }
     apply {
-        if (meta.outcome == OUTCOME_COMPLETED) {
+        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
             meta.replica = standard.egress_rid;
         }
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED) {
+        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_AGED) {
             if (rewrite.apply().hit) {
                 if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != meta.rank) {
                     header_only();

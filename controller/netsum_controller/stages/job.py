@@ -11,7 +11,8 @@ from netsum_controller.stages.entry import Entry
 @dataclass(frozen=True)
 class JobEntry(Entry):
     """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
-    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first."""
+    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than ``block_exp`` microseconds (0: never) may be
+    closed when ``quorum`` workers are in it."""
 
     TABLE: ClassVar = "job"
     ACTION: ClassVar = "job_here"
@@ -23,3 +24,5 @@ class JobEntry(Entry):
     slot_base: int
     slot_mask: int
     first_block_id: int
+    block_exp: int = 0
+    quorum: int = 0

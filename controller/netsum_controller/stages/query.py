@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netsum.wire.codec import parse_record
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import BlockState, PacketOutKind
 
 PACKET_OUT = "packet_out"
 PACKET_IN = "packet_in"
+
+
+def query_fields(slot: int) -> dict[str, int]:
+    """Metadata of the PacketOut that asks for a slot's record."""
+    return {"kind": PacketOutKind.QUERY, "slot": slot, "cookie": slot, "closed": 0}
 
 
 @dataclass(frozen=True)

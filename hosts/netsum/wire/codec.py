@@ -30,6 +30,7 @@ class Header(NamedTuple):
     age_op: int = 0
     final: int = 0
     degraded: int = 0
+    firm: int = 0
     src_id: int = 0
     src_cnt: int = 1
     gen_id: int = 0

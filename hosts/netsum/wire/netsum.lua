@@ -4,7 +4,7 @@
 local UDP_PORT = 12000
 local VERSION = 1
 local HEADER_BYTES = 16
-local RECORD_BYTES = 60
+local RECORD_BYTES = 63
 local CHUNK_BYTES = 256
 local MAX_CHUNKS = 16
 local STALE = 8
@@ -17,16 +17,17 @@ local SRC_ID_BYTE = 6
 local DEST_BYTE = 14
 local DATA_CNT_BYTE = 15
 local EVERYONE = 255
-local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
+local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [6] = "SWEPT", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
 local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
 local HEADER = {
     {name = "job_id", doc = "the aggregation job", offset = 0, bytes = 1, kind = ftypes.UINT8},
     {name = "block_id", doc = "serial number of the block within the job; wraps", offset = 1, bytes = 4, kind = ftypes.UINT32},
-    {name = "age_op", doc = "0 normal, 1 aged out; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
+    {name = "age_op", doc = "whether the block aged out, see AgeOp; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "final", doc = "last block of the generation (informative)", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
-    {name = "degraded", doc = "the sum is partial: fewer sources than the job has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
-    {name = "spare", doc = "zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
+    {name = "degraded", doc = "partial: fewer workers than the job has; on a contribution: than the source has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
+    {name = "firm", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "spare", doc = "zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
     {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
     {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
     {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
@@ -40,25 +41,28 @@ local HEADER = {
     {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
 }
 local RECORD = {
-    {name = "slot", doc = "index into the record register", offset = 0, bytes = 2, kind = ftypes.UINT16},
-    {name = "cookie", doc = "returned as it came", offset = 2, bytes = 2, kind = ftypes.UINT16},
-    {name = "seen", doc = "sources seen, one bit each", offset = 4, bytes = 32, kind = ftypes.BYTES},
-    {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 36, bytes = 6, kind = ftypes.UINT64},
-    {name = "epoch", doc = "epoch of the job that wrote the record", offset = 42, bytes = 4, kind = ftypes.UINT32},
-    {name = "block_id", doc = "the block that the slot holds", offset = 46, bytes = 4, kind = ftypes.UINT32},
-    {name = "gen_id", doc = "signature: generation of the block", offset = 50, bytes = 2, kind = ftypes.UINT16},
-    {name = "dest", doc = "signature: rank that gets the result", offset = 52, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
-    {name = "op", doc = "signature: operation", offset = 53, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
-    {name = "lane", doc = "signature: lane width", offset = 53, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
-    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 54, bytes = 2, kind = ftypes.UINT16},
-    {name = "src_cnt", doc = "workers that have contributed", offset = 56, bytes = 1, kind = ftypes.UINT8},
-    {name = "data_cnt", doc = "contributions with payload", offset = 57, bytes = 1, kind = ftypes.UINT8},
-    {name = "status", doc = "highest status contributed", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
-    {name = "state", doc = "see BlockState", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT"}},
-    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "degraded", doc = "the sum is partial", offset = 58, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
-    {name = "chunks", doc = "payload size in chunks", offset = 59, bytes = 1, kind = ftypes.UINT8, mask = 0xf8},
-    {name = "padding", doc = "zero", offset = 59, bytes = 1, kind = ftypes.UINT8, mask = 0x7},
+    {name = "kind", doc = "see PacketOutKind", offset = 0, bytes = 1, kind = ftypes.UINT8},
+    {name = "slot", doc = "query: index into the record register; sweep: the job's slot to begin with", offset = 1, bytes = 2, kind = ftypes.UINT16},
+    {name = "cookie", doc = "returned as it came", offset = 3, bytes = 2, kind = ftypes.UINT16},
+    {name = "closed", doc = "packet_in of a sweep: blocks that it closed", offset = 5, bytes = 2, kind = ftypes.UINT16},
+    {name = "seen", doc = "sources seen, one bit each", offset = 7, bytes = 32, kind = ftypes.BYTES},
+    {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 39, bytes = 6, kind = ftypes.UINT64},
+    {name = "epoch", doc = "epoch of the job that wrote the record", offset = 45, bytes = 4, kind = ftypes.UINT32},
+    {name = "block_id", doc = "the block that the slot holds", offset = 49, bytes = 4, kind = ftypes.UINT32},
+    {name = "gen_id", doc = "signature: generation of the block", offset = 53, bytes = 2, kind = ftypes.UINT16},
+    {name = "dest", doc = "signature: rank that gets the result", offset = 55, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
+    {name = "op", doc = "signature: operation", offset = 56, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "signature: lane width", offset = 56, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 57, bytes = 2, kind = ftypes.UINT16},
+    {name = "src_cnt", doc = "workers that have contributed", offset = 59, bytes = 1, kind = ftypes.UINT8},
+    {name = "data_cnt", doc = "contributions with payload", offset = 60, bytes = 1, kind = ftypes.UINT8},
+    {name = "status", doc = "highest status contributed", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
+    {name = "state", doc = "see BlockState", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT"}},
+    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "degraded", doc = "the sum is partial", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "chunks", doc = "payload size in chunks", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0xf8},
+    {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
+    {name = "padding", doc = "zero", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
 }
 
 local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")

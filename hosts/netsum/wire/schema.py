@@ -45,10 +45,11 @@ class Field:
 TRIO_FIELDS: Final = (
     Field("job_id", 8, "the aggregation job"),
     Field("block_id", 32, "serial number of the block within the job; wraps"),
-    Field("age_op", 4, "0 normal, 1 aged out; on a REFUSED answer: the reason"),
+    Field("age_op", 4, "whether the block aged out, see AgeOp; on a REFUSED answer: the reason"),
     Field("final", 1, "last block of the generation (informative)"),
-    Field("degraded", 1, "the sum is partial: fewer sources than the job has"),
-    Field("spare", 2, "zero"),
+    Field("degraded", 1, "partial: fewer workers than the job has; on a contribution: than the source has"),
+    Field("firm", 1, "the block waits for every source: it never ages out"),
+    Field("spare", 1, "zero"),
     Field("src_id", 8, "the sender's source id at this switch; on a result: the receiver's"),
     Field("src_cnt", 8, "workers that have contributed, with or without payload"),
     Field("gen_id", 16, "generation: the collective call that the block belongs to"),
@@ -110,6 +111,14 @@ class Status(IntEnum):
     REFUSED = 9  # age_op has the reason
 
 
+class AgeOp(IntEnum):
+    """How a result's block came to its end."""
+
+    NORMAL = 0  # every source contributed
+    AGED = 1  # partial: a source was late
+    LATE = 2  # the same, told to one whose contribution is not in it (unicast only)
+
+
 class Outcome(IntEnum):
     """What became of a packet at the switch; one each, counted per job at index ``job_id * 32 + outcome``.
 
@@ -121,7 +130,8 @@ class Outcome(IntEnum):
     DUPLICATE = 2  # already seen in an unfinished block: not added, not answered
     REPLAYED = 3  # of a finished block: answered with its result
     STALE = 4  # of a recycled block: told so
-    AGED = 5  # a block was closed by the timer
+    AGED = 5  # closed a block that some source was late for
+    SWEPT = 6  # a pass of a sweep that closed nothing
     UNKNOWN_JOB = 8  # no job of that id on this switch
     NOT_MEMBER = 9  # no such (job, source) on that port
     WRONG_PORT = 10  # UDP source port is not the one of this epoch
@@ -153,7 +163,8 @@ RECORD_FIELDS: Final = (
     Field("signed", 1, "the signature is set (a contribution that was not ABORT has come)"),
     Field("degraded", 1, "the sum is partial"),
     Field("chunks", 5, "payload size in chunks"),
-    Field("padding", 3, "zero"),
+    Field("firm", 1, "never ages out"),
+    Field("padding", 2, "zero"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
 SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")
@@ -173,11 +184,29 @@ class BlockState(IntEnum):
 CPU_PORT: Final = 510
 """The switch port of PacketIn/PacketOut; give it to the switch with ``--cpu-port``."""
 
+class PacketOutKind(IntEnum):
+    """What a PacketOut asks for."""
+
+    QUERY = 0  # the record of one slot; the PacketIn brings it as payload
+    SWEEP = 1  # close what has waited long enough; the PacketIn says how many blocks
+
+
 QUERY_FIELDS: Final = (
-    Field("slot", 16, "index into the record register"),
+    Field("kind", 8, "see PacketOutKind"),
+    Field("slot", 16, "query: index into the record register; sweep: the job's slot to begin with"),
     Field("cookie", 16, "returned as it came"),
+    Field("closed", 16, "packet_in of a sweep: blocks that it closed"),
 )
-"""Metadata of packet_out (a query for one slot's record) and of packet_in (the answer; its payload is the record)."""
+"""Metadata of packet_out and of the packet_in that answers it. A sweep's payload is a frame: a header-only
+contribution of the job to the switch's address, which says what job and from where results come."""
+
+SWEEP_SLOTS: Final = 8
+"""Slots that one pass of a sweep looks at."""
+
+SWEEP_GROUPS: Final = 256
+"""Multicast group SWEEP_GROUPS + job_id: the job's members and, as replica SWEEP_REPLICA, the sweep itself."""
+
+SWEEP_REPLICA: Final = 1000
 
 SLOTS: Final = 8192
 """Slots of a switch, shared by its jobs."""

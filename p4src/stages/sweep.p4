@@ -1,0 +1,95 @@
+// Stragglers (Trio-ML, section 5: timer threads that age out blocks). BMv2 has no timers, so the controller sends a sweep, a
+// PacketOut, at least twice in every block_exp: it walks through the job's slots, a few in each pass, and closes what has
+// waited long enough. So a straggler is detected between one and two block_exp after its block began, also when no host
+// sends anything.
+//
+//   PacketOut -> pass: closes one block -> multicast: its result to the members, and the sweep itself -> next pass
+//                pass: nothing to close -> next pass               ... last pass -> PacketIn
+//
+// A sweep has no room for payloads: its results are notices, and the members fetch them (see "room" in block.p4).
+
+#define LOOK(i) \
+    if (meta.outcome == OUTCOME_PENDING && position + i < meta.lap) { \
+        meta.slot = base + position + i; \
+        record_register.read(meta.record, meta.slot); \
+        if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch) { \
+            if (ALL_IN(meta.record, meta)) { \
+                close(i, 0); \
+            } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) { \
+                close(i, 1); \
+            } \
+        } \
+    }
+
+control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    bit<32> base;        // the job's first slot
+    bit<32> position;    // of the pass, in the job's slots
+
+    action begin() {
+        base = meta.slot - (hdr.netsum.block_id & (meta.lap - 1));
+        position = (bit<32>)hdr.packet_out.slot;
+        meta.header_only = 1;
+    }
+    action close(bit<32> offset, bit<1> late) {
+        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
+        record_register.write(meta.slot, meta.record);
+        meta.outcome = OUTCOME_AGED;
+        hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
+        hdr.packet_out.slot = (bit<16>)(position + offset + 1);
+        meta.closed = meta.closed + 1;
+    }
+    action go_on() {
+        meta.outcome = OUTCOME_SWEPT;
+        hdr.packet_out.slot = hdr.packet_out.slot + SWEEP_SLOTS;
+    }
+    action give_up() {
+        meta.outcome = OUTCOME_SWEPT;
+        hdr.packet_out.slot = 0xffff;
+    }
+
+    apply {
+        if (meta.outcome == OUTCOME_PENDING) {
+            begin();
+            LOOK(0) LOOK(1) LOOK(2) LOOK(3) LOOK(4) LOOK(5) LOOK(6) LOOK(7)
+            if (meta.outcome == OUTCOME_PENDING) {
+                go_on();
+            }
+        } else {
+            give_up();
+        }
+    }
+}
+
+// Egress: the sweep's own copy goes round for the next pass, or back to the controller.
+control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard) {
+    action next_pass() {
+        // What the result that it carried has changed.
+        hdr.netsum.block_id = 0;
+        hdr.netsum.age_op = 0;
+        hdr.netsum.degraded = 0;
+        hdr.netsum.status = STATUS_OK;
+        hdr.netsum.src_cnt = 1;
+        hdr.netsum.data_cnt = 0;
+        recirculate_preserving_field_list(SWEEP_FIELDS);
+    }
+    action end() {
+        hdr.packet_in.setValid();
+        hdr.packet_in.kind = hdr.packet_out.kind;
+        hdr.packet_in.slot = hdr.packet_out.slot;
+        hdr.packet_in.cookie = hdr.packet_out.cookie;
+        hdr.packet_in.closed = meta.closed;
+        hdr.packet_out.setInvalid();
+        hdr.ethernet.setInvalid();
+        hdr.ipv4.setInvalid();
+        hdr.udp.setInvalid();
+        hdr.netsum.setInvalid();
+    }
+
+    apply {
+        if ((bit<32>)hdr.packet_out.slot < meta.lap) {
+            next_pass();
+        } else {
+            end();
+        }
+    }
+}
