@@ -8,6 +8,8 @@
     |   +-- NoSuchJob          no job of that name
     |   +-- NoSuchMember       the job has no such rank
     +-- Unauthorized           the token is not the job's
+    +-- Evicted                the rank was taken out of the job
+    +-- CannotResume           the member's epoch is over for good: it must join anew
     +-- Busy                   not now; ``retry_ms`` says when to ask again
     +-- StateError             the state file cannot be used
     +-- SwitchError            a switch could not be reached, or answered an error
@@ -54,6 +56,24 @@ class Unauthorized(ControllerError):
 
     def __init__(self, job: str) -> None:
         super().__init__(f"wrong token for job {job!r}")
+
+
+class Evicted(ControllerError):
+    """The rank was taken out of the job, which goes on without it."""
+
+    reason = "evicted"
+
+    def __init__(self, job: str, rank: int) -> None:
+        super().__init__(f"rank {rank} was evicted from job {job!r}; `netsum job admit` lets it in again")
+
+
+class CannotResume(ControllerError):
+    """The epoch that a member was in cannot be continued; ``why`` ends the sentence."""
+
+    reason = "anew"
+
+    def __init__(self, job: str, epoch: int, why: str) -> None:
+        super().__init__(f"job {job!r}: epoch {epoch} cannot be continued ({why}); join anew")
 
 
 class Busy(ControllerError):

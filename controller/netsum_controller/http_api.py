@@ -23,7 +23,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from netsum_controller.errors import (
     Busy,
+    CannotResume,
     ControllerError,
+    Evicted,
     InputError,
     NoSuchJob,
     NoSuchMember,
@@ -46,6 +48,8 @@ _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
     (NoSuchMember, HTTPStatus.NOT_FOUND),
     (Unauthorized, HTTPStatus.UNAUTHORIZED),
+    (Evicted, HTTPStatus.FORBIDDEN),
+    (CannotResume, HTTPStatus.GONE),
     (Busy, HTTPStatus.CONFLICT),
     (InputError, HTTPStatus.BAD_REQUEST),
     (Refused, HTTPStatus.CONFLICT),
@@ -106,6 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"error": str(error)}
             if isinstance(error, Busy):
                 body["retry_ms"] = error.retry_ms
+            elif isinstance(error, Evicted | CannotResume):
+                body["reason"] = error.reason
         except _HttpError as error:
             status, body = error.status, {"error": str(error)}
         except Exception:
