@@ -124,15 +124,17 @@ def test_names_are_shown_for_values_that_have_them() -> None:
         assert line in text
 
 
-@given(st.binary(min_size=4 + RECORD_BITS // 8, max_size=4 + RECORD_BITS // 8))
+@given(st.binary(min_size=7 + RECORD_BITS // 8, max_size=7 + RECORD_BITS // 8))
 def test_record_layer_is_the_codecs_record(data: bytes) -> None:
     query = Query(data)
     assert {field.name: query.getfieldval(field.name) for field in QUERY_FIELDS} == {
-        "slot": int.from_bytes(data[:2], "big"),
-        "cookie": int.from_bytes(data[2:4], "big"),
+        "kind": data[0],
+        "slot": int.from_bytes(data[1:3], "big"),
+        "cookie": int.from_bytes(data[3:5], "big"),
+        "closed": int.from_bytes(data[5:7], "big"),
     }
     record = query[Record]
-    assert {field.name: record.getfieldval(field.name) for field in RECORD_FIELDS} == parse_record(data[4:])
+    assert {field.name: record.getfieldval(field.name) for field in RECORD_FIELDS} == parse_record(data[7:])
 
 
 def test_capture_is_read_in_order_and_without_other_traffic(tmp_path: Path) -> None:

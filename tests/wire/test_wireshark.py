@@ -99,12 +99,13 @@ def test_other_datagrams_on_the_port_are_left_alone(wireshark: Dissect, message:
 
 def test_records_of_a_query(wireshark: Dissect) -> None:
     rng = random.Random(2)
-    answers = [rng.randbytes(4 + RECORD_BITS // 8) for _ in range(10)]
+    answers = [rng.randbytes(7 + RECORD_BITS // 8) for _ in range(10)]
     names = [field.name for field in (*QUERY_FIELDS, *RECORD_FIELDS)]
     rows = wireshark(answers, [f"netsum_record.{name}" for name in names], USER0)
     for answer, row in zip(answers, rows, strict=True):
-        query = {"slot": int.from_bytes(answer[:2], "big"), "cookie": int.from_bytes(answer[2:4], "big")}
-        expected = {**query, **parse_record(answer[4:])}
+        starts = {"kind": (0, 1), "slot": (1, 3), "cookie": (3, 5), "closed": (5, 7)}
+        query = {name: int.from_bytes(answer[low:high], "big") for name, (low, high) in starts.items()}
+        expected = {**query, **parse_record(answer[7:])}
         shown = dict(zip(names, row, strict=True))
         seen = int(shown.pop("seen").replace(":", ""), 16)
         assert {"seen": seen, **{name: int(value) for name, value in shown.items()}} == expected
