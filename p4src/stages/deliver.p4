@@ -37,8 +37,8 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
-    action partial(bit<4> age) {
-        hdr.netsum.age_op = age;
+    action partial() {
+        hdr.netsum.age_op = AGE_AGED;
     }
     action multicast(bit<16> groups) {
         standard.mcast_grp = groups + (bit<16>)hdr.netsum.job_id;
@@ -77,11 +77,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 || meta.outcome == OUTCOME_AGED) {
             result();
             if (RECORD_DEGRADED(meta.record) == 1) {
-                if (meta.outcome == OUTCOME_REPLAYED && (RECORD_SEEN(meta.record) & meta.source) == 0) {
-                    partial(AGE_LATE);
-                } else {
-                    partial(AGE_AGED);
-                }
+                partial();
             }
             if (meta.header_only == 1) {
                 header_only();

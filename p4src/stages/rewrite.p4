@@ -1,5 +1,5 @@
 // Egress: every copy of a result gets its receiver's addresses. Who is not the block's destination gets the header only:
-// for it, the result is an acknowledgement.
+// for it, the result is an acknowledgement. Whose contribution is not in a partial result is told so.
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
@@ -9,6 +9,9 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.udp.dst_port = udp_port;
         hdr.netsum.src_id = meta.replica[7:0];
         meta.rank = rank;
+    }
+    action late() {
+        hdr.netsum.age_op = AGE_LATE;
     }
     action drop() {
         mark_to_drop(standard);
@@ -41,6 +44,9 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             if (rewrite.apply().hit) {
                 if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != meta.rank) {
                     header_only();
+                }
+                if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
+                    late();
                 }
             }
         }

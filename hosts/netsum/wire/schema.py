@@ -116,7 +116,7 @@ class AgeOp(IntEnum):
 
     NORMAL = 0  # every source contributed
     AGED = 1  # partial: a source was late
-    LATE = 2  # the same, told to one whose contribution is not in it (unicast only)
+    LATE = 2  # the same, told to one whose contribution is not in it
 
 
 class Outcome(IntEnum):
