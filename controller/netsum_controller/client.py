@@ -31,6 +31,9 @@ CALL_TIMEOUT = 15.0
 PIPELINE_TIMEOUT = 120.0
 """Seconds. Loading the program takes simple_switch_grpc well under a second, the embedded switch a few."""
 
+MAX_RECONNECT_MS = 1000
+"""Longest pause between a channel's attempts to connect: gRPC's own would grow to two minutes."""
+
 QUERIES_IN_FLIGHT = 32
 QUERY_PATIENCE = 0.5
 """Seconds after which an unanswered query is sent again: a switch under load may drop a PacketIn."""
@@ -65,18 +68,36 @@ def _credentials(tls: Tls) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem(tls.ca), pem(tls.key), pem(tls.cert))
 
 
-def _channel(address: str, tls: Tls | None) -> grpc.Channel:
+def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
+    """A channel to a P4Runtime server; it connects when it is first used. :class:`InputError`: a PEM file is missing."""
     # The compiled program is larger than gRPC's 4 MB default once it is read back with its p4info.
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", 0),
+        ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)
     if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
     return grpc.secure_channel(address, _credentials(tls), options)
+
+
+def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:
+    """Cookie of the program that a switch runs; None: it runs none, or one without a cookie. One call, which needs no
+    arbitration. Raises :class:`grpc.RpcError`."""
+    request = p4.GetForwardingPipelineConfigRequest(
+        device_id=device_id, response_type=p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+    )
+    try:
+        answer = stub.GetForwardingPipelineConfig(request, timeout=timeout)
+    except grpc.RpcError as error:
+        # simple_switch_grpc --no-p4: "No forwarding pipeline config set for this device"
+        if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+            return None
+        raise
+    return int(answer.config.cookie.cookie) if answer.config.HasField("cookie") else None
 
 
 class SwitchClient:
@@ -100,7 +121,7 @@ class SwitchClient:
 
     def connect(self) -> Self:
         """Connect and become primary; :class:`SwitchError` when the server is not there."""
-        self._channel = _channel(self.address, self._tls)
+        self._channel = open_channel(self.address, self._tls)
         try:
             self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
             self._greet()
@@ -157,17 +178,10 @@ class SwitchClient:
 
     def pipeline_cookie(self) -> int | None:
         """Cookie of the program that the switch runs; None when it runs none, or one loaded without a cookie."""
-        request = p4.GetForwardingPipelineConfigRequest(
-            device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY
-        )
         try:
-            answer = self._stub.GetForwardingPipelineConfig(request, timeout=CALL_TIMEOUT)
+            return read_cookie(self._stub, self.device_id, CALL_TIMEOUT)
         except grpc.RpcError as error:
-            # simple_switch_grpc --no-p4: "No forwarding pipeline config set for this device"
-            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
-                return None
             raise switch_error(self.name, self.address, "GetForwardingPipelineConfig", error) from None
-        return int(answer.config.cookie.cookie) if answer.config.HasField("cookie") else None
 
     def push_pipeline(self) -> None:
         """Load the program; the switch forgets every entry, group, counter and register."""

@@ -18,6 +18,7 @@ from netsum_controller.p4info import Program, netsum_program
 from netsum_controller.site import Site
 from netsum_controller.store import Store
 from netsum_controller.topology import Topology
+from netsum_controller.watcher import PERIOD, Watcher
 
 
 class Controller:
@@ -38,6 +39,7 @@ class Controller:
         self.site = Site(topology, Store(state_path), program or netsum_program(), connect_timeout=connect_timeout)
         self.membership = Membership(self.site)
         self._server: HttpServer | None = None
+        self._watcher: Watcher | None = None
 
     @property
     def topology(self) -> Topology:
@@ -103,17 +105,25 @@ class Controller:
         """Descriptor files of every rank for one run, in a new epoch unless nobody has joined the current one."""
         return self.membership.write_files(name, folder)
 
-    def serve(self, host: str = "127.0.0.1", port: int = 0, *, advertise: str | None = None) -> str:
+    def serve(
+        self, host: str = "127.0.0.1", port: int = 0, *, advertise: str | None = None, watch: float | None = PERIOD
+    ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
-        host name or address that members are told, if it is not ``host``."""
+        host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
+        switch is looked at, and one that has restarted is reconciled."""
         if self._server is None:
             self._server = HttpServer(self.site, self.membership, host, port)
             self.site.url = f"http://{advertise or host}:{self._server.port}"
+            if watch is not None:
+                self._watcher = Watcher(self.site, watch)
         assert self.site.url is not None
         return self.site.url
 
     def close(self) -> None:
-        """Stop serving and close the state file. The switches go on."""
+        """Stop serving and watching, and close the state file. The switches go on."""
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
         if self._server is not None:
             self._server.close()
             self._server = self.site.url = None

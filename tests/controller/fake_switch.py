@@ -47,6 +47,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         """Called with every WriteRequest before it is carried out."""
         self.refuse_first_streams = 0
         self.lose_packet_ins = 0
+        self.cookies_read = 0
         self.writes: list[Any] = []
         """Every update that was carried out, in order."""
         self._streams: list[_FakeStream] = []
@@ -126,6 +127,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self._require_pipeline(context)
         answer = p4.GetForwardingPipelineConfigResponse()
         if request.response_type == p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY:
+            self.cookies_read += 1
             answer.config.cookie.CopyFrom(self.config.cookie)
         else:
             answer.config.CopyFrom(self.config)

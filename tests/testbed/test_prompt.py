@@ -37,7 +37,8 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=commands)
     assert command.finish() == 0, command.output
     assert "1 packets transmitted, 1 received" in command.output
-    assert "job train restored under epoch" in command.output
+    # `reconcile` restores the job, unless the controller of the testbed, which watches the switch, was faster.
+    assert re.search("job train restored under epoch|switch s1: unchanged", command.output)
     assert "usage: all COMMAND" in command.output
     sums = re.findall(r"(h\d)\| rank \d ends with weights whose first column sums to (\S+)", command.output)
     assert sorted(host for host, _ in sums) == ["h1", "h1", "h2", "h2"], command.output

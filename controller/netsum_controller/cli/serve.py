@@ -8,19 +8,21 @@ import threading
 import click
 
 from netsum_controller.cli.context import Settings
+from netsum_controller.watcher import PERIOD
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
 @click.option("--advertise", metavar="HOST", help="Host name or address that members are told [default: --host].")
+@click.option("--watch/--no-watch", default=True, show_default=True, help="Restore a switch that restarts.")
 @click.pass_obj
-def serve(settings: Settings, host: str, port: int, advertise: str | None) -> None:
-    """Let members join over HTTP, until interrupted."""
+def serve(settings: Settings, host: str, port: int, advertise: str | None, watch: bool) -> None:
+    """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     with settings.controller() as controller:
-        url = controller.serve(host, port, advertise=advertise)
+        url = controller.serve(host, port, advertise=advertise, watch=PERIOD if watch else None)
         click.echo(f"serving {controller.topology.name} at {url}")
         stop.wait()

@@ -1,0 +1,127 @@
+"""Watches the switches, and brings back what one that restarted has lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from p4.v1 import p4runtime_pb2_grpc
+
+from netsum_controller.client import open_channel, read_cookie
+from netsum_controller.errors import ControllerError
+from netsum_controller.reconcile import Report, reconcile_switch
+from netsum_controller.site import Site
+from netsum_controller.topology import Switch, Tls
+
+log = logging.getLogger(__name__)
+
+PERIOD = 1.0
+"""Seconds between two looks at a switch."""
+
+LOOK_TIMEOUT = 2.0
+"""Seconds that a switch has to say what it runs."""
+
+
+class Watcher:
+    """Looks at every switch of the topology, each in a thread of its own, until closed.
+
+    A look is one call that reads the cookie of the switch's program; it takes no part in the arbitration, so it disturbs
+    nobody. A switch without a program has restarted (or is new) and is reconciled; one that runs somebody else's program
+    is left alone, which only ``netsum switch push`` replaces. What fails is logged once and tried again.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        period: float = PERIOD,
+        reconcile: Callable[[Site, str], Report] = reconcile_switch,
+    ) -> None:
+        self._watches = [_Watch(site, name, period, reconcile) for name in site.topology.switches]
+
+    def close(self) -> None:
+        """End the threads; one that is reconciling finishes first."""
+        for watch in self._watches:
+            watch.stop()
+        for watch in self._watches:
+            watch.join()
+
+
+class _Watch:
+    """One switch."""
+
+    def __init__(self, site: Site, name: str, period: float, reconcile: Callable[[Site, str], Report]) -> None:
+        self._site, self._name, self._period, self._reconcile = site, name, period, reconcile
+        self._stop = threading.Event()
+        self._channel: grpc.Channel | None = None
+        self._stub: Any = None
+        self._connected_to: tuple[str | None, Tls | None] = (None, None)
+        self._trouble: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._look()
+            except ControllerError as error:
+                self._tell(str(error))
+            except Exception:
+                # Whatever it is, the switch must go on being watched.
+                log.exception("watching switch %s", self._name)
+            self._stop.wait(self._period)
+        self._disconnect()
+
+    def _look(self) -> None:
+        switch = self._site.topology.switches.get(self._name)
+        if switch is None or switch.p4runtime is None:
+            return  # a testbed has not filled its address in yet
+        self._connect(switch)
+        try:
+            cookie = read_cookie(self._stub, switch.device_id, LOOK_TIMEOUT)
+        except grpc.RpcError as error:
+            self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
+            return
+        if cookie == self._site.program.cookie:
+            self._tell(None)
+        elif cookie is not None:
+            self._tell(
+                f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours"
+            )
+        elif not self._stop.is_set():
+            log.info("switch %s has no program: restoring it", self._name)
+            report = self._reconcile(self._site, self._name)
+            self._tell(None)
+            jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())
+            log.warning("switch %s had lost its program and is restored: %s", self._name, jobs or "it has no jobs")
+
+    def _connect(self, switch: Switch) -> None:
+        address = (switch.p4runtime, switch.tls)
+        if self._channel is None or address != self._connected_to:
+            self._disconnect()
+            assert switch.p4runtime is not None
+            self._channel = open_channel(switch.p4runtime, switch.tls)
+            self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+            self._connected_to = address
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._stub = None
+
+    def _tell(self, trouble: str | None) -> None:
+        """Log what is wrong when it begins and when it ends, not at every look."""
+        if trouble != self._trouble:
+            if trouble is not None:
+                log.warning("%s", trouble)
+            else:
+                log.info("switch %s is as it should be again", self._name)
+            self._trouble = trouble

@@ -1,0 +1,135 @@
+"""The watcher: a switch that restarts gets its program and its jobs back, and one that is well is left alone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from netsum_controller.controller import Controller
+from netsum_controller.errors import SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.reconcile import Report, reconcile_switch
+from netsum_controller.site import Site
+from netsum_controller.watcher import Watcher
+
+from tests.controller.fake_switch import FakeSwitch
+
+SOON = 30.0
+PERIOD = 0.02
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.005)
+
+
+class Recorder:
+    """Reconciles, and says how often."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.failures = 0
+
+    def __call__(self, site: Site, name: str) -> Report:
+        if self.failures:
+            self.failures -= 1
+            raise SwitchError(f"switch {name}: not today")
+        self.reports.append(reconcile_switch(site, name))
+        return self.reports[-1]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
+    one = Watcher(controller.site, PERIOD, recorder)
+    yield one
+    one.close()
+
+
+def looks(switch: FakeSwitch) -> int:
+    return switch.cookies_read
+
+
+@pytest.mark.usefixtures("watcher")
+def test_a_switch_that_is_well_is_left_alone(controller: Controller, switch: FakeSwitch, recorder: Recorder) -> None:
+    controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
+    writes, seen = len(switch.writes), looks(switch)
+    wait_until(lambda: looks(switch) > seen + 3)
+    assert (len(switch.writes), recorder.reports) == (writes, [])
+    assert not switch._streams  # nobody is primary: a person's shell would be
+
+
+@pytest.mark.usefixtures("watcher")
+def test_a_switch_that_restarts_is_restored(
+    controller: Controller, switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
+    installed = len(switch.installed)
+    switch.restart()
+    wait_until(lambda: len(recorder.reports) == 1)
+    now = controller.job("resnet").epoch.number
+    assert now > before.epoch.number
+    assert len(switch.installed) == installed
+    wait_until(lambda: f"restored: job resnet under epoch {now}" in caplog.text)
+    switch.restart()  # and again
+    wait_until(lambda: len(recorder.reports) == 2)
+
+
+@pytest.mark.usefixtures("watcher")
+def test_it_keeps_trying(
+    switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture, controller: Controller
+) -> None:
+    recorder.failures = 3
+    switch.restart()
+    wait_until(lambda: len(recorder.reports) == 1)
+    assert caplog.text.count("not today") == 1  # said once
+    assert controller.reconcile() == [Report("s1")]
+
+
+@pytest.mark.usefixtures("watcher")
+def test_a_switch_that_is_away(switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    switch.stop()
+    wait_until(lambda: "switch s1 does not answer" in caplog.text)
+    assert recorder.reports == []
+    switch.start()  # its link was cut: it has forgotten nothing
+    caplog.set_level(logging.INFO)
+    wait_until(lambda: "switch s1 is as it should be again" in caplog.text)
+    assert recorder.reports == []
+    assert caplog.text.count("does not answer") == 1
+
+
+@pytest.mark.usefixtures("watcher")
+def test_somebody_elses_program_is_left_alone(
+    switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    switch.config.cookie.cookie = 1
+    wait_until(lambda: "runs another P4 program" in caplog.text)
+    seen = looks(switch)
+    wait_until(lambda: looks(switch) > seen + 3)
+    assert recorder.reports == []
+    assert switch.config.cookie.cookie == 1
+
+
+def test_serving_watches_until_it_is_closed(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    job = controller.create_job(spec)
+    controller.serve(watch=PERIOD)
+    switch.restart()
+    wait_until(lambda: controller.job("resnet").epoch.number > job.epoch.number)
+    controller.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")]
+
+
+def test_serving_without_watching(controller: Controller, switch: FakeSwitch) -> None:
+    controller.serve(watch=None)
+    switch.restart()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")]
+    assert switch.config is None
