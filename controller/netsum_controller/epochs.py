@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from netsum_controller.allocation import UDP_PORTS, allocate_first_block_id, allocate_ports
@@ -20,15 +20,18 @@ _RECORD_TIMEOUT = 2.0
 """Seconds to wait for the record that tells how far an epoch got; without it a generous guess serves."""
 
 
-def make_epoch(site: Site, switch: str, job_id: int, members: Sequence[str]) -> tuple[Epoch, int]:
-    """A new epoch and the next port cursor. Call it in a transaction of the store, which remembers the number."""
+def make_epoch(
+    site: Site, switch: str, job_id: int, members: Sequence[str], evicted: Collection[int] = ()
+) -> tuple[Epoch, int]:
+    """A new epoch and the next port cursor; ``evicted`` ranks stay out of it. Call it in a transaction of the store,
+    which remembers the number."""
     allocated = allocate_ports(site.store.port_cursor, members, site.store.used_ports())
     if allocated is None:
         raise Refused(f"no UDP ports left for {len(members)} members (each host has {len(UDP_PORTS)})")
     ports, cursor = allocated
     first_block_id = allocate_first_block_id(site.store.used_ranges(switch, job_id))
     seats = tuple(
-        Seat(rank=rank, src_id=rank, host=host, udp_port=port)
+        Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports, strict=True))
     )
     return Epoch(site.store.take_epoch_number(), first_block_id, seats), cursor
@@ -55,7 +58,7 @@ def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
     """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
     with site.store.transaction():
         site.store.set_used_ids(job.epoch.number, used)
-        epoch, cursor = make_epoch(site, job.switch, job.job_id, job.members)
+        epoch, cursor = make_epoch(site, job.switch, job.job_id, job.members, job.epoch.evicted)
         site.store.add_epoch(job.name, job.switch, job.job_id, epoch, cursor)
         site.store.set_epoch(job.name, epoch.number)
         site.store.set_state(job.name, JobState.CHANGING)

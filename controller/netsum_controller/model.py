@@ -19,9 +19,26 @@ class JobState(StrEnum):
     DELETING = "deleting"
 
 
+class Late(StrEnum):
+    """What a job does about members that are late: the others ``WAIT``, or go on with a partial result (``DEGRADE``)."""
+
+    WAIT = "wait"
+    DEGRADE = "degrade"
+
+
+class Rejoin(StrEnum):
+    """How far an epoch that resumes an earlier one has come: its members are rejoining (``WAITING``), and its first
+    block is not known yet; or all have (``DONE``). ``NONE``: it resumes nothing."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    DONE = "done"
+
+
 @dataclass(frozen=True)
 class Seat:
-    """One rank's place in one epoch. ``instance`` is the random name of the process that took it."""
+    """One rank's place in one epoch. ``instance`` is the random name of the process that took it; ``needs`` the first
+    block whose result it lacks, told when it rejoined."""
 
     rank: int
     src_id: int
@@ -30,20 +47,35 @@ class Seat:
     instance: str | None = None
     joined: bool = False
     left: bool = False
+    evicted: bool = False
+    needs: int | None = None
 
     @property
     def active(self) -> bool:
-        """Joined, and has not left."""
-        return self.joined and not self.left
+        """Joined, has not left and was not evicted."""
+        return self.joined and not self.left and not self.evicted
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids."""
+    """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
+    unless it ``resumes`` the epoch of that number."""
 
     number: int
     first_block_id: int
     seats: tuple[Seat, ...]
+    resumes: int | None = None
+    rejoin: Rejoin = Rejoin.NONE
+
+    @property
+    def members(self) -> tuple[Seat, ...]:
+        """The seats of those that were not evicted."""
+        return tuple(seat for seat in self.seats if not seat.evicted)
+
+    @property
+    def evicted(self) -> tuple[int, ...]:
+        """Ranks that were evicted."""
+        return tuple(seat.rank for seat in self.seats if seat.evicted)
 
 
 @dataclass(frozen=True)
@@ -61,6 +93,11 @@ class Job:
     epoch: Epoch
     state: JobState
     token_sha256: str = field(repr=False)
+    late: Late = Late.WAIT
+    block_exp_us: int = 0
+    """Age at which a block may be closed, microseconds; 0 in a job that waits."""
+    quorum: int = 0
+    """Workers that must be in such a block, as the job was made; see :attr:`quorum_now`."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""
@@ -72,8 +109,23 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """Number of members."""
+        """Number of members, evicted ones too: ranks are 0 .. workers - 1."""
         return len(self.members)
+
+    @property
+    def block_exp_ms(self) -> float:
+        """Age at which a block may be closed, milliseconds."""
+        return self.block_exp_us / 1000
+
+    @property
+    def quorum_now(self) -> int:
+        """The quorum, which members that were evicted do not make unreachable."""
+        return min(self.quorum, len(self.epoch.members))
+
+    @property
+    def ageing(self) -> bool:
+        """Whether blocks age out: in a degrade job, from when every member has joined the epoch."""
+        return self.late is Late.DEGRADE and all(seat.joined for seat in self.epoch.members)
 
     @property
     def block_bytes(self) -> int:

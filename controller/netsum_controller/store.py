@@ -16,33 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from netsum_controller import store_schema
 from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.lock import StateLock
-from netsum_controller.model import Epoch, Job, JobState, Seat
+from netsum_controller.model import Epoch, Job, JobState, Late, Rejoin, Seat
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
-    slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
-    token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
-    UNIQUE (switch, job_id)
-);
-CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
-    number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
-    first_block_id INTEGER NOT NULL, used_ids INTEGER      -- NULL: nobody could tell how far it got
-);
-CREATE TABLE seats (
-    epoch INTEGER NOT NULL REFERENCES epochs(number), rank INTEGER NOT NULL, src_id INTEGER NOT NULL,
-    host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
-    left_ INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (epoch, rank)
-) WITHOUT ROWID;
-"""
-
-_JOB_COLUMNS = "name, switch, job_id, slot_base, slots, window, chunks, members, token_sha256, state, epoch"
+_JOB_COLUMNS = (
+    "name, switch, job_id, slot_base, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, "
+    "quorum"
+)
+_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs"
 _REMEMBERED_RANGES = 64
 """Earlier epochs of a job id that a new one keeps clear of."""
 
@@ -69,18 +53,19 @@ class Store:
         self._db.execute("PRAGMA foreign_keys = ON")
         with self.lock:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if not store_schema.is_known(version):
+                self._db.close()
+                raise StateError(f"{self.path}: written by another version of netsum (format {version})")
             if version == 0:
                 with self.transaction():
-                    for statement in _SCHEMA.split(";"):
-                        self._db.execute(statement)
+                    store_schema.create(self._db)
                     # Epochs begin at the time, so that a lost state file does not bring numbers back that a running
                     # switch has seen; they rise by one an epoch, far slower than the clock. Ports begin anywhere.
                     start = {"next_epoch": int(time.time()), "next_port": secrets.randbelow(len(UDP_PORTS))}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", [*start.items(), ("last_job_id", 0)])
-                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                self._db.close()
-                raise StateError(f"{self.path}: written by another version of netsum (format {version})")
+            elif version != store_schema.VERSION:
+                with self.transaction():
+                    store_schema.migrate(self._db, version)
 
     def close(self) -> None:
         """Close the file."""
@@ -162,19 +147,28 @@ class Store:
 
     def _job(self, row: tuple[object, ...]) -> Job:
         values = dict(zip(_JOB_COLUMNS.split(", "), row, strict=True))
-        number = values["epoch"]
-        first = self._db.execute("SELECT first_block_id FROM epochs WHERE number = ?", (number,)).fetchone()[0]
-        columns = "rank, src_id, host, udp_port, instance, joined, left_"
-        seats = tuple(
-            Seat(rank, src_id, host, port, instance, bool(joined), bool(left))
-            for rank, src_id, host, port, instance, joined, left in self._db.execute(
-                f"SELECT {columns} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
-            )
-        )
-        values["epoch"] = Epoch(int(str(number)), first, seats)
+        values["epoch"] = self._epoch(int(str(values["epoch"])))
         values["members"] = tuple(json.loads(str(values["members"])))
         values["state"] = JobState(str(values["state"]))
+        values["late"] = Late(str(values["late"]))
         return Job(**values)  # type: ignore[arg-type]
+
+    def _epoch(self, number: int) -> Epoch:
+        columns = "first_block_id, resumes, rejoin"
+        row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
+        seats = tuple(
+            Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs)
+            for rank, src_id, host, port, instance, joined, left, evicted, needs in self._db.execute(
+                f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
+            )
+        )
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]))
+
+    def find_epoch(self, number: int) -> Epoch | None:
+        """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
+        with self._guard:
+            known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
+            return self._epoch(number) if known else None
 
     def add_job(self, job: Job, port_cursor: int) -> None:
         """Record a job and its first epoch. Call it in a transaction."""
@@ -182,6 +176,7 @@ class Store:
         values = (
             *(job.name, job.switch, job.job_id, job.slot_base, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
+            *(job.late.value, job.block_exp_us, job.quorum),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self._set_meta("last_job_id", job.job_id)
@@ -189,12 +184,12 @@ class Store:
     def add_epoch(self, name: str, switch: str, job_id: int, epoch: Epoch, port_cursor: int) -> None:
         """Record an epoch; it is not yet the job's. Call it in a transaction."""
         self._db.execute(
-            "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, NULL)",
-            (epoch.number, switch, job_id, name, epoch.first_block_id),
+            "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
+            (epoch.number, switch, job_id, name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
         )
         self._db.executemany(
-            "INSERT INTO seats (epoch, rank, src_id, host, udp_port) VALUES (?, ?, ?, ?, ?)",
-            [(epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port) for seat in epoch.seats],
+            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted) VALUES (?, ?, ?, ?, ?, ?)",
+            [(epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted) for seat in epoch.seats],
         )
         self._set_meta("next_port", port_cursor)
 
@@ -205,6 +200,12 @@ class Store:
     def set_used_ids(self, epoch: int, used: int | None) -> None:
         """Record how many block ids an epoch has used, None when nobody can tell. Call it in a transaction."""
         self._db.execute("UPDATE epochs SET used_ids = ? WHERE number = ?", (used, epoch))
+
+    def set_rejoin(self, epoch: int, rejoin: Rejoin, first_block_id: int | None = None) -> None:
+        """Move an epoch on in its resuming, with the first block that was agreed on. Call it in a transaction."""
+        self._db.execute("UPDATE epochs SET rejoin = ? WHERE number = ?", (rejoin.value, epoch))
+        if first_block_id is not None:
+            self._db.execute("UPDATE epochs SET first_block_id = ? WHERE number = ?", (first_block_id, epoch))
 
     def set_state(self, name: str, state: JobState) -> None:
         """Move a job on in its life. Call it in a transaction."""
@@ -231,3 +232,11 @@ class Store:
             "UPDATE seats SET left_ = 1 WHERE epoch = ? AND rank = ? AND instance = ?", (epoch, rank, instance)
         )
         return changed.rowcount > 0
+
+    def set_evicted(self, epoch: int, rank: int, evicted: bool = True) -> None:
+        """The rank is out of the job, or in it again. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET evicted = ? WHERE epoch = ? AND rank = ?", (evicted, epoch, rank))
+
+    def set_needs(self, epoch: int, rank: int, needs: int | None) -> None:
+        """The first block whose result the rank lacks, as it said when it rejoined. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET needs = ? WHERE epoch = ? AND rank = ?", (needs, epoch, rank))

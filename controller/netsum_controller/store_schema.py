@@ -1,0 +1,67 @@
+"""The tables of the state file, and how a file of an earlier format becomes one of this."""
+
+from __future__ import annotations
+
+import sqlite3
+
+VERSION = 2
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
+    slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
+    token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
+    late TEXT NOT NULL DEFAULT 'wait', block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (switch, job_id)
+);
+CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
+    number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
+    first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: nobody could tell how far it got
+    resumes INTEGER,                                       -- the epoch that it goes on with
+    rejoin TEXT NOT NULL DEFAULT 'none'
+);
+CREATE TABLE seats (
+    epoch INTEGER NOT NULL REFERENCES epochs(number), rank INTEGER NOT NULL, src_id INTEGER NOT NULL,
+    host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
+    left_ INTEGER NOT NULL DEFAULT 0, evicted INTEGER NOT NULL DEFAULT 0,
+    needs INTEGER,                                         -- first block whose result the member lacks
+    PRIMARY KEY (epoch, rank)
+) WITHOUT ROWID;
+"""
+
+_MIGRATIONS: dict[int, str] = {
+    1: """
+ALTER TABLE jobs ADD COLUMN late TEXT NOT NULL DEFAULT 'wait';
+ALTER TABLE jobs ADD COLUMN block_exp_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN quorum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE epochs ADD COLUMN resumes INTEGER;
+ALTER TABLE epochs ADD COLUMN rejoin TEXT NOT NULL DEFAULT 'none';
+ALTER TABLE seats ADD COLUMN evicted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE seats ADD COLUMN needs INTEGER;
+""",
+}
+"""What turns a file of format ``n`` into one of ``n + 1``. A file is never turned back."""
+
+
+def is_known(version: int) -> bool:
+    """Whether a file of that format is, or can become, one of ours; 0 is an empty file."""
+    return version in (0, VERSION) or version in _MIGRATIONS
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make the tables. Call it in a transaction."""
+    _run(db, TABLES)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def migrate(db: sqlite3.Connection, version: int) -> None:
+    """Bring a file of an earlier format up to this one. Call it in a transaction."""
+    for step in range(version, VERSION):
+        _run(db, _MIGRATIONS[step])
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _run(db: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):  # executescript would commit the transaction
+        db.execute(statement)
