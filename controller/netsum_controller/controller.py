@@ -11,6 +11,7 @@ from netsum.descriptor import Descriptor, Link
 from netsum_controller import inspect_job, jobs, reconcile
 from netsum_controller.client import CONNECT_TIMEOUT
 from netsum_controller.http_api import HttpServer
+from netsum_controller.http_server import tls_context
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.membership import Membership, describe
 from netsum_controller.model import Job
@@ -106,14 +107,23 @@ class Controller:
         return self.membership.write_files(name, folder)
 
     def serve(
-        self, host: str = "127.0.0.1", port: int = 0, *, advertise: str | None = None, watch: float | None = PERIOD
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        advertise: str | None = None,
+        watch: float | None = PERIOD,
+        tls: tuple[str | Path, str | Path] | None = None,
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
         host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
-        switch is looked at, and one that has restarted is reconciled."""
+        switch is looked at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its
+        key, it is HTTPS."""
         if self._server is None:
-            self._server = HttpServer(self.site, self.membership, host, port)
-            self.site.url = f"http://{advertise or host}:{self._server.port}"
+            context = None if tls is None else tls_context(*tls)
+            self._server = HttpServer(self.site, self.membership, host, port, context)
+            scheme = "http" if tls is None else "https"
+            self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
                 self._watcher = Watcher(self.site, watch)
         assert self.site.url is not None

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -34,15 +34,23 @@ from netsum_controller.errors import (
     SwitchError,
     Unauthorized,
 )
+from netsum_controller.http_server import (
+    MAX_BODY,
+    MAX_CONNECTIONS,
+    REQUEST_TIME,
+    RequestTooLarge,
+    WalledHandler,
+    WalledServer,
+    printable,
+)
 from netsum_controller.inspect_job import why
 from netsum_controller.membership import Membership
+from netsum_controller.model import Job
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 64 * 1024
-IDLE_TIMEOUT = 10.0
-"""Seconds that a connection may take to send its request."""
+MAX_QUERY_FIELDS = 8
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
@@ -61,10 +69,21 @@ _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
 class HttpServer:
     """Serves in threads of its own until closed."""
 
-    def __init__(self, site: Site, membership: Membership, host: str, port: int) -> None:
-        handler = type("Handler", (_Handler,), {"site": site, "membership": membership})
+    def __init__(
+        self,
+        site: Site,
+        membership: Membership,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        limit: int = MAX_CONNECTIONS,
+        request_time: float = REQUEST_TIME,
+    ) -> None:
+        """``limit`` connections at once; each request within ``request_time`` seconds. Raises :class:`InputError`."""
+        known = {"site": site, "membership": membership, "request_time": request_time}
         try:
-            self._server = _Server((host, port), handler)
+            self._server = WalledServer((host, port), type("Handler", (_Handler,), known), tls, limit)
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot serve HTTP on {host}:{port}: {error}") from None
         self.port: int = self._server.server_address[1]
@@ -78,28 +97,14 @@ class HttpServer:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256  # every rank of every job may come at once
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
-        log.debug("connection from %s ended badly", client_address, exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(WalledHandler):
     site: Site
     membership: Membership
-    timeout = IDLE_TIMEOUT
-    server_version = "netsum"
-    sys_version = ""
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        log.info("%s %s", self.address_string(), format % args)
-
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
         self._answer("POST")
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         self._answer("GET")
 
     def _answer(self, method: str) -> None:
@@ -115,18 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         except _HttpError as error:
             status, body = error.status, {"error": str(error)}
         except Exception:
-            log.exception("%s %s", method, self.path)
+            log.exception("%s %s", method, printable(self.path))
             status, body = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the controller failed; see its log"}
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status == HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.end_headers()
-        self.wfile.write(data)
+        self.answer(status, body)
 
     def _dispatch(self, method: str) -> dict[str, Any]:
+        text = self._text() if method == "POST" else b""  # all of it, or closing could cut our answer off
         url = urlsplit(self.path)
         parts = url.path.strip("/").split("/")
         if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
@@ -136,11 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
         if (method, action) not in calls:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
         token = self._token()
+        job = self.membership.job(name, token)  # before a stranger's body is looked at
         if action == "why":
-            return self._why(name, token, parse_qs(url.query))
+            return self._why(name, url.query)
         if action == "members":
-            return self._members(name, token)
-        body = self._body()
+            return self._members(job)
+        body = _parse(text)
         rank, instance = _field(body, "rank", int), _field(body, "instance", str)
         if action == "leave":
             return {"left": self.membership.leave(name, token, rank, instance)}
@@ -155,23 +155,22 @@ class _Handler(BaseHTTPRequestHandler):
             raise _HttpError(HTTPStatus.UNAUTHORIZED, "send the job's token: Authorization: Bearer TOKEN")
         return token.strip()
 
-    def _body(self) -> Mapping[str, Any]:
+    def _text(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()):
             raise _HttpError(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
-        if int(length) > MAX_BODY:
+        if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
             raise _HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {MAX_BODY} bytes")
         try:
-            body = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
-            raise InputError("the body is not JSON") from None
-        if not isinstance(body, dict):
-            raise InputError("the body is not a JSON object")
-        return body
+            return self.rfile.read(int(length))
+        except (TimeoutError, RequestTooLarge):
+            raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
 
-    def _why(self, name: str, token: str, query: Mapping[str, list[str]]) -> dict[str, Any]:
-        self.membership.job(name, token)
-        text = query.get("block", [None])[0]
+    def _why(self, name: str, query: str) -> dict[str, Any]:
+        try:
+            text = parse_qs(query, max_num_fields=MAX_QUERY_FIELDS).get("block", [None])[0]
+        except ValueError:
+            raise InputError(f"the query has more than {MAX_QUERY_FIELDS} fields") from None
         if text is None:
             return why(self.site, name).to_dict()
         if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
@@ -180,8 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         (block,) = answer.pop("blocks")
         return {**answer, **block}
 
-    def _members(self, name: str, token: str) -> dict[str, Any]:
-        job = self.membership.job(name, token)
+    def _members(self, job: Job) -> dict[str, Any]:
         members = [
             {"rank": seat.rank, "host": seat.host, "joined": seat.joined, "left": seat.left} for seat in job.epoch.seats
         ]
@@ -192,6 +190,16 @@ class _HttpError(Exception):
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+def _parse(text: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):  # nested deeper than Python's stack
+        raise InputError("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise InputError("the body is not a JSON object")
+    return body
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:

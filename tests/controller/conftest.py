@@ -11,6 +11,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topology import Topology, parse_topology
 
+from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_switch import FakeSwitch
 
 TOPOLOGY = """\
@@ -23,6 +24,12 @@ hosts:
   h3: {ip: 10.0.0.3, mac: "02:6e:73:00:00:03", switch: s1, port: 3, mtu: 1500}
   h4: {ip: 10.0.0.4, mac: "02:6e:73:00:00:04", switch: s1, port: 4, mtu: 9000}
 """
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates for the whole run."""
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -291,8 +291,12 @@ class _FakeStream:
             if switch.lose_packet_ins > 0:
                 switch.lose_packet_ins -= 1
                 return
-            slot = int.from_bytes(packet.metadata[0].value, "big")
+            fields = {meta.preamble.name: meta.metadata for meta in switch.config.p4info.controller_packet_metadata}
+            names = {field.id: field.name for field in fields["packet_out"]}
+            given = {names[item.metadata_id]: item.value for item in packet.metadata}
+            slot = int.from_bytes(given["slot"], "big")
             answer = p4.StreamMessageResponse()
             answer.packet.payload = switch.records.get(slot, bytes(RECORD_BITS // 8)) + bytes(8)
-            answer.packet.metadata.extend(packet.metadata)
+            for field in fields["packet_in"]:
+                answer.packet.metadata.add(metadata_id=field.id, value=given[field.name])
         self.say(answer)

@@ -16,13 +16,26 @@ from netsum_controller.watcher import PERIOD
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
 @click.option("--advertise", metavar="HOST", help="Host name or address that members are told [default: --host].")
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Restore a switch that restarts.")
+@click.option("--tls-cert", metavar="PEM", help="HTTPS with this certificate (chain); needs --tls-key.")
+@click.option("--tls-key", metavar="PEM", help="The certificate's private key.")
 @click.pass_obj
-def serve(settings: Settings, host: str, port: int, advertise: str | None, watch: bool) -> None:
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    advertise: str | None,
+    watch: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+) -> None:
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     with settings.controller() as controller:
-        url = controller.serve(host, port, advertise=advertise, watch=PERIOD if watch else None)
+        url = controller.serve(host, port, advertise=advertise, watch=PERIOD if watch else None, tls=tls)
         click.echo(f"serving {controller.topology.name} at {url}")
         stop.wait()

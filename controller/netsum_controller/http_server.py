@@ -1,0 +1,194 @@
+"""The HTTP server's walls: what a stranger may cost us before the token is read, and TLS.
+
+A request has a deadline as a whole, handshake included: a client that sends a byte now and then cannot hold a thread
+longer. Connections beyond the limit are answered 503 and closed, and members ask again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from netsum_controller.errors import InputError
+
+log = logging.getLogger(__name__)
+
+MAX_TARGET = 2048
+"""Characters of a request's path and query."""
+
+MAX_HEAD = 16 * 1024
+"""Bytes of a request line and its headers (of which http.server takes 100)."""
+
+MAX_BODY = 64 * 1024
+"""Bytes of a request's body."""
+
+MAX_CONNECTIONS = 512
+"""Connections served at once, each by a thread: two ranks for each of the 255 that a job can have."""
+
+REQUEST_TIME = 10.0
+"""Seconds that a client has for its whole request, and again for taking the answer."""
+
+
+class RequestTooLarge(Exception):
+    """More than :data:`MAX_HEAD` and :data:`MAX_BODY` allow."""
+
+
+class _Requests(io.RawIOBase):
+    """A connection's bytes, ``budget`` of them at most, until ``deadline`` (:func:`time.monotonic`)."""
+
+    def __init__(self, connection: socket.socket, deadline: float, budget: int) -> None:
+        self._connection, self._deadline, self._budget = connection, deadline, budget
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        if self._budget <= 0:
+            raise RequestTooLarge
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(memoryview(buffer)[: self._budget])
+        self._budget -= count
+        return count
+
+
+class WalledHandler(BaseHTTPRequestHandler):
+    """A request handler behind the limits; answers in JSON, also where http.server itself refuses."""
+
+    server_version = "netsum"
+    sys_version = ""
+    request_time = REQUEST_TIME
+
+    def setup(self) -> None:
+        deadline = time.monotonic() + self.request_time
+        super().setup()
+        self.connection.settimeout(self.request_time)
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Requests(self.connection, deadline, MAX_HEAD + MAX_BODY))
+
+    def parse_request(self) -> bool:
+        try:
+            if not super().parse_request():
+                return False
+        except RequestTooLarge:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
+            return False
+        if len(self.path) > MAX_TARGET:
+            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG, f"the path is longer than {MAX_TARGET} characters")
+            return False
+        if sum(len(name) + len(value) for name, value in self.headers.items()) > MAX_HEAD:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {MAX_HEAD} bytes")
+            return False
+        return True
+
+    def answer(self, status: int, body: dict[str, Any]) -> None:
+        """Send an answer and end."""
+        data = json.dumps(body).encode()
+        self.connection.settimeout(self.request_time)
+        self.request_version = self.protocol_version  # http.server takes what it cannot read for HTTP/0.9: no headers
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+        self.close_connection = True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """http.server's own refusals (its signature), in our form."""
+        self.answer(code, {"error": printable(message or HTTPStatus(code).phrase)})
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        log.info("%s %s", self.address_string(), printable(format % args))
+
+
+def printable(text: str) -> str:
+    """The text without what could forge a line of a log or move a terminal's cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+class WalledServer(ThreadingHTTPServer):
+    """Serves each connection in a thread, ``limit`` at once; with ``tls`` it speaks HTTPS."""
+
+    daemon_threads = True
+    request_queue_size = 256  # every rank of every job may come at once
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[WalledHandler],
+        tls: ssl.SSLContext | None = None,
+        limit: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._tls = tls
+        self._free = threading.BoundedSemaphore(limit)
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        if self._tls is not None:  # the handshake is the thread's
+            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self._turn_away(request, client_address)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def _turn_away(self, request: Any, client_address: Any) -> None:
+        log.warning("connection from %s turned away: too many at once", client_address)
+        body = b'{"error": "too many connections at once", "retry_ms": 500}'
+        head = (
+            f"HTTP/1.0 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            if self._tls is None:
+                request.setblocking(False)
+                request.send(head.encode() + body)
+        except OSError:
+            pass  # it is turned away all the same
+        self.shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
+        log.debug("connection from %s ended badly", client_address, exc_info=True)
+
+
+def tls_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    """For a server with this certificate (chain) and key, PEM files. Raises :class:`InputError`."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{certificate} and {key} are not a certificate and its key, as PEM ({error.reason})"
+        ) from None
+    except OSError as error:
+        missing = next((path for path in (certificate, key) if not Path(path).is_file()), certificate)
+        raise InputError(f"{missing}: {error.strerror}") from None
+    return context

@@ -1,0 +1,159 @@
+"""The HTTP endpoint against those who want to use it up, and over TLS."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from click.testing import CliRunner
+from netsum_controller.cli import cli
+from netsum_controller.controller import Controller
+from netsum_controller.errors import InputError
+from netsum_controller.http_api import HttpServer
+from netsum_controller.job_spec import JobSpec
+
+from tests.controller.certificates import Certificates
+
+TOKEN = "correct-horse"
+MEMBERS = f"GET /v1/jobs/resnet/members HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+
+
+class Raw:
+    """Speaks to the endpoint byte by byte."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def open(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def __call__(self, request: bytes) -> tuple[int, dict[str, object]]:
+        with self.open() as connection:
+            connection.sendall(request)
+            return self.answer(connection)
+
+    @staticmethod
+    def answer(connection: socket.socket) -> tuple[int, dict[str, object]]:
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+
+@pytest.fixture
+def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]:
+    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    with ExitStack() as stack:
+
+        def start(**limits: float) -> Raw:
+            server = HttpServer(controller.site, controller.membership, "127.0.0.1", 0, **limits)  # type: ignore[arg-type]
+            stack.callback(server.close)
+            return Raw(server.port)
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "words"),
+    [
+        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\n\r\n", 414, "longer than 2048"),
+        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 414, "Too Long"),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431, "Too many headers"),
+        (b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 20 + b"\r\n", 431, "longer than 16384"),
+        (b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 60000 + b"\r\n") * 90 + b"\r\n", 431, "too long"),
+        (b"GET / HTTP/9.9\r\n\r\n", 505, "Invalid HTTP version"),
+        (b"BREW / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
+        (b"\x1b[2Jgarbage\r\n\r\n", 400, "Bad request syntax"),
+        (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413, "larger than 65536"),
+        (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 411, "Content-Length"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "Content-Length"),
+        (MEMBERS.replace(b"members", b"why?" + b"block=1&" * 20), 400, "more than 8 fields"),
+        (MEMBERS.replace(b"members", b"why?block=" + b"9" * 1500), 400, "block must be"),
+    ],
+)
+def test_too_much(serve: Callable[..., Raw], request_bytes: bytes, status: int, words: str) -> None:
+    raw = serve()
+    with raw.open() as connection:
+        try:
+            connection.sendall(request_bytes)
+        except ConnectionError:
+            pass  # it had heard enough; what it said may be lost with the rest
+        else:
+            got, answer = raw.answer(connection)
+            assert got == status
+            assert words in str(answer["error"])
+            assert str(answer["error"]).isprintable()
+    assert raw(MEMBERS)[0] == 200
+
+
+def test_a_client_that_drips_is_cut_off(serve: Callable[..., Raw]) -> None:
+    """A byte now and then is no progress: the time is for the whole request."""
+    raw = serve(request_time=0.5)
+    with raw.open() as connection:
+        connection.settimeout(0.05)
+        ended = False
+        for byte in MEMBERS.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * 2000):
+            connection.sendall(bytes([byte]))
+            try:
+                ended = connection.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+            break
+        assert ended
+    with raw.open() as connection:  # the same in the middle of a body
+        connection.sendall(b"POST /v1/jobs/resnet/join HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+        assert raw.answer(connection)[0] == 408
+    assert raw(MEMBERS)[0] == 200
+
+
+def test_too_many_connections(serve: Callable[..., Raw]) -> None:
+    raw = serve(limit=3)
+    with ExitStack() as stack:
+        held = [stack.enter_context(raw.open()) for _ in range(3)]
+        for connection in held:
+            connection.sendall(b"GET")
+        with raw.open() as turned_away:
+            status, body = raw.answer(turned_away)
+        assert status == 503
+        assert body["retry_ms"] == 500
+        held[0].sendall(MEMBERS[3:])
+        assert raw.answer(held[0])[0] == 200
+    for _ in range(10):  # all places are free again; a thread may need a moment to end
+        if raw(MEMBERS)[0] == 200:
+            break
+    else:
+        pytest.fail("no place became free")
+
+
+def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Certificates) -> None:
+    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
+    assert url.startswith("https://127.0.0.1:")
+    request = urllib.request.Request(f"{url}/v1/jobs/resnet/members", headers={"Authorization": f"Bearer {TOKEN}"})
+    ours = ssl.create_default_context(cafile=certificates.path("ca.pem"))
+    with urllib.request.urlopen(request, context=ours, timeout=30) as answer:
+        assert json.load(answer)["job"] == "resnet"
+    theirs = ssl.create_default_context(cafile=certificates.path("other.pem"))
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(request, context=theirs, timeout=30)
+    raw = Raw(int(url.rpartition(":")[2]))
+    with raw.open() as plain:
+        plain.sendall(MEMBERS)
+        assert b"resnet" not in plain.makefile("rb").read()
+    assert controller.join("resnet", TOKEN, 0, "a").controller == url
+
+
+def test_files_that_are_no_certificate(controller: Controller, certificates: Certificates) -> None:
+    with pytest.raises(InputError, match=r"nobody\.key: No such file"):
+        controller.serve(tls=(certificates.path("server.pem"), certificates.path("nobody.key")))
+    with pytest.raises(InputError, match="are not a certificate and its key"):
+        controller.serve(tls=(certificates.path("server.pem"), certificates.path("client.key")))
+    done = CliRunner().invoke(cli, ["serve", "--tls-cert", certificates.path("server.pem")])
+    assert done.exit_code == 2
+    assert "--tls-cert and --tls-key go together" in done.output
