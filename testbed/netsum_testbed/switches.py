@@ -79,6 +79,15 @@ class SwitchProcess:
             finally:
                 ready.cancel()
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._child.exit_code
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self._child.last_words()
+
     def stop(self) -> None:
         """End it; when it does not go by itself, by force."""
         self._child.stop()

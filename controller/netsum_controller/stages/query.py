@@ -6,7 +6,7 @@ itself answers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import BlockState, PacketOutKind
@@ -22,7 +22,8 @@ def query_fields(slot: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Record:
-    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source."""
+    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source; ``raw`` is all of it, as
+    the switch brought it."""
 
     slot: int
     epoch: int
@@ -38,6 +39,7 @@ class Record:
     gen_id: int
     grad_cnt: int
     degraded: bool
+    raw: bytes = field(default=b"", repr=False)
 
     @classmethod
     def parse(cls, slot: int, payload: bytes) -> Record:
@@ -58,4 +60,5 @@ class Record:
             gen_id=raw["gen_id"],
             grad_cnt=raw["grad_cnt"],
             degraded=bool(raw["degraded"]),
+            raw=payload,
         )
