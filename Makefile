@@ -3,6 +3,8 @@
 WORKERS  ?= 4
 SWITCH   ?= auto
 DURATION ?= 60
+PACKETS  ?= 1000000
+SEED     ?= 1
 ARGS     ?=
 
 BIN   := .venv/bin
@@ -10,11 +12,11 @@ READY := .venv/.ready
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify bench p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify fuzz bench p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) PACKETS=n SEED=n (fuzz) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -33,6 +35,9 @@ test: $(READY) lint p4-check  ## every test
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(ARGS)
+
+fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
+	@scripts/as-root $(BIN)/netsum fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
 	@scripts/as-root $(BIN)/netsum bench $(ARGS)

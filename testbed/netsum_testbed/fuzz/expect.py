@@ -1,0 +1,200 @@
+"""What the switch does with one frame while its blocks stay as they are: pure, and written from docs/protocol.md and the
+standards rather than from the P4 program, with which it is compared packet by packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from netsum.frames import ETHERNET_BYTES, IPV4_BYTES, PREFIX_BYTES
+from netsum.wire.codec import Header, parse_header
+from netsum.wire.schema import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    MAX_CHUNKS,
+    UDP_PORT,
+    VERSION,
+    BlockState,
+    Lane,
+    Op,
+    Outcome,
+    Status,
+)
+
+from netsum_testbed.fuzz.site import JOBS, PORTS, SWITCH_IP, Job, Member, station_mac
+
+FORWARDED: Final = "forwarded"
+ARP: Final = "arp"
+
+_MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
+_OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
+_SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
+_STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
+_UDP_PORT = UDP_PORT.to_bytes(2, "big")
+_SUPPORTED = frozenset({Op.SUM, Op.MAX, Op.COPY})
+_TOLD = frozenset({Outcome.STALE, Outcome.REPLAYED, *range(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED + 1)})
+_FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
+
+Record = Mapping[str, int]
+"""A block record by the schema's field names."""
+
+
+class Verdict(NamedTuple):
+    """``fate``: an outcome, FORWARDED or ARP; ``egress``: the ports that something leaves on; ``let_in``: whether the
+    sender passed as a member; ``job_id``: where the outcome is counted."""
+
+    fate: Outcome | str
+    egress: tuple[int, ...] = ()
+    let_in: Member | None = None
+    job_id: int = 0
+
+    @property
+    def is_answer(self) -> bool:
+        """What leaves is made by the switch: an answer, not somebody's frame on its way."""
+        return self.fate != FORWARDED and bool(self.egress)
+
+
+CHANGES: Final = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED})
+"""Fates of packets that are no strangers': they would change a block, and the fuzzer leaves them out."""
+
+
+def checksum_of(data: bytes) -> int:
+    """RFC 1071: the complement of the ones' complement sum of the 16-bit words. ``data`` has an even length."""
+    return 0xFFFF - (int.from_bytes(data, "big") % 0xFFFF or 0xFFFF * any(data))
+
+
+def udp_checksum_of(frame: bytes) -> int:
+    """What the UDP checksum of this frame would have to be, over all that follows the IPv4 header."""
+    rest = frame[PREFIX_BYTES:] + b"\0" * (len(frame) % 2)
+    return checksum_of(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40] + rest)
+
+
+class Expectation:
+    """Of a switch with the site's entries whose slots hold ``records``."""
+
+    def __init__(self, records: Mapping[int, Record]) -> None:
+        self._records = dict(records)
+
+    def judge(self, port: int, frame: bytes) -> Verdict:
+        """The fate of a frame on a port."""
+        kind = frame[12:14]
+        if kind == b"\x08\x00":
+            if _is_contribution(frame):
+                return self._contribution(port, frame)
+        elif kind == b"\x08\x06" and len(frame) >= 42 and frame[20:22] == b"\0\1" and frame[38:42] == _SWITCH_IP:
+            return Verdict(ARP, (port,))
+        to = _STATIONS.get(frame[:6]) if len(frame) >= ETHERNET_BYTES else None
+        return Verdict(FORWARDED, _FLOODS[port] if to is None else (to,))
+
+    def _contribution(self, port: int, frame: bytes) -> Verdict:
+        h = parse_header(frame[PREFIX_BYTES : PREFIX_BYTES + HEADER_BYTES])
+        fate, member = self._refused(port, frame, h)
+        if fate is None and member is not None:
+            fate = self._at_block(JOBS[h.job_id], member, h)
+        assert fate is not None, "a packet without a fate"
+        return Verdict(fate, (port,) if fate in _TOLD else (), member, h.job_id)
+
+    @staticmethod
+    def _refused(port: int, frame: bytes, h: Header) -> tuple[Outcome | None, Member | None]:
+        """Why a packet does not come as far as a block, or None; and as whom it was let in."""
+        wrong = _wrong_checksum(frame) or _malformed(frame, h)
+        if wrong is not None:
+            return wrong, None
+        job = JOBS.get(h.job_id)
+        if job is None:
+            return Outcome.UNKNOWN_JOB, None
+        member = next((each for each in job.members if (each.src_id, each.port) == (h.src_id, port)), None)
+        if member is None:
+            return Outcome.NOT_MEMBER, None
+        if frame[34:36] != member.udp_port.to_bytes(2, "big"):
+            return Outcome.WRONG_PORT, member
+        if h.src_cnt > 1 or (h.src_cnt < 1) != bool(h.degraded):
+            return Outcome.MALFORMED, member
+        return None, member
+
+    def _at_block(self, job: Job, member: Member, h: Header) -> Outcome:
+        """By the slot: exactly one lap ahead of a closed block opens it, behind is stale, the rest is out of window."""
+        record = self._records.get(job.slot_of(h.block_id))
+        state, held = BlockState.EMPTY, 0
+        if record is not None and record["epoch"] == job.epoch and record["state"] != BlockState.EMPTY:
+            state, held = BlockState(record["state"]), record["block_id"]
+        else:
+            held = job.first_block_id - job.slots + ((h.block_id - job.first_block_id) & (job.slots - 1))
+        delta = (h.block_id - held) & 0xFFFFFFFF
+        if delta == 0 and record is not None and state == BlockState.OPEN:
+            if record["seen"] & member.source:
+                return Outcome.AGED if _may_close(job, record) else Outcome.DUPLICATE
+            return _disagreement(record, h) or Outcome.ACCEPTED
+        if delta == 0:
+            return Outcome.REPLAYED if state == BlockState.DONE else Outcome.STALE
+        if delta >> 31:
+            return Outcome.STALE
+        if delta != job.slots or state == BlockState.OPEN:
+            return Outcome.WINDOW
+        return _disagreement(None, h) or Outcome.ACCEPTED
+
+
+def _is_contribution(frame: bytes) -> bool:
+    """For the switch's address and with a netsum header, whatever that says."""
+    return (
+        len(frame) >= PREFIX_BYTES + HEADER_BYTES
+        and frame[14] == 0x45
+        and (frame[20] & 0x3F, frame[21]) == (0, 0)
+        and frame[23] == 17
+        and frame[36:38] == _UDP_PORT
+        and frame[30:34] == _SWITCH_IP
+    )
+
+
+def _wrong_checksum(frame: bytes) -> Outcome | None:
+    start, end = ETHERNET_BYTES, ETHERNET_BYTES + IPV4_BYTES
+    if checksum_of(frame[start : start + 10] + frame[start + 12 : end]) != frame[24] << 8 | frame[25]:
+        return Outcome.CHECKSUM
+    given = frame[40] << 8 | frame[41]
+    if given not in (0, 0xFFFF) and udp_checksum_of(frame) != given:
+        return Outcome.CHECKSUM
+    return None
+
+
+def _malformed(frame: bytes, h: Header) -> Outcome | None:
+    """Lengths, version, counts and status."""
+    udp_length = frame[38] << 8 | frame[39]
+    room = udp_length - _OVERHEAD
+    if (
+        room % CHUNK_BYTES
+        or not 0 <= room <= _MAX_PAYLOAD
+        or len(frame) < PREFIX_BYTES + HEADER_BYTES + room
+        or (frame[16] << 8 | frame[17]) != udp_length + IPV4_BYTES
+        or h.version != VERSION
+        or h.lane > Lane.L64
+        or (h.grad_cnt and room != h.payload_bytes)
+        or h.age_op
+        or frame[47] & 1  # the spare bit
+        or h.status > Status.MISMATCH
+        or (h.status and h.grad_cnt)
+        or h.data_cnt > h.src_cnt
+        or (h.data_cnt == 0) != (h.grad_cnt == 0)
+    ):
+        return Outcome.MALFORMED
+    return None
+
+
+def _may_close(job: Job, record: Record) -> bool:
+    """Whether a repetition may find the block old enough; whether it is, the clock knows."""
+    return bool(job.block_exp) and not record["firm"] and record["src_cnt"] >= job.quorum
+
+
+def _disagreement(record: Record | None, h: Header) -> Outcome | None:
+    """Why the packet does not go with the block; ``record`` None: it would be the first."""
+    if h.status >= Status.ABORT:
+        return None
+    if h.op not in _SUPPORTED:
+        return Outcome.UNSUPPORTED
+    if record is None:
+        return None
+    if record["signed"] and any(record[name] != getattr(h, name) for name in ("gen_id", "dest", "op", "lane")):
+        return Outcome.SIGNATURE
+    if h.grad_cnt and record["data_cnt"] and (h.grad_cnt != record["grad_cnt"] or h.op == Op.COPY):
+        return Outcome.SIGNATURE
+    return None

@@ -1,0 +1,131 @@
+"""Where the fuzzer sends its packets: five ports, three live jobs and every entry that a controller would install.
+
+Port 0 is a port like the others here: a recirculated packet comes in through it, and what a stranger sends there must not
+pass for one. What could be confused differs: ranks are not source ids, a slot range ends at the last slot, ids wrap.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, NamedTuple
+
+from netsum.frames import FrameFormat
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT
+from netsum_controller.stages import (
+    AggregatorEntry,
+    ForwardEntry,
+    Item,
+    JobEntry,
+    MemberEntry,
+    MulticastGroup,
+    RewriteEntry,
+)
+
+PORTS: Final = (0, 1, 2, 3, 4)
+SWITCH_MAC: Final = 0x026E730000FE
+SWITCH_IP: Final = 0x0A0000FE
+
+
+class Member(NamedTuple):
+    """A member: where it is, its UDP source port in this epoch, the rank behind it."""
+
+    src_id: int
+    port: int
+    udp_port: int
+    rank: int
+
+    @property
+    def source(self) -> int:
+        """Its bit."""
+        return 1 << self.src_id
+
+
+class Job(NamedTuple):
+    """A job as installed; ``block_exp`` in microseconds, 0 for wait mode. A member stands for one worker."""
+
+    job_id: int
+    epoch: int
+    first_block_id: int
+    slots: int
+    slot_base: int
+    members: tuple[Member, ...]
+    block_exp: int = 0
+    quorum: int = 0
+
+    @property
+    def all_sources(self) -> int:
+        """Every member's bit."""
+        return sum(member.source for member in self.members)
+
+    def slot_of(self, block_id: int) -> int:
+        """Index of the block's slot."""
+        return self.slot_base + (block_id & (self.slots - 1))
+
+    def block(self, offset: int) -> int:
+        """Id of the epoch's block number ``offset``."""
+        return (self.first_block_id + offset) & 0xFFFFFFFF
+
+
+TRIO: Final = Job(
+    3, 7, 0xFFFFFFFC, 8, 0, (Member(0, 1, 20001, 2), Member(5, 2, 20002, 0), Member(254, 3, 20003, 1))
+)  # fmt: skip
+PAIR: Final = Job(200, 8, 64, 8, 8184, (Member(1, 4, 20011, 0), Member(2, 4, 20012, 1)))
+LATE: Final = Job(
+    77, 9, 1 << 20, 8, 64, (Member(0, 1, 20021, 0), Member(1, 2, 20022, 1), Member(2, 0, 20023, 2)), 2000, 2
+)  # fmt: skip
+JOBS: Final = {job.job_id: job for job in (TRIO, PAIR, LATE)}
+SLOTS: Final = tuple(job.slot_base + offset for job in JOBS.values() for offset in range(job.slots))
+"""Every slot of every job."""
+
+
+def station_mac(port: int) -> int:
+    """MAC address of the host on a port."""
+    return 0x026E73000010 + port
+
+
+def station_ip(port: int) -> int:
+    """IPv4 address of the host on a port."""
+    return 0x0A000010 + port
+
+
+def items() -> list[Item]:
+    """Everything to install."""
+    flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in PORTS))
+    result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood]
+    result += [ForwardEntry(station_mac(port), port) for port in PORTS]
+    for job in JOBS.values():
+        replicas = frozenset((member.port, member.src_id) for member in job.members)
+        result.append(MulticastGroup(job.job_id, replicas))
+        result.append(MulticastGroup(SWEEP_GROUPS + job.job_id, replicas | {(CPU_PORT, SWEEP_REPLICA)}))
+        for m in job.members:
+            result.append(MemberEntry(job.job_id, m.src_id, m.port, m.source, 1, m.udp_port))
+            result.append(
+                RewriteEntry(job.job_id, m.src_id, station_mac(m.port), station_ip(m.port), m.udp_port, m.rank)
+            )
+        result.append(
+            JobEntry(
+                job.job_id, job.epoch, job.all_sources, job.slot_base, job.slots - 1, job.first_block_id, job.block_exp,
+                job.quorum,
+            )
+        )  # fmt: skip
+    return result
+
+
+def _mac_text(mac: int) -> str:
+    return mac.to_bytes(6, "big").hex(":")
+
+
+_FORMATS: dict[tuple[int, int], FrameFormat] = {}
+
+
+def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
+    """A contribution as its member sends it: whole frame, everything right."""
+    key = member.port, member.udp_port
+    if key not in _FORMATS:
+        _FORMATS[key] = FrameFormat(
+            (_mac_text(station_mac(member.port)), str(ipaddress.IPv4Address(station_ip(member.port))), member.udp_port),
+            (_mac_text(SWITCH_MAC), str(ipaddress.IPv4Address(SWITCH_IP)), UDP_PORT),
+        )
+    body = pack_header(header._replace(src_id=member.src_id)) + payload
+    return _FORMATS[key].prefix(len(body)) + body
