@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from netsum.wire.schema import FLOOD_GROUP
+from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA
 
 from netsum_controller.addresses import ip_to_int, mac_to_int
 from netsum_controller.errors import Refused
-from netsum_controller.model import Job
+from netsum_controller.model import Job, Rejoin
 from netsum_controller.stages import (
     AggregatorEntry,
     ForwardEntry,
@@ -31,11 +31,12 @@ def switch_items(topology: Topology, switch: str) -> list[Item]:
 
 
 def job_items(topology: Topology, job: Job) -> list[Item]:
-    """What a job has on its switch, in its current epoch."""
+    """What a job has on its switch, in its current epoch. Evicted members have nothing there; blocks age only when all
+    others have joined. An epoch that resumes another has no job entry before its first block is known."""
     items: list[Item] = []
     replicas = set()
     all_sources = 0
-    for seat in job.epoch.seats:
+    for seat in job.epoch.members:
         host = topology.hosts.get(seat.host)
         if host is None or host.switch != job.switch:
             raise Refused(
@@ -48,16 +49,31 @@ def job_items(topology: Topology, job: Job) -> list[Item]:
         address = (mac_to_int(host.mac), ip_to_int(host.ip), seat.udp_port)
         items.append(RewriteEntry(job.job_id, seat.src_id, *address, rank=seat.rank))
     items.append(MulticastGroup(job.job_id, frozenset(replicas)))
-    items.append(
-        JobEntry(job.job_id, job.epoch.number, all_sources, job.slot_base, job.slots - 1, job.epoch.first_block_id)
-    )
+    items.append(MulticastGroup(SWEEP_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})))
+    if job.epoch.rejoin is not Rejoin.WAITING:
+        items.append(_job_entry(job, all_sources))
     return items
+
+
+def _job_entry(job: Job, all_sources: int) -> JobEntry:
+    return JobEntry(
+        job_id=job.job_id,
+        epoch=job.epoch.number,
+        all_sources=all_sources,
+        slot_base=job.slot_base,
+        slot_mask=job.slots - 1,
+        first_block_id=job.epoch.first_block_id,
+        block_exp=job.block_exp_us if job.ageing else 0,
+        quorum=job.quorum_now,
+    )
 
 
 def belongs_to(item: Item, job_id: int) -> bool:
     """Whether an item is part of that job."""
-    table, key = item.identity
-    return table in _JOB_PARTS and key[0] == job_id
+    table, (first, *_) = item.identity
+    if table == "multicast group":
+        return first in (job_id, SWEEP_GROUPS + job_id)
+    return table in _JOB_TABLES and first == job_id
 
 
-_JOB_PARTS = {"multicast group", *(kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry))}
+_JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry)}

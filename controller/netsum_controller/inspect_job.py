@@ -121,7 +121,7 @@ def _block_report(job: Job, block: int, record: Record) -> BlockReport:
     details = asdict(record) if there else None
     if details is not None:
         details["state"] = record.state.name.lower()
-        del details["seen"]
+        del details["seen"], details["raw"]
     return BlockReport(
         block=block,
         slot=record.slot,

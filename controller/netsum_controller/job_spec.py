@@ -6,22 +6,32 @@
     members: [h1, h2, h3, h4]     # rank order; the same host may hold several ranks
     window: 64                    # optional: blocks in flight
     chunks: 16                    # optional: payload of a block in 256-byte chunks
+    late: degrade                 # optional: go on without members that are late (default: wait for them)
+    block_exp: 50                 # optional, in a degrade job: milliseconds that a block waits at least
+    quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from netsum.wire import schema
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from netsum_controller.model import Late
 from netsum_controller.topology import Name
-from netsum_controller.yaml_marks import MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
 
 DEFAULT_WINDOW = 64
 """Blocks in flight: 64 of 4 KiB are 256 KiB, several round trips' worth for a software switch."""
 MAX_WINDOW = schema.SLOTS // 2
+DEFAULT_BLOCK_EXP = 50.0
+MIN_BLOCK_EXP = 1.0
+MAX_BLOCK_EXP = 3_600_000.0
+"""Milliseconds. Less than the shortest is no straggler but a scheduler's time slice; the switch has 32 bits of
+microseconds, an hour fits."""
 
 
 class JobSpec(BaseModel):
@@ -34,12 +44,39 @@ class JobSpec(BaseModel):
     window: int = Field(default=DEFAULT_WINDOW, ge=1, le=MAX_WINDOW)
     chunks: int | None = Field(default=None, ge=1, le=schema.MAX_CHUNKS)
     token: str | None = Field(default=None, min_length=8, max_length=256, repr=False)
+    late: Late = Field(default=Late.WAIT, strict=False)
+    block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
+    quorum: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _printable_token(self) -> Self:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             raise PathError(["token"], "must be printable ASCII without spaces: it travels in an HTTP header")
         return self
+
+    @model_validator(mode="after")
+    def _degrades(self) -> Self:
+        for name in ("block_exp", "quorum"):
+            if self.late is Late.WAIT and getattr(self, name) is not None:
+                raise PathError([name], "is for jobs with `late: degrade`; this one waits for every member")
+        if self.quorum is not None and self.quorum > len(self.members):
+            raise PathError(["quorum"], f"is {self.quorum}, and the job has {len(self.members)} members")
+        return self
+
+    @property
+    def block_exp_us(self) -> int:
+        """Age at which a block may be closed, microseconds; 0 in a job that waits."""
+        if self.late is Late.WAIT:
+            return 0
+        return round(1000 * (DEFAULT_BLOCK_EXP if self.block_exp is None else self.block_exp))
+
+    @property
+    def least_workers(self) -> int:
+        """Workers that must be in a block that is closed early: the quorum, or half of the members (rounded up); 0 in a
+        job that waits."""
+        if self.late is Late.WAIT:
+            return 0
+        return (len(self.members) + 1) // 2 if self.quorum is None else self.quorum
 
     @property
     def slots(self) -> int:
@@ -52,9 +89,12 @@ def read_job(document: MarkedYaml) -> JobSpec:
     return validate(JobSpec, document)
 
 
-def load_job(path: str | Path) -> JobSpec:
-    """Job of a YAML file."""
-    return read_job(load_yaml(path))
+def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobSpec:
+    """Job of a YAML file; the settings in ``instead`` take the place of its own."""
+    document = load_yaml(path)
+    if instead and isinstance(document.data, dict):
+        document.data.update(instead)
+    return read_job(document)
 
 
 def parse_job(text: str, source: str = "job") -> JobSpec:

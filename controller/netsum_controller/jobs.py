@@ -45,6 +45,12 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
         found.append(f"chunks {job.chunks}, not {spec.chunks}")
     elif not found and choose_chunks(spec, site.topology) < job.chunks:
         found.append(f"chunks {job.chunks}, which the MTU in the topology no longer carries")
+    if job.late is not spec.late:
+        found.append(f"late {job.late.value}, not {spec.late.value}")
+    elif job.block_exp_us != spec.block_exp_us:
+        found.append(f"block_exp {job.block_exp_ms:g} ms, not {spec.block_exp_us / 1000:g} ms")
+    elif job.quorum != spec.least_workers:
+        found.append(f"quorum {job.quorum}, not {spec.least_workers}")
     if spec.token is not None and not token_is(job, spec.token):
         found.append("another token")
     return found
@@ -99,6 +105,9 @@ def _record(site: Site, spec: JobSpec) -> Job:
             epoch=epoch,
             state=JobState.INSTALLING,
             token_sha256=token_hash(token),
+            late=spec.late,
+            block_exp_us=spec.block_exp_us,
+            quorum=spec.least_workers,
             token=token,
         )
         site.store.add_job(job, cursor)
@@ -120,6 +129,17 @@ def converge_job(client: SwitchClient, job_id: int, desired: list[Item]) -> int:
     steps = plan(desired, installed)
     apply(client, steps)
     return len(steps)
+
+
+def start_ageing(site: Site, job: Job) -> None:
+    """Switch a degrade job's ageing on if every member has joined its epoch, and do nothing otherwise; again, it
+    changes nothing. Call it under the state lock, after a join is stored. Raises :class:`SwitchError`; a join that is
+    asked again repairs that."""
+    if job.ageing:
+        with site.client(job.switch) as client:
+            site.require_program(client)
+            if converge_job(client, job.job_id, job_items(site.topology, job)):
+                log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, job.epoch.number)
 
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:

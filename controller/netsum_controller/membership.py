@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 
-from netsum_controller.epochs import begin_epoch
-from netsum_controller.errors import Busy, InputError, NoSuchMember, Refused, StateError, Unauthorized
-from netsum_controller.jobs import token_is
-from netsum_controller.model import Job, JobState, Seat
+from netsum_controller.epochs import FILE_INSTANCE, begin_epoch
+from netsum_controller.errors import Busy, Evicted, InputError, NoSuchMember, Refused, StateError, Unauthorized
+from netsum_controller.jobs import start_ageing, token_is
+from netsum_controller.model import Job, JobState, Rejoin, Seat
+from netsum_controller.rejoin import Place, rejoin
 from netsum_controller.site import Site
 
 GRACE = 5.0
@@ -21,13 +23,14 @@ GRACE = 5.0
 
 RETRY_MS = 200
 
-FILE_INSTANCE = "descriptor file"
-
 
 class Membership:
     """The rule: a free rank of the current epoch gets the current descriptor. A rank that is taken, or an epoch that
     someone has already left, means a new epoch for all; before it takes an epoch away from members that are still in
-    it, a rank that left cleanly waits ``GRACE`` seconds for them to leave too."""
+    it, a rank that left cleanly waits ``GRACE`` seconds for them to leave too.
+
+    A member that says where it was rejoins: it goes on in its epoch, or in one that resumes it, or not at all; never
+    does that begin an epoch (:mod:`netsum_controller.rejoin`)."""
 
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
@@ -43,53 +46,79 @@ class Membership:
         return job
 
     def join(
-        self, name: str, token: str, rank: int, instance: str, link: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        link: Mapping[str, Any] | None = None,
+        place: Place | None = None,
     ) -> Descriptor:
-        """Take a rank; asking again with the same ``instance`` gets the same answer.
+        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``place`` it is a rejoin:
+        the descriptor is of that very epoch, or ``resumes`` it.
 
-        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Busy` (ask again),
-        :class:`InputError` (bad ``link``) or :class:`SwitchError` (a new epoch could not be installed).
+        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask
+        again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
+        switch refuses the epoch: ask again).
         """
         wish = _link(link)
         with self._site.store.lock:
             job = self.job(name, token)
-            if not 0 <= rank < job.workers:
-                raise NoSuchMember(name, rank, job.workers)
-            seat = job.epoch.seats[rank]
-            if not (seat.active and seat.instance == instance):
-                if self._needs_new_epoch(job, seat):
+            seat = self._seat(job, rank)
+            if seat.evicted:
+                raise Evicted(name, rank)
+            resumes = None
+            if place is not None:
+                job = rejoin(self._site, job, rank, instance, place)
+                resumes = place.epoch if place.epoch != job.epoch.number else None
+            elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
+                # It joined, and the switch restarted before it had the answer: it holds nothing.
+                job = rejoin(self._site, job, rank, instance, Place(job.epoch.resumes, job.epoch.first_block_id))
+            elif not (seat.active and seat.instance == instance):
+                if self._needs_new_epoch(job, seat, instance):
                     job = begin_epoch(self._site, job)
                 with self._site.store.transaction():
                     self._site.store.set_joined(job.epoch.number, [rank], instance)
-            return describe(self._site, job, rank, wish)
+            start_ageing(self._site, self._site.store.job(name))
+            return replace(describe(self._site, job, rank, wish), resumes=resumes)
 
-    def _needs_new_epoch(self, job: Job, seat: Seat) -> bool:
+    @staticmethod
+    def _seat(job: Job, rank: int) -> Seat:
+        if not 0 <= rank < job.workers:
+            raise NoSuchMember(job.name, rank, job.workers)
+        return job.epoch.seats[rank]
+
+    def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
         if job.state is not JobState.READY:
             return True  # a command was killed while it installed this epoch: nobody has it, the switch half at most
         seats = job.epoch.seats
         if not seat.joined:
-            # Someone left before this rank came: no block of the epoch can ever be finished.
-            return any(other.left for other in seats)
+            # Someone left before this rank came: no block of the epoch can ever be finished. Or the epoch resumes
+            # another, and this is not the process that sat there.
+            return any(other.left for other in seats) or seat.instance not in (None, instance)
         still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
-        if seat.left and still_in:
-            now = self._clock()
-            key = (job.epoch.number, seat.rank)
-            since, last = self._waiting.get(key, (now, now))
-            if now - last > GRACE:
-                since = now  # that was another attempt, given up long ago
-            self._waiting[key] = (since, now)
-            if now - since < GRACE:
-                ranks = ", ".join(map(str, still_in[:8]))
-                raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
+        if seat.left and still_in and job.epoch.rejoin is not Rejoin.WAITING:
+            self._wait_for(job, seat, still_in)
         self._waiting = {key: times for key, times in self._waiting.items() if key[0] != job.epoch.number}
         return True
+
+    def _wait_for(self, job: Job, seat: Seat, still_in: list[int]) -> None:
+        """Busy, unless this rank has asked for ``GRACE`` seconds."""
+        now = self._clock()
+        key = (job.epoch.number, seat.rank)
+        since, last = self._waiting.get(key, (now, now))
+        if now - last > GRACE:
+            since = now  # that was another attempt, given up long ago
+        self._waiting[key] = (since, now)
+        if now - since < GRACE:
+            ranks = ", ".join(map(str, still_in[:8]))
+            raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up; returns whether ``instance`` had it. Raises as :meth:`join`."""
         with self._site.store.lock:
             job = self.job(name, token)
-            if not 0 <= rank < job.workers:
-                raise NoSuchMember(name, rank, job.workers)
+            self._seat(job, rank)
             with self._site.store.transaction():
                 return self._site.store.set_left(job.epoch.number, rank, instance)
 
@@ -98,10 +127,12 @@ class Membership:
         the current one. No token is asked: whoever can write the state file owns the jobs."""
         with self._site.store.lock:
             job = self._site.store.job(name)
-            if job.state is not JobState.READY or any(seat.joined for seat in job.epoch.seats):
+            seats = job.epoch.seats
+            if job.state is not JobState.READY or job.epoch.resumes is not None or any(seat.joined for seat in seats):
                 job = begin_epoch(self._site, job)
             with self._site.store.transaction():
                 self._site.store.set_joined(job.epoch.number, range(job.workers), instance)
+            start_ageing(self._site, self._site.store.job(name))
             return [describe(self._site, job, rank) for rank in range(job.workers)]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
@@ -132,7 +163,10 @@ def _link(hint: Mapping[str, Any] | None) -> Link | None:
 
 def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
     """The descriptor of one rank in the job's current epoch. Without a ``link`` of the member's choice it is the one
-    that the topology implies: frames over UDP where the host has them, else a kernel socket."""
+    that the topology implies: frames over UDP where the host has them, else a kernel socket. :class:`Busy` while it is
+    not known where the epoch begins."""
+    if job.epoch.rejoin is Rejoin.WAITING:
+        raise Busy(f"job {job.name!r}: its switch has restarted, and not every member has rejoined", RETRY_MS)
     seat = job.epoch.seats[rank]
     host = site.topology.hosts.get(seat.host)
     if host is None:
@@ -155,4 +189,7 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         host=HostAddress(host.ip, host.mac, seat.udp_port),
         link=link,
         controller=site.url,
+        block_exp_ms=job.block_exp_ms,
+        quorum=job.quorum_now,
+        evicted=job.epoch.evicted,
     )

@@ -20,7 +20,7 @@ def test_a_job_is_installed(controller: Controller, switch: FakeSwitch, spec: Jo
     assert job.created
     assert job.token
     added = switch.installed - before
-    assert len(added) == 3 + 3 + 1 + 1  # members, rewrites, group, job
+    assert len(added) == 3 + 3 + 2 + 1  # members, rewrites, groups, job
     assert before <= switch.installed
     assert [one.name for one in controller.jobs()] == ["resnet"]
 
@@ -253,7 +253,7 @@ def test_unreachable_switch(controller: Controller, switch: FakeSwitch, spec: Jo
     controller.delete_job("resnet", force=True)
     assert controller.jobs() == []
     switch.start()
-    assert controller.push()[0].deleted == 8  # what the switch still had
+    assert controller.push()[0].deleted == 9  # what the switch still had
 
 
 def test_a_switch_without_program(open_controller: Callable[[], Controller], spec: JobSpec) -> None:

@@ -62,7 +62,7 @@ def test_what_does_not_belong_is_removed(
     with Controller(controller.topology, tmp_path / "lost.db") as other:
         other.create_job(spec)  # its state file is lost
     (report,) = controller.reconcile()
-    assert report.deleted == 8
+    assert report.deleted == 9
     assert switch.installed == clean
 
 

@@ -11,7 +11,8 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.inspect_job import Why
 from netsum_controller.job_spec import load_job
-from netsum_controller.model import Job
+from netsum_controller.model import Job, Late, Seat
+from netsum_controller.yaml_marks import Key
 
 _SHOWN = 8
 """Open blocks that `why` prints; they mostly wait for the same ranks."""
@@ -24,13 +25,21 @@ def job() -> None:
 
 @job.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--late", type=click.Choice([late.value for late in Late]), help="What to do about late members.")
+@click.option("--block-exp", type=float, metavar="MS", help="Time that a block of a degrade job waits at least.")
+@click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
 @click.pass_obj
-def create(settings: Settings, files: tuple[str, ...]) -> None:
+def create(
+    settings: Settings, files: tuple[str, ...], late: str | None, block_exp: float | None, quorum: int | None
+) -> None:
     """Create the jobs that these YAML files describe.
 
-    Prints each job's token, once: members need it to join. The same file again changes nothing.
+    Prints each job's token, once: members need it to join. The same file again changes nothing. An option takes the
+    place of the setting of its name in every file.
     """
-    specs = [load_job(path) for path in files]  # all files are looked at before any job is made
+    options = {"late": late, "block_exp": block_exp, "quorum": quorum}
+    instead: dict[Key, Any] = {name: value for name, value in options.items() if value is not None}
+    specs = [load_job(path, instead) for path in files]  # all files are looked at before any job is made
     with settings.controller() as controller:
         for spec in specs:
             made = controller.create_job(spec)
@@ -59,6 +68,11 @@ def _summary(item: Job) -> dict[str, Any]:
         "epoch": item.epoch.number,
         "first_block_id": item.epoch.first_block_id,
         "joined": sum(seat.active for seat in seats),
+        "late": item.late.value,
+        "block_exp_ms": item.block_exp_ms,
+        "quorum": item.quorum_now,
+        "ageing": item.ageing,
+        "evicted": list(item.epoch.evicted),
     }
 
 
@@ -93,22 +107,25 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
     with settings.controller() as controller:
         found = controller.job(name)
         hosts = controller.topology.hosts
-    members = [
-        {**asdict(seat), "ip": hosts[seat.host].ip if seat.host in hosts else None} for seat in found.epoch.seats
-    ]
+    seats = found.epoch.seats
+    addresses = [hosts[seat.host].ip if seat.host in hosts else None for seat in seats]
     if as_json:
+        members = [{**asdict(seat), "ip": ip} for seat, ip in zip(seats, addresses, strict=True)]
         print_json({**_summary(found), "members": members})
         return
     for key, value in _summary(found).items():
-        click.echo(f"{key:15} {value}")
-    states = {(False, False): "not joined", (True, False): "joined", (True, True): "left"}
+        click.echo(f"{key:15} {', '.join(map(str, value)) or '-' if isinstance(value, list) else value}")
+    rows = zip(seats, addresses, strict=True)
     print_table(
         ("RANK", "HOST", "IP", "UDP PORT", "STATE"),
-        [
-            (seat["rank"], seat["host"], seat["ip"], seat["udp_port"], states.get((seat["joined"], seat["left"]), "?"))
-            for seat in members
-        ],
+        [(seat.rank, seat.host, ip, seat.udp_port, _state(seat)) for seat, ip in rows],
     )
+
+
+def _state(seat: Seat) -> str:
+    if seat.evicted:
+        return "evicted"
+    return "left" if seat.left else "joined" if seat.joined else "not joined"
 
 
 @job.command()

@@ -11,8 +11,8 @@ from netsum_controller.stages.entry import Entry
 @dataclass(frozen=True)
 class JobEntry(Entry):
     """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
-    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than ``block_exp`` microseconds (0: never) may be
-    closed when ``quorum`` workers are in it."""
+    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than
+    ``block_exp`` microseconds (0: never) may be closed when ``quorum`` workers are in it."""
 
     TABLE: ClassVar = "job"
     ACTION: ClassVar = "job_here"

@@ -1,4 +1,5 @@
-"""Multicast groups: where the ``forward`` stage floods to, and where ``deliver`` sends a job's results."""
+"""Multicast groups: where the ``forward`` stage floods to, and where ``deliver`` sends a job's results: to its members,
+or, when a sweep found them, to its members and on to the sweep's next pass."""
 
 from __future__ import annotations
 
