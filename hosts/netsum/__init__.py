@@ -11,11 +11,14 @@ from netsum.descriptor import Descriptor
 from netsum.engine import Work
 from netsum.errors import (
     Aborted,
+    Behind,
     CallError,
     Closed,
     CommunicatorError,
+    Degraded,
     Desynchronized,
     DoesNotFit,
+    Evicted,
     JoinError,
     Mismatch,
     NetsumError,
@@ -28,17 +31,21 @@ from netsum.errors import (
     Unsupported,
 )
 from netsum.join import join
-from netsum.window import Stats
+from netsum.report import Report
+from netsum.stats import Stats
 
 __all__ = [
     "Aborted",
+    "Behind",
     "CallError",
     "Closed",
     "Communicator",
     "CommunicatorError",
+    "Degraded",
     "Descriptor",
     "Desynchronized",
     "DoesNotFit",
+    "Evicted",
     "JoinError",
     "Mismatch",
     "NetsumError",
@@ -46,6 +53,7 @@ __all__ = [
     "NotFinite",
     "NotReady",
     "Refused",
+    "Report",
     "Stats",
     "Timeout",
     "Unauthorized",

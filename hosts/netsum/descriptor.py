@@ -56,7 +56,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``."""
+    """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``.
+
+    ``block_exp_ms`` above 0: the job degrades, a block that waits longer is closed when ``quorum`` workers are in it.
+    ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``: ranks that are out.
+    """
 
     job: str
     job_id: int
@@ -72,6 +76,10 @@ class Descriptor:
     host: HostAddress
     link: Link = Link()
     controller: str | None = None
+    block_exp_ms: float = 0.0
+    quorum: int = 0
+    resumes: int | None = None
+    evicted: tuple[int, ...] = ()
     version: int = DESCRIPTOR_VERSION
 
     def __post_init__(self) -> None:
@@ -95,6 +103,16 @@ class Descriptor:
                 raise ValueError(f"{name} is {value!r}, must be a whole number")
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}, must be {low}..{high}")
+        if (
+            isinstance(self.block_exp_ms, bool)
+            or not isinstance(self.block_exp_ms, int | float)
+            or self.block_exp_ms < 0
+        ):
+            raise ValueError(f"block_exp_ms is {self.block_exp_ms!r}, must be a number of milliseconds, 0 or more")
+        if type(self.quorum) is not int or not 0 <= self.quorum <= self.workers:
+            raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")
+        if self.resumes is not None and type(self.resumes) is not int:
+            raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
         if self.block_bytes % CHUNK_BYTES:
             raise ValueError(f"block_bytes is {self.block_bytes}, must be whole chunks of {CHUNK_BYTES} bytes")
         if self.block_bytes + HEADER_BYTES + IP_UDP_BYTES > self.mtu:
@@ -115,6 +133,7 @@ class Descriptor:
             known["switch"] = SwitchAddress(**data["switch"])
             known["host"] = HostAddress(**data["host"])
             known["link"] = Link(**data.get("link", {}))
+            known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
             return cls(**known)
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None

@@ -17,9 +17,12 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
+from netsum.block import Block
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.recovery import Recovery
+from netsum.report import Report
 from netsum.transports.base import Transport
-from netsum.window import Block, Disagreement, Refusal, Window
+from netsum.window import Disagreement, Refusal, Window
 from netsum.wire.schema import Outcome, Status
 
 Condition = Callable[[], bool]
@@ -39,8 +42,12 @@ _TELLINGS: Final = 3
 class Work:
     """A call under way."""
 
-    def __init__(self, engine: Engine, flow: Flow, gen: int, timeout: float | None) -> None:
+    def __init__(
+        self, engine: Engine, flow: Flow, gen: int, timeout: float | None, report: Report | None = None
+    ) -> None:
+        """``report``: what the call's blocks came to, filled in as they come."""
         self._engine = engine
+        self.report = Report() if report is None else report
         self.flow = flow
         self.gen = gen
         self.deadline = None if timeout is None else time.monotonic() + timeout
@@ -84,10 +91,16 @@ class Engine:
     """One communicator's window, transport and calls. Thread-safe."""
 
     def __init__(
-        self, window: Window, transport: Transport, explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None
+        self,
+        window: Window,
+        transport: Transport,
+        explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
-        """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks."""
+        """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it
+        what has become of the job when the switch refuses us."""
         self.window = window
+        self._recovery = recovery
         self._transport = transport
         self._explain = explain
         self._works: deque[Work] = deque()
@@ -97,9 +110,11 @@ class Engine:
         self._failure: BaseException | None = None
         self._closed = False
 
-    def start(self, flow: Flow, gen: int, timeout: float | None, *, background: bool) -> Work:
+    def start(
+        self, flow: Flow, gen: int, timeout: float | None, *, background: bool, report: Report | None = None
+    ) -> Work:
         """Begin a call after all earlier ones."""
-        work = Work(self, flow, gen, timeout)
+        work = Work(self, flow, gen, timeout, report)
         with self._gate:
             self._check()
             self._works.append(work)
@@ -153,6 +168,7 @@ class Engine:
         """Send, receive one batch, resume the flows whose results have come."""
         try:
             self._advance()
+            self._recover()
             self._send()
             packets = self._transport.recv(self._patience(time.monotonic()) if wait else 0.0)
             now = time.monotonic()
@@ -162,7 +178,8 @@ class Engine:
             # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
             self._time_out()
         except Refusal as refusal:
-            self._fail(self._refused(refusal))
+            if self._recovery is None or not self._recovery.begin(refusal):
+                self._fail(self._refused(refusal))
         except Disagreement as error:
             block = self.window.block_id(error.serial)
             self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one"))
@@ -176,6 +193,20 @@ class Engine:
             with contextlib.suppress(NetsumError, OSError):
                 self._disagree()
             raise
+
+    def _recover(self) -> None:
+        """Where the switch has refused us: ask the controller, and go over to the epoch that goes on."""
+        recovery, now = self._recovery, time.monotonic()
+        if recovery is None or not recovery.due(now):
+            return
+        window = self.window
+        descriptor = recovery.ask(window.block_id(window.prefix), now)
+        if descriptor is None:
+            return
+        if not window.resume(descriptor.first_block_id):
+            raise Desynchronized(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
+        self._transport.close()
+        self._transport = recovery.resumed(descriptor)
 
     def _send(self) -> None:
         packets = self.window.poll(time.monotonic())
@@ -247,6 +278,8 @@ class Engine:
         reasons = [f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s", sentence]
         if not window.stats.packets_received:
             reasons.append("nothing at all has come from the switch")
+        if self._recovery is not None and self._recovery.reason:
+            reasons.append(self._recovery.reason)
         if link := getattr(self._transport, "last_error", None):
             reasons.append(f"the link's last error: {link}")
         return Timeout("; ".join(filter(None, reasons)), block, missing)

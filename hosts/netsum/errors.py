@@ -12,21 +12,29 @@
     │   ├── NotFinite              this rank's input has a NaN or an infinity (also a ValueError); names rank and index
     │   ├── Aborted                another rank gave the call up (its NotFinite, its exception); the communicator goes on
     │   ├── DoesNotFit             the exact sum does not fit the dtype (also an OverflowError); raised on every rank
+    │   ├── Degraded               partial results, and the caller wanted to know by an exception (late="raise")
+    │   ├── Behind                 results were gone before this rank asked for them; `resync()` brings it back
     │   ├── Timeout                no result in time (also a TimeoutError); names the block and the missing ranks
     │   └── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
     └── CommunicatorError          the communicator has ended
         ├── Refused                the switch refused a contribution for good; names the reason
-        ├── Desynchronized         a new epoch of the job began (a rank joined again, a switch restarted): join again
+        ├── Desynchronized         a new epoch of the job began (a rank joined again): `resync()`, or join again
+        ├── Evicted                the controller took this rank out of the job
         └── Closed                 used after ``close()`` or after an error that ended it
 
-``NotFinite``, ``Aborted``, ``DoesNotFit`` and ``Unsupported`` leave the communicator usable: every rank has finished the
-call. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise ``Closed``; close it
-and join again. ``CommunicatorError`` itself is a link that failed, or another call of this rank that failed half-way.
+``NotFinite``, ``Aborted``, ``DoesNotFit``, ``Unsupported``, ``Degraded`` and ``Behind`` leave the communicator usable: the
+call is over for every rank. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise
+``Closed``; close it and join again, or :meth:`netsum.Communicator.resync`. ``CommunicatorError`` itself is a link that failed,
+or another call of this rank that failed half-way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netsum.report import Report
 
 
 class NetsumError(Exception):
@@ -84,6 +92,37 @@ class DoesNotFit(CallError, OverflowError):
     """The exact result does not fit the dtype. Every rank raises it; nothing ever wraps."""
 
 
+class Degraded(CallError):
+    """Some of the call's results are partial: ranks were late. The report says how many.
+
+    Attributes:
+        report: the call's :class:`netsum.Report`.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(
+            f"{report.degraded} of {report.blocks} blocks are without a late rank's contribution "
+            f"(at least {report.src_cnt_min} ranks are in each)"
+        )
+
+
+class Behind(CallError):
+    """This rank was so late that results are gone: the others have them, it cannot. What it computes from now on differs from
+    what they compute, until :meth:`netsum.Communicator.resync`.
+
+    Attributes:
+        report: the call's :class:`netsum.Report`; its ``lost`` counts the blocks.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(
+            f"{report.lost} of {report.blocks} blocks were finished and recycled before this rank came: "
+            "it has missed results that the others hold; resync()"
+        )
+
+
 class Timeout(CallError, TimeoutError):
     """No result in time.
 
@@ -116,6 +155,10 @@ class Refused(CommunicatorError):
 
 class Desynchronized(CommunicatorError):
     """A new epoch of the job began; this communicator belongs to an earlier one. Join again."""
+
+
+class Evicted(CommunicatorError):
+    """The controller took this rank out of the job (`netsum job evict`); after `netsum job admit` it may join again."""
 
 
 class Closed(CommunicatorError):

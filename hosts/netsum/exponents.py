@@ -6,8 +6,9 @@ Every call starts with an in-network MAX over 16-bit lanes. Its first block is o
     lanes 8..15   255 - h
     lanes 16..    codes
 
-After a maximum over ranks, h + (255 - h) is 255 in every byte if and only if all hashes are equal: so every rank learns
-from the network that the ranks made different calls, and they raise together.
+After a maximum over ranks, these lanes are a rank's own if and only if all hashes are equal (where another's h is larger, h
+differs; where it is smaller, 255 - h does): so every rank learns from the network that the ranks made different calls, and they
+raise together.
 
 A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
 Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
@@ -44,12 +45,6 @@ def signature_lanes(*parts: object) -> Codes:
     text = "\0".join(map(str, parts)).encode()
     digest = np.frombuffer(hashlib.blake2b(text, digest_size=SIGNATURE_BYTES).digest(), np.uint8).astype(np.uint16)
     return np.concatenate([digest, 255 - digest])
-
-
-def signatures_agree(lanes: Codes) -> bool:
-    """Whether the maximum over ranks of :func:`signature_lanes` is that of equal calls."""
-    first, second = lanes[:SIGNATURE_BYTES], lanes[SIGNATURE_BYTES:SIGNATURE_LANES]
-    return bool((first + second == 255).all())
 
 
 def float_codes(blocks: NDArray[Any]) -> Codes:

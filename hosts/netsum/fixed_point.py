@@ -97,12 +97,13 @@ def decode_floats(
     lane: Lane,
     workers: int,
     dtype: np.dtype[Any],
-    divisor: int = 1,
+    divisor: NDArray[np.int64] | None = None,
 ) -> Array:
-    """The sums (divided: the means) as ``dtype``. One rounding from the exact sum, two for float64 lanes and means."""
+    """The sums (row by row divided: the means) as ``dtype``. One rounding from the exact sum, two for float64 lanes and
+    means."""
     sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
-    if divisor != 1:
-        sums /= divisor
+    if divisor is not None:
+        sums /= divisor[:, None]
     with np.errstate(over="ignore", under="ignore"):
         return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
 

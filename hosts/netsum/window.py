@@ -5,7 +5,9 @@ modulo 2^32. One window W serves all calls of a job together:
 
 * block b is sent only when every result up to b - W is held (this is what lets the switch reuse slots, docs/protocol.md);
 * a contribution is sent again until the block's result is held, and kept for W more blocks after that;
-* a result belongs to a block by job, block id within the live window, and generation.
+* a result belongs to a block by job, block id within the live window, and generation;
+* in a job that degrades, a result may be partial, and a block whose result is gone from the switch (STALE) counts as settled;
+* after a switch restart all ranks send again from the first block that some rank does not hold (:meth:`Window.resume`).
 
 Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with
 a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
@@ -17,68 +19,21 @@ sample of a block that was sent twice), exponential backoff up to a cap; but it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from netsum.block import Block, Packet
 from netsum.descriptor import Descriptor
+from netsum.round_trip import RoundTrip
+from netsum.stats import Stats
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, AgeOp, Lane, Op, Outcome, Status
 
 ID_MASK: Final = 0xFFFFFFFF
-INITIAL_RTO: Final = 0.1
-MIN_RTO: Final = 0.01
-"""Far above a round trip on a local network; a timeout costs one packet, so too early does little harm."""
-SAMPLES: Final = 8
-"""The estimate learns the lowest of so many round trips: a result waits for the last rank, so most samples hold some
-rank's lateness (and its losses), and none of that should delay finding our own."""
-MAX_ESTIMATE: Final = 0.3
-"""Cap of the estimate, for the same reason."""
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
 REORDERING: Final = 3
 """How many packets a packet may be late on the way before it is taken for lost."""
-
-Payload = bytes | bytearray | memoryview
-Packet = tuple[Payload, ...]
-
-
-@dataclass
-class Stats:
-    """What a communicator has sent and received. Bytes are UDP payload: netsum header and gradients."""
-
-    blocks: int = 0
-    packets_sent: int = 0
-    packets_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    retransmissions: int = 0
-    fast_retransmissions: int = 0
-    duplicates: int = 0
-    stale: int = 0
-    refused: int = 0
-    malformed: int = 0
-    notices: int = 0
-    redone: int = 0
-    rtt: float = 0.0
-    refusals: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Block:
-    """One contribution. ``room`` is how many bytes of zeros an empty one carries where a result with payload is
-    expected (a result leaves the switch only in a packet that had room for it). ``on_result`` gets the result's header and
-    payload; the payload is valid during the call only."""
-
-    gen: int
-    op: Op
-    lane: Lane
-    payload: Payload = b""
-    status: Status = Status.OK
-    dest: int = EVERYONE
-    room: int = 0
-    final: bool = False
-    on_result: Callable[[Header, memoryview], None] | None = None
 
 
 @dataclass(slots=True)
@@ -127,9 +82,10 @@ class Window:
         self._size = descriptor.window
         self._largest = descriptor.block_bytes
         self._join_deadline = join_deadline
+        self._degrade = descriptor.block_exp_ms > 0
         self._queue: deque[Block] = deque()
         self._sent: dict[int, _Sent] = {}
-        self._kept: dict[int, Packet] = {}
+        self._kept: dict[int, Block] = {}
         self._kept_from = 0
         self._held: set[int] = set()  # held beyond `base`
         self._again: dict[int, None] = {}  # serials to be sent again, in this order
@@ -140,14 +96,11 @@ class Window:
         self._backoff = 1
         self._burst = 1
         self._needed = False  # a block sent twice got its result since the timer expired
-        self.base = 0  # every result below is held
+        self.base = 0  # every result below is held, and came in this epoch
+        self.prefix = 0  # every result below is held
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
-        self._samples = 0
-        self._lowest = float("inf")  # since the last time that the estimate learnt
-        self._srtt: float | None = None
-        self._rttvar = 0.0
-        self._rto = INITIAL_RTO
+        self._trip = RoundTrip()
         self.stats = Stats()
 
     @property
@@ -170,6 +123,36 @@ class Window:
         serial = self.submitted
         self.submitted += 1
         return serial
+
+    def resume(self, first_block_id: int) -> bool:
+        """A new epoch that goes on where the last one was: send again from this block, in the ranks' common view the first
+        that some rank does not hold, out of the contributions that were kept. Results that this rank holds count only when
+        they have come again, since the switch's slots are empty. False: a contribution is not there any more.
+        """
+        first = self._serial(first_block_id)
+        blocks = []
+        for serial in range(first, self.next_serial):
+            block = self._sent[serial].block if serial in self._sent else self._kept.get(serial)
+            if block is None:
+                return False
+            blocks.append(block)
+        if first > self.next_serial:
+            return False
+        self._queue.extendleft(reversed(blocks))
+        self.base = self.next_serial = first
+        for serial in [serial for serial in self._kept if serial >= first]:
+            del self._kept[serial]
+        self._sent.clear()
+        self._held.clear()
+        self._again.clear()
+        self._newest = self._doubt = self._order
+        self._alarm, self._backoff, self._burst, self._needed = None, 1, 1, False
+        self.stats.resumes += 1
+        return True
+
+    def _serial(self, block_id: int) -> int:
+        ahead = (block_id - self.block_id(self.base)) & ID_MASK
+        return self.base + (ahead if ahead < 1 << 31 else ahead - (1 << 32))
 
     def poll(self, now: float) -> list[Packet]:
         """What is to be sent now: timed-out blocks again, then new ones as far as the window goes."""
@@ -196,7 +179,7 @@ class Window:
             self.stats.packets_sent += len(packets)
             self.stats.bytes_sent += sum(len(part) for packet in packets for part in packet)
             if self._alarm is None:
-                self._alarm = now + min(self._rto * self._backoff, MAX_RTO)
+                self._alarm = now + min(self._trip.rto * self._backoff, MAX_RTO)
         return packets
 
     def _next_order(self) -> int:
@@ -239,8 +222,10 @@ class Window:
                 job_id=self._job_id,
                 block_id=self.block_id(serial),
                 final=int(block.final),
+                degraded=int(block.passing),
+                firm=int(block.firm and self._degrade),
                 src_id=self._src_id,
-                src_cnt=1,
+                src_cnt=0 if block.passing else 1,
                 gen_id=block.gen,
                 grad_cnt=len(block.payload) >> block.lane,
                 op=block.op,
@@ -267,8 +252,7 @@ class Window:
         if header.version != VERSION or header.job_id != self._job_id:
             stats.malformed += 1
             return
-        ahead = (header.block_id - self.block_id(self.base)) & ID_MASK
-        serial = self.base + (ahead if ahead < 1 << 31 else ahead - (1 << 32))
+        serial = self._serial(header.block_id)
         sent = self._sent.get(serial)
         if sent is None:
             if 0 <= serial < self.next_serial:
@@ -281,9 +265,10 @@ class Window:
         elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
         elif header.status == Status.STALE:
-            # Of a block that is still needed: in wait mode the epoch has moved on without us.
             stats.stale += 1
-            raise Refusal(serial, Outcome.STALE)
+            if not self._degrade:
+                raise Refusal(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
+            self._lose(serial, sent)
         elif header.status == Status.MISMATCH:
             raise Disagreement(serial)
         elif header.status > Status.MISMATCH:
@@ -310,25 +295,43 @@ class Window:
             self._fetch(serial, sent)
             return
         self._measure(sent, now)
-        del self._sent[serial]
-        self._kept[serial] = sent.packet
-        if sent.block.on_result is not None:
-            sent.block.on_result(header, payload[:size])
+        self._settle(serial, sent)
+        if not sent.block.delivered:
+            sent.block.delivered = True
+            self.stats.degraded += header.degraded
+            self.stats.late += header.age_op == AgeOp.LATE
+            if sent.block.on_result is not None:
+                sent.block.on_result(header, payload[:size])
         self._hold(serial)
         self._find_overtaken()
 
+    def _settle(self, serial: int, sent: _Sent) -> None:
+        del self._sent[serial]
+        self._kept[serial] = sent.block
+
+    def _lose(self, serial: int, sent: _Sent) -> None:
+        """The others have gone on without us, and the result is gone."""
+        self.stats.lost += 1
+        self._backoff, self._alarm = 1, None
+        self._newest = max(self._newest, sent.order)
+        self._settle(serial, sent)
+        sent.block.delivered = True
+        if sent.block.on_lost is not None:
+            sent.block.on_lost()
+        self._hold(serial)
+
     def _fits(self, block: Block, header: Header, payload: memoryview) -> bool:
-        """Whether a result without complaint can be this block's: same operation, everyone in it, whole."""
+        """Whether a result without complaint can be this block's: same operation, as many in it as can be, whole."""
         size = header.payload_bytes
         return (
             header.op == block.op
             and header.lane == block.lane
             and header.dest == block.dest
-            and header.src_cnt == self._workers
-            and not header.degraded
+            and header.src_cnt <= self._workers
+            and (self._degrade or not header.degraded)
             and (size in (0, len(block.payload)) or not block.payload)
             and size <= len(payload)
-            and header.data_cnt >= bool(block.payload)
+            and (header.age_op == AgeOp.LATE or header.data_cnt >= bool(block.payload))
             and (header.data_cnt > 0 or size == 0)
         )
 
@@ -347,6 +350,7 @@ class Window:
         while self.base in self._held:
             self._held.remove(self.base)
             self.base += 1
+        self.prefix = max(self.prefix, self.base)
         while self._kept_from < self.base - self._size:
             self._kept.pop(self._kept_from, None)
             self._kept_from += 1
@@ -368,25 +372,14 @@ class Window:
         if sent.tries > 1:
             self._needed = True
             self._doubt = max(self._doubt, sent.order)
-        pause = self._rto if self._doubt <= self._newest or self._srtt is None else self._srtt
+        pause = self._trip.rto if self._doubt <= self._newest or self._trip.srtt is None else self._trip.srtt
         self._alarm = now + pause if len(self._sent) > 1 else None
         if sent.tries > 1:
             return
         self._burst = 1
         self._newest = max(self._newest, sent.order)
-        rtt = now - sent.time
-        self._lowest = min(self._lowest, rtt)
-        self._samples += 1
-        if self._samples % SAMPLES != 1:
-            return
-        rtt, self._lowest = self._lowest, float("inf")
-        if self._srtt is None:
-            self._srtt, self._rttvar = rtt, rtt / 2
-        else:
-            self._rttvar += (abs(self._srtt - rtt) - self._rttvar) / 4
-            self._srtt += (rtt - self._srtt) / 8
-        self._rto = min(max(self._srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
-        self.stats.rtt = self._srtt
+        self._trip.learn(now - sent.time)
+        self.stats.rtt = self._trip.srtt or 0.0
 
 
 __all__ = ["Block", "Disagreement", "Packet", "Refusal", "Stats", "Window"]

@@ -64,7 +64,8 @@ def quantised(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers:
     dtype = rows[0].dtype
     lanes = [fixed_point.encode_floats(row, powers, lane, workers) for row in rows]
     counts = np.full(len(powers), len(rows))
-    return fixed_point.decode_floats(switch_sum(lanes, lane), powers, counts, lane, workers, dtype, divisor)
+    divisors = np.full(len(rows[0]), divisor, np.int64)
+    return fixed_point.decode_floats(switch_sum(lanes, lane), powers, counts, lane, workers, dtype, divisors)
 
 
 def half_step(value: float, dtype: str) -> Fraction:

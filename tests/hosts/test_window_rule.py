@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window import Block, Window
+from netsum.block import Block
+from netsum.window import Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Status
 

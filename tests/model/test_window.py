@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.window import Block, Refusal, Window
+from netsum.block import Block
+from netsum.window import Refusal, Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Outcome, Status
 

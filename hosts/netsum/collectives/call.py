@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.block import Block
 from netsum.errors import Aborted, CallError, Mismatch
 from netsum.exponents import (
     CODE_LANE,
@@ -18,12 +19,12 @@ from netsum.exponents import (
     SIGNATURE_LANES,
     Codes,
     signature_lanes,
-    signatures_agree,
 )
 from netsum.fixed_point import WIRE_LANES, Array
-from netsum.window import Block, Window
+from netsum.report import Report
+from netsum.window import Window
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 
 GROUP: Final = 64
 """Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
@@ -33,13 +34,17 @@ Waiting = Generator[Any, None, Any]
 
 @dataclass(frozen=True)
 class Context:
-    """What a call needs to know of its communicator. ``gen`` is the call's generation."""
+    """What a call needs to know of its communicator. ``gen`` is the call's generation; ``degrade``: the job's blocks age out,
+    but for those of a ``firm`` call."""
 
     window: Window
     rank: int
     workers: int
     block_bytes: int
     gen: int
+    degrade: bool = False
+    firm: bool = False
+    report: Report = field(default_factory=Report)
 
 
 class Verdict:
@@ -65,57 +70,100 @@ def chunked(size: int) -> int:
 
 
 class _Codes:
-    """Codes that arrive block by block."""
+    """Codes that arrive block by block.
 
-    def __init__(self, count: int) -> None:
-        self.values: Codes = np.zeros(count, np.uint16)
+    In a job that degrades, the others may have agreed before this member came (``late``), without its codes; or what they
+    agreed on may be gone (``unknown``). If it has an error of its own that they have not heard of, it is ``mute``: it adds
+    nothing to the call.
+    """
+
+    def __init__(self, own: Codes, opening: Codes) -> None:
+        self._own = own
+        self._opening = opening[:SIGNATURE_LANES]
+        self.values: Codes = np.zeros(len(own), np.uint16)
         self.missing = 0
         self.first: Codes | None = None
         self.verdict = Verdict()
         self.answered = False
+        self.late = False
+        self.mute = False
+        self.lost = False
+        self.unknown = np.zeros(len(own), np.bool_)
 
     def take_first(self, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
+        self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= FIRST_LANES * CODE_LANE.bytes:
             self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
         self.answered = True
 
+    def lose_first(self) -> None:
+        self.lost = self.answered = True
+        self.unknown[:FIRST_CODES] = True
+
     @property
     def differ(self) -> bool:
         """Whether the first block's result is there and says that the ranks made different calls."""
-        if not self.answered or self.verdict.highest != Status.OK:
+        if not self.answered or self.lost or self.verdict.highest != Status.OK:
             return False
-        return self.first is None or not signatures_agree(self.first)
+        return self.first is None or not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
         """Raise if the first block's result says so: a rank gave up, or made another call."""
         self.verdict.raise_failure(own_error)
         if self.differ:
             raise Mismatch("the ranks made different calls (operation, type, shape or options)")
-        assert self.first is not None
-        head = min(len(self.values), FIRST_CODES)
-        self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
+        self.mute = own_error is not None
+        if self.first is not None:
+            head = min(len(self.values), FIRST_CODES)
+            self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
 
     def take(self, start: int, count: int, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
+        self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= count * CODE_LANE.bytes:
             lanes = np.frombuffer(payload, WIRE_LANES[CODE_LANE], count)
             self.values[start : start + count] = lanes
         self.missing -= 1
+
+    def lose(self, start: int, count: int) -> None:
+        self.lost = True
+        self.unknown[start : start + count] = True
+        self.missing -= 1
+
+    def unfit(self, start: int, stop: int) -> NDArray[np.bool_] | None:
+        """Which of these codes' blocks this member cannot contribute to: its values are larger than what was agreed, or
+        nobody can tell what was. None: to all of them it can."""
+        if self.mute:
+            return np.ones(stop - start, np.bool_)
+        if not (self.late or self.lost):
+            return None
+        return np.asarray((self._own[start:stop] > self.values[start:stop]) | self.unknown[start:stop])
 
 
 def open_call(
     context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None
 ) -> _Codes:
     """Submit the first block of a call, whose result tells whether all ranks make the same call."""
-    agreed = _Codes(len(codes))
     lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
     lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
     head = codes[:FIRST_CODES]
     lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
+    agreed = _Codes(codes, lanes.astype(np.uint16))
     payload = memoryview(lanes.tobytes()) if own_error is None else b""
     status = Status.OK if own_error is None else Status.ABORT
-    context.window.submit(Block(context.gen, Op.MAX, CODE_LANE, payload, status, on_result=agreed.take_first))
+    context.window.submit(
+        Block(
+            context.gen,
+            Op.MAX,
+            CODE_LANE,
+            payload,
+            status,
+            firm=context.firm,
+            on_result=agreed.take_first,
+            on_lost=agreed.lose_first,
+        )
+    )
     return agreed
 
 
@@ -136,7 +184,7 @@ def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_err
 
 def agree_on(context: Context, codes: Codes) -> Waiting:
     """Take the maximum of every code over the ranks, in the middle of a call."""
-    agreed = _Codes(len(codes))
+    agreed = _Codes(codes, codes)
     agreed.missing = _submit_codes(context, codes, 0, agreed)
     yield lambda: agreed.missing == 0
     agreed.verdict.raise_failure(None)
@@ -150,14 +198,16 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) ->
         part = codes[first : first + per_block]
         lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, WIRE_LANES[CODE_LANE])
         lanes[: len(part)] = part
-        take = partial(agreed.take, first, len(part))
-        context.window.submit(Block(context.gen, Op.MAX, CODE_LANE, memoryview(lanes.tobytes()), on_result=take))
+        block = Block(context.gen, Op.MAX, CODE_LANE, memoryview(lanes.tobytes()), firm=context.firm)
+        block.on_result = partial(agreed.take, first, len(part))
+        block.on_lost = partial(agreed.lose, first, len(part))
+        context.window.submit(block)
         blocks += 1
     return blocks
 
 
 class Group:
-    """Consecutive blocks of a call: their lanes on the way out and the results on the way in."""
+    """Consecutive blocks of a call: their lanes on the way out and the results on the way in. Rows are blocks."""
 
     def __init__(self, start: int, rows: int, width: int, lane: Lane) -> None:
         self.start = start
@@ -166,16 +216,50 @@ class Group:
         self.results = np.zeros((rows, width), WIRE_LANES[lane])
         self._bytes = self.results.view(np.uint8).reshape(rows, -1)
         self.data_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.src_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
         self.statuses = [0] * rows
+        self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
+        self._late: list[int] = []  # rows whose result is without this member's contribution
+        self._lost: list[int] = []
+        self._degraded = 0
 
     def take(self, row: int, header: Header, payload: memoryview) -> None:
         """The result of one block."""
         self.missing -= 1
         self.statuses[row] = header.status
         self.data_cnt[row] = header.data_cnt
+        self.src_cnt[row] = header.src_cnt
+        if header.degraded:
+            self._degraded += 1
+            if header.age_op == AgeOp.LATE:
+                self._late.append(row)
         if payload:
             size = min(len(payload), self._bytes.shape[1])
             self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
+
+    def lose(self, row: int) -> None:
+        """There will be no result for this block."""
+        self.missing -= 1
+        self._lost.append(row)
+
+    def missed(self) -> list[int]:
+        """Numbers of the blocks whose result is without this member's contribution."""
+        rows = {*self._late, *self._lost}
+        if self.passed is not None:
+            rows.update(int(row) for row in np.flatnonzero(self.passed))
+        return [self.start + row for row in sorted(rows)]
+
+    def report_to(self, report: Report) -> None:
+        """Add this group to the call's report, all of its results being there."""
+        report.blocks += self.rows
+        report.degraded += self._degraded
+        report.lost += len(self._lost)
+        report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
+        report.unfit += 0 if self.passed is None else int(self.passed.sum())
+        if len(self._lost) < self.rows:
+            there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
+            fewest = int(there.min())
+            report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
 
 
 class Blocks:
@@ -210,21 +294,43 @@ class Blocks:
         return self.last_bytes if block == self.number - 1 else self._context.block_bytes
 
     def submit(
-        self, op: Op, lanes: Array, numbers: Any, skip: Callable[[int], Status] | None = None, *, final: bool = False
+        self,
+        op: Op,
+        lanes: Array,
+        numbers: Any,
+        skip: Callable[[int], Status] | None = None,
+        *,
+        passed: NDArray[np.bool_] | None = None,
+        final: bool = False,
     ) -> Group:
         """Submit rows of lanes as the blocks ``numbers``. ``skip(row)`` other than OK makes a row an empty contribution
-        with that status."""
+        with that status; to rows ``passed`` this member answers without adding anything."""
         group = Group(int(numbers[0]), len(numbers), self.width, self.lane)
+        group.passed = passed
         raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
         stride = self._context.block_bytes
         window, gen = self._context.window, self._context.gen
         for row, number in enumerate(numbers):
             status = Status.OK if skip is None else skip(row)
             size = self.payload_bytes(int(number))
-            payload = raw[row * stride : row * stride + size] if status == Status.OK else b""
-            last = final and row == len(numbers) - 1
-            take = partial(group.take, row)
-            window.submit(Block(gen, op, self.lane, payload, status, final=last, on_result=take))
+            passing = passed is not None and bool(passed[row])
+            payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
+            block = Block(gen, op, self.lane, payload, status, firm=self._context.firm, passing=passing)
+            block.room = size if passing else 0
+            block.final = final and row == len(numbers) - 1
+            block.on_result = partial(group.take, row)
+            block.on_lost = partial(group.lose, row)
+            window.submit(block)
+        return group
+
+    def await_results(self, op: Op, numbers: range) -> Group:
+        """Submit empty contributions with room for the results to the blocks ``numbers``."""
+        group = Group(numbers.start, len(numbers), self.width, self.lane)
+        for row, number in enumerate(numbers):
+            block = Block(self._context.gen, op, self.lane, firm=self._context.firm, room=self.payload_bytes(number))
+            block.on_result = partial(group.take, row)
+            block.on_lost = partial(group.lose, row)
+            self._context.window.submit(block)
         return group
 
 

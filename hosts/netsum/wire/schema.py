@@ -184,6 +184,7 @@ class BlockState(IntEnum):
 CPU_PORT: Final = 510
 """The switch port of PacketIn/PacketOut; give it to the switch with ``--cpu-port``."""
 
+
 class PacketOutKind(IntEnum):
     """What a PacketOut asks for."""
 

@@ -1,0 +1,237 @@
+"""Sums and means of floats: at scales that the ranks agree on first, or at predicted ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum import exponents, fixed_point
+from netsum.collectives.call import GROUP, Blocks, Context, Group, Verdict, agree, agree_on, open_call
+from netsum.collectives.stream import Stream, all_in, blocks_of, place
+from netsum.engine import SUBMITTED, Flow
+from netsum.errors import CallError
+from netsum.fixed_point import Array
+from netsum.wire.schema import Op, Status
+
+SHRINK: Final = 16
+"""Bits by which a predicted exponent falls after a sum of 0."""
+KINDS: Final = 1024
+"""Kinds of calls that predictions are kept for."""
+LOWEST: Final = -1073
+"""Exponent of float64's smallest number: below it there is nothing to predict."""
+
+
+@dataclass
+class Predictions:
+    """Exponents for the next call of the same kind, by signature; every rank holds the same, made from results."""
+
+    exponents: dict[tuple[object, ...], NDArray[np.int64]] = field(default_factory=dict)
+
+    def learn(self, signature: tuple[object, ...], following: NDArray[np.int64]) -> None:
+        """Remember for the next call; the kind that was learnt longest ago goes when there are too many."""
+        self.exponents.pop(signature, None)
+        self.exponents[signature] = following
+        if len(self.exponents) > KINDS:
+            del self.exponents[next(iter(self.exponents))]
+
+
+@dataclass
+class Carried:
+    """Gradients that came too late for their sum, by signature: they go into the next sum of the same kind (error feedback; Seide
+    et al., Interspeech 2014, did it for what quantisation left over)."""
+
+    rest: dict[tuple[object, ...], Array] = field(default_factory=dict)
+
+    def added_to(self, flat: Array, signature: tuple[object, ...]) -> Array:
+        """The array with what is left over from earlier calls; the array itself where nothing is."""
+        rest = self.rest.get(signature)
+        return flat if rest is None else flat + rest
+
+    def keep(self, signature: tuple[object, ...], flat: Array, missed: list[int], width: int) -> None:
+        """Remember the blocks that were missed, in place of what was left over before."""
+        self.rest.pop(signature, None)
+        if missed:
+            rest = np.zeros_like(flat)
+            for where in blocks_of(missed, width):
+                rest[where] = flat[where]
+            self.rest[signature] = rest
+
+
+class FloatSum:
+    """One sum or mean of floats."""
+
+    def __init__(
+        self,
+        context: Context,
+        flat: Array,
+        signature: tuple[object, ...],
+        predictions: Predictions,
+        redone: Any,
+        error: CallError | None,
+        *,
+        carried: Carried | None = None,
+    ) -> None:
+        self._context = context
+        self._dtype = flat.dtype
+        # float16 is summed as float32, which holds it exactly.
+        self._flat = flat.astype(np.float32) if flat.dtype.name == "float16" else flat
+        self._signature = signature
+        self.mean = False
+        self._carried = carried
+        if carried is not None and error is None:
+            self._flat = carried.added_to(self._flat, signature)
+        self._predictions = predictions
+        self._redone = redone
+        self._lane = fixed_point.float_lane(flat.dtype)
+        self._blocks = Blocks(context, flat.size, self._lane)
+        self._result = np.empty_like(flat)
+        self._error = error
+
+    def _codes(self) -> exponents.Codes:
+        """Codes of all blocks; zeros when the values are not finite, since the call is given up then."""
+        if self._error is not None:
+            return np.zeros(self._blocks.number, np.uint16)
+        parts = [
+            exponents.float_codes(self._blocks.rows(self._flat, start, stop)) for start, stop in self._blocks.groups()
+        ]
+        return np.concatenate(parts)
+
+    def _encode(self, rows: Array, powers: NDArray[np.int64]) -> Array:
+        return fixed_point.encode_floats(rows, powers, self._lane, self._context.workers)
+
+    def _decode(self, group: Group, numbers: NDArray[np.int64], powers: NDArray[np.int64]) -> None:
+        """Put the group's rows where they belong, and remember how large the sums are."""
+        workers, lane = self._context.workers, self._lane
+        divisor = np.maximum(group.src_cnt, 1) if self.mean else None
+        values = fixed_point.decode_floats(group.results, powers, group.data_cnt, lane, workers, self._dtype, divisor)
+        width = self._blocks.width
+        if len(numbers) == numbers[-1] - numbers[0] + 1:
+            place(self._result, values.reshape(-1), int(numbers[0]) * width)
+        else:
+            for row, number in enumerate(numbers):
+                place(self._result, values[row], int(number) * width)
+
+    def agreed(self, remember: bool) -> Flow:
+        """Agree on the exponents first."""
+        codes = self._codes()
+        agreed = yield from agree(self._context, self._signature, codes, self._error)
+        blocks = self._blocks
+
+        def ready(stop: int) -> Any:
+            return lambda: stop <= exponents.FIRST_CODES or agreed.missing == 0
+
+        def powers(start: int, stop: int) -> NDArray[np.int64]:
+            return exponents.float_exponents(agreed.values[start:stop])
+
+        def encode(start: int, stop: int) -> Array:
+            if remember and stop == blocks.number:
+                # All codes are known by now. The next call may start when this one has submitted its last block: by
+                # then every rank must hold the prediction, or none.
+                following = exponents.float_exponents(agreed.values) + 1
+                # Of a block of zeros nothing is known: whatever comes is done again at a scale that fits it.
+                following[agreed.values == exponents.ZERO_CODE] = LOWEST
+                self._predictions.learn(self._signature, following)
+            rows, passed = blocks.rows(self._flat, start, stop), agreed.unfit(start, stop)
+            if passed is not None:
+                rows = np.where(passed[:, None], 0, rows)
+            return self._encode(rows, powers(start, stop))
+
+        def decode(group: Group) -> None:
+            stop = group.start + group.rows
+            self._decode(group, np.arange(group.start, stop), powers(group.start, stop))
+
+        stream = Stream(self._context, blocks, Op.SUM)
+        yield from stream.run(encode, decode, ready, agreed.unfit)
+        # A result without a scale is as good as none.
+        self._context.report.lost = max(self._context.report.lost, int(agreed.unknown.sum()))
+        if self._carried is not None:
+            self._carried.keep(self._signature, self._flat, stream.missed, blocks.width)
+        return self._result
+
+    def predicted(self) -> Flow:
+        """Send at once at the predicted exponents, behind the first block that compares the calls; what did not fit
+        them somewhere is done again.
+
+        No later block is sent until every result of the call is held: another rank may still learn from a result that
+        blocks must be done again, and those come next.
+        """
+        powers = self._predictions.exponents[self._signature]
+        codes = self._codes()
+        fits = (exponents.float_exponents(codes) <= powers) | (codes == exponents.ZERO_CODE)
+        opened = open_call(self._context, self._signature, np.zeros(0, np.uint16), self._error)
+        groups = []
+        for start, stop in self._blocks.groups():
+            rows = self._blocks.rows(self._flat, start, stop)
+            fitting = fits[start:stop]
+
+            def skip(row: int, fitting: NDArray[np.bool_] = fitting) -> Status:
+                if self._error is not None:
+                    return Status.ABORT
+                return Status.OK if fitting[row] else Status.RANGE
+
+            safe = np.where(fitting[:, None], rows, 0) if self._error is None else np.zeros_like(rows)
+            lanes = self._encode(safe, powers[start:stop])
+            groups.append(
+                self._blocks.submit(Op.SUM, lanes, range(start, stop), skip, final=stop == self._blocks.number)
+            )
+            yield lambda: opened.differ or self._context.window.queued < GROUP
+            if opened.differ:
+                break
+        # Ranks whose calls differ may never send each other's blocks; one that gives up does.
+        yield lambda: opened.differ or (opened.answered and all(group.missing == 0 for group in groups))
+        opened.check(self._error)
+        redo = yield from self._take_predicted(groups, powers)
+        following = np.concatenate([self._following(group, powers) for group in groups])
+        if len(redo):
+            following[redo] = yield from self._redo(redo)
+        self._predictions.learn(self._signature, following)
+        yield SUBMITTED
+        return self._result
+
+    def _following(self, group: Group, powers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exponents for the next call, from the sums: one more than the sum's own, since a sum may be smaller than what
+        it is made of. A sum of 0 says only that the scale was too coarse, or that there was nothing."""
+        used = powers[group.start : group.start + group.rows]
+        workers, lane = self._context.workers, self._lane
+        sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, workers)
+        beyond = (group.start + group.rows) * self._blocks.width - self._blocks.count
+        if beyond > 0:
+            sums[-1, -beyond:] = 0  # past the array's end, where there is no sum
+        largest = np.abs(sums.astype(np.float64)).max(axis=1)
+        own = np.frexp(largest)[1] + used - fixed_point.scale_bits(lane, workers)
+        return np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1)
+
+    def _take_predicted(self, groups: list[Group], powers: NDArray[np.int64]) -> Flow:
+        """Decode what fitted; returns the numbers of the blocks that did not."""
+        verdict = Verdict()
+        for group in groups:
+            group.report_to(self._context.report)
+            for status in group.statuses:
+                verdict.add(status)
+        if verdict.highest >= Status.ABORT:
+            yield SUBMITTED
+        verdict.raise_failure(self._error)
+        redo: list[int] = []
+        for group in groups:
+            stop = group.start + group.rows
+            numbers = np.arange(group.start, stop)
+            self._decode(group, numbers, powers[group.start : stop])
+            redo += [group.start + row for row, status in enumerate(group.statuses) if status == Status.RANGE]
+        return np.array(redo, np.int64)
+
+    def _redo(self, redo: NDArray[np.int64]) -> Flow:
+        """An exponent round for these blocks, then the blocks again, ascending; returns the exponents for the next call."""
+        self._redone(len(redo))
+        codes = self._codes()[redo]
+        agreed = yield from agree_on(self._context, codes)
+        exact = exponents.float_exponents(agreed)
+        for first in range(0, len(redo), 64):
+            numbers = redo[first : first + 64]
+            rows = np.concatenate([self._blocks.rows(self._flat, int(n), int(n) + 1) for n in numbers])
+            group = self._blocks.submit(Op.SUM, self._encode(rows, exact[first : first + 64]), numbers)
+            yield all_in(group)
+            self._decode(group, numbers, exact[first : first + 64])
+        return exact + 1

@@ -1,0 +1,155 @@
+"""The controller's HTTP endpoint as one rank of one job sees it: join, rejoin, leave, and whom a block waits for."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Final
+
+from netsum.descriptor import Descriptor
+from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
+
+_REQUEST_TIMEOUT: Final = 10.0
+_REJOIN_TIMEOUT: Final = 1.0
+"""Seconds: whoever asks has a call under way, whose own timeout must not wait for this."""
+_LEAVE_TIMEOUT: Final = 2.0
+_WHY_TIMEOUT: Final = 3.0
+_FIRST_RETRY: Final = 0.05
+_SLOWEST_RETRY: Final = 1.0
+
+
+class Door:
+    """The controller's HTTP endpoint, for one rank of one job."""
+
+    def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
+        self._url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
+        self._job, self._rank, self._token, self._controller = job, rank, token, controller
+        self._instance = secrets.token_hex(8)
+
+    @classmethod
+    def find(cls, job: str | None, rank: int | None, token: str | None, controller: str | None) -> Door:
+        given = {"job": job, "rank": rank, "token": token, "controller": controller}
+        missing = [name for name, value in given.items() if value is None]
+        if job is None or rank is None or token is None or controller is None:
+            names = ", ".join(f"`{name}` (or NETSUM_{name.upper()})" for name in missing)
+            raise JoinError(f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR)")
+        if not controller.startswith(("http://", "https://")):
+            raise JoinError(f"the controller is {controller!r}, not a URL such as http://127.0.0.1:8080")
+        return cls(job, rank, token, controller)
+
+    @classmethod
+    def known(cls, descriptor: Descriptor, token: str | None) -> Door | None:
+        """The door of a descriptor that came another way, to ask at; None when it names no controller or we no token."""
+        if descriptor.controller is None or token is None:
+            return None
+        return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
+
+    def _ask(self, method: str, path: str, body: Any = None, timeout: float = _REQUEST_TIMEOUT) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self._url}{path}", data, headers, method=method)
+        # No proxy: the controller is a neighbour.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=timeout) as answer:
+            return json.load(answer)
+
+    def rejoin(self, epoch: int, needs: int, link: Mapping[str, str] | None = None) -> Descriptor:
+        """Ask once what has become of the epoch that this rank is in; ``needs`` is the first block whose result it lacks.
+
+        Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be gone on with), :class:`Evicted`, or what
+        :meth:`join` raises.
+        """
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "needs": needs}
+        try:
+            return Descriptor.from_dict(self._ask("POST", "/join", self._with(body, link), _REJOIN_TIMEOUT))
+        except urllib.error.HTTPError as error:
+            with error:
+                reason, _ = self._refusal(error)
+            raise reason from None
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}") from None
+        except ValueError as error:
+            raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
+
+    def again(self) -> None:
+        """The next :meth:`join` comes as somebody new: a rank that is taken, also by ourselves, begins a new epoch for all."""
+        self._instance = secrets.token_hex(8)
+
+    @staticmethod
+    def _with(body: dict[str, Any], link: Mapping[str, str] | None) -> dict[str, Any]:
+        return body if link is None else {**body, "link": dict(link)}
+
+    def join(self, link: Mapping[str, str] | None, deadline: float) -> Descriptor:
+        """Ask until the controller gives a descriptor or the deadline has come."""
+        body = self._with({"rank": self._rank, "instance": self._instance}, link)
+        pause = _FIRST_RETRY
+        while True:
+            try:
+                left = min(_REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
+                return Descriptor.from_dict(self._ask("POST", "/join", body, left))
+            except urllib.error.HTTPError as error:
+                with error:
+                    reason, retry = self._refusal(error)
+                if retry is None:
+                    raise reason from None
+                pause = max(pause, retry)
+            except (OSError, http.client.HTTPException) as error:
+                reason = NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}")
+            except ValueError as error:
+                raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
+            if time.monotonic() + pause > deadline:
+                raise reason
+            time.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_RETRY)
+
+    def _refusal(self, error: urllib.error.HTTPError) -> tuple[NetsumError, float | None]:
+        """The error for an answer that is none, and the seconds to wait before asking again, if that may help."""
+        try:
+            answer = json.load(error)
+            text = str(answer["error"])
+            retry = float(answer.get("retry_ms", 1000 * _FIRST_RETRY))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
+        where = f"job {self._job!r}, rank {self._rank}: {text}"
+        if error.code == http.client.GONE:
+            return Desynchronized(where), None
+        if error.code == http.client.FORBIDDEN:
+            return Evicted(where), None
+        if error.code == http.client.UNAUTHORIZED:
+            return Unauthorized(where), None
+        if error.code == http.client.NOT_FOUND:
+            return NoSuchMember(where), None
+        if error.code in (http.client.CONFLICT, http.client.SERVICE_UNAVAILABLE):
+            return NotReady(where), retry / 1000
+        return JoinError(where), None
+
+    def leave(self) -> None:
+        """Give the rank up; the controller finds out by itself if it cannot be told."""
+        try:
+            self._ask("POST", "/leave", {"rank": self._rank, "instance": self._instance}, _LEAVE_TIMEOUT)
+        except (OSError, ValueError, http.client.HTTPException):
+            return
+
+    def explain(self, block_id: int) -> tuple[str, tuple[int, ...]]:
+        """Whom a block waits for, as the switch's record has it."""
+        try:
+            answer = self._ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
+            missing = answer.get("missing", [])
+            ranks = tuple(int(each["rank"]) for each in missing)
+            names = ", ".join(f"rank {each['rank']} ({each.get('host', '?')})" for each in missing)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException) as error:
+            return f"the controller could not be asked why ({_plain(error)})", ()
+        return (
+            f"waiting for {names}" if names else f"the block is {answer.get('state', 'not open')} at the switch"
+        ), ranks
+
+
+def _plain(error: BaseException) -> str:
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason)

@@ -1,0 +1,89 @@
+"""What a member does when the switch suddenly refuses it: it asks the controller what has become of the job.
+
+A switch that restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
+rank reports the first block whose result it does not hold, and all go on from the lowest, out of the contributions that
+they kept (docs/protocol.md, "Epochs").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from netsum.descriptor import Descriptor
+from netsum.errors import CommunicatorError, NetsumError, NotReady
+from netsum.transports.base import Transport
+from netsum.window import Refusal
+from netsum.wire.schema import Outcome
+
+ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})
+"""Refusals that a new epoch explains."""
+_LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
+"""Those of them that may come before the controller knows anything: the switch is up again, and it has not looked yet."""
+PAUSE: Final = 0.1
+"""Seconds between two questions."""
+
+
+class Recovery:
+    """``descriptor`` is the epoch's in which this member is; ``reason`` says what it is waiting for, if it is."""
+
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        ask: Callable[[int, int], Descriptor],
+        open_transport: Callable[[Descriptor], Transport],
+    ) -> None:
+        """``ask(epoch, needs)`` asks the controller once: the current descriptor, :class:`NotReady` when it has none yet, or the
+        error that the communicator ends with. ``needs`` is the first block whose result is not held."""
+        self.descriptor = descriptor
+        self.reason = ""
+        self._ask = ask
+        self._open = open_transport
+        self._refusal: Refusal | None = None
+        self._next = 0.0
+
+    def begin(self, refusal: Refusal) -> bool:
+        """Whether this refusal is worth a question; :meth:`due` then says when."""
+        if refusal.reason not in ASKABLE:
+            return False
+        self._refusal = refusal
+        return True
+
+    def due(self, now: float) -> bool:
+        """Whether to ask now."""
+        return self._refusal is not None and now >= self._next
+
+    def ask(self, needs: int, now: float) -> Descriptor | None:
+        """Ask once. None: nothing has changed, or nobody knows yet. A descriptor: the epoch to go on in. Raises the error
+        that ends the communicator."""
+        refusal = self._refusal
+        assert refusal is not None
+        self._next = now + PAUSE
+        try:
+            answer = self._ask(self.descriptor.epoch, needs)
+        except NotReady as error:
+            self.reason = str(error)
+            return None
+        if answer.epoch != self.descriptor.epoch:
+            return answer
+        if refusal.reason not in _LASTING:
+            raise CommunicatorError(f"the switch refuses block {refusal.serial} of this epoch: {refusal}")
+        self.reason = f"the switch refuses this rank ({_name(refusal)}), and the controller knows of no change"
+        self._refusal = None
+        return None
+
+    def resumed(self, descriptor: Descriptor) -> Transport:
+        """Go over to the new epoch: its transport. The old one must be closed."""
+        self.descriptor = descriptor
+        self._refusal = None
+        self.reason = ""
+        try:
+            return self._open(descriptor)
+        except NetsumError:
+            raise
+        except OSError as error:
+            raise CommunicatorError(f"the link for epoch {descriptor.epoch} cannot be opened: {error}") from error
+
+
+def _name(refusal: Refusal) -> str:
+    return refusal.reason.name.lower().replace("_", " ") if refusal.reason is not None else "unknown reason"

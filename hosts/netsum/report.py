@@ -1,0 +1,27 @@
+"""How a call went: what it got although somebody was late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Report:
+    """Counts blocks of data, each of at most ``block_bytes`` of lanes. Whole results on time: all but the first two are 0.
+
+    Attributes:
+        blocks: blocks of the call whose results have come or are lost.
+        src_cnt_min: workers in the block that has the fewest; None before there is a result.
+        degraded: blocks whose result is partial because a rank was late.
+        missed: blocks whose result is without this rank's contribution.
+        unfit: those of them that this rank could not contribute to, because the others had agreed on a scale that its
+            values do not fit, before it came.
+        lost: blocks whose result was gone before this rank asked for it.
+    """
+
+    blocks: int = 0
+    src_cnt_min: int | None = None
+    degraded: int = 0
+    missed: int = 0
+    unfit: int = 0
+    lost: int = 0

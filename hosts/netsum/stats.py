@@ -1,0 +1,34 @@
+"""What a communicator has sent and received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Stats:
+    """What a communicator has sent and received. Bytes are UDP payload: netsum header and gradients."""
+
+    blocks: int = 0
+    packets_sent: int = 0
+    packets_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    retransmissions: int = 0
+    fast_retransmissions: int = 0
+    duplicates: int = 0
+    stale: int = 0
+    refused: int = 0
+    malformed: int = 0
+    notices: int = 0
+    redone: int = 0
+    degraded: int = 0
+    """Blocks with a partial result: somebody was late."""
+    late: int = 0
+    """Blocks with a result that is without this rank's contribution."""
+    lost: int = 0
+    """Blocks whose result was gone before this rank asked for it."""
+    resumes: int = 0
+    """Switch restarts survived."""
+    rtt: float = 0.0
+    refusals: dict[str, int] = field(default_factory=dict)
