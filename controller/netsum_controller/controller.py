@@ -16,6 +16,7 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.membership import Membership, describe
 from netsum_controller.model import Job
 from netsum_controller.p4info import Program, netsum_program
+from netsum_controller.rejoin import Place
 from netsum_controller.site import Site
 from netsum_controller.store import Store
 from netsum_controller.topology import Topology
@@ -93,10 +94,16 @@ class Controller:
         return describe(self.site, self.job(name), rank, link)
 
     def join(
-        self, name: str, token: str, rank: int, instance: str, link: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        link: Mapping[str, Any] | None = None,
+        place: Place | None = None,
     ) -> Descriptor:
-        """Take a rank, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link)
+        """Take a rank, or with a ``place`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
+        return self.membership.join(name, token, rank, instance, link, place)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""

@@ -3,11 +3,16 @@
 ::
 
     POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent} -> a descriptor
+                                {"rank", "instance", "epoch": 7, "needs": 4711}                -> goes on, see below
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     GET  /v1/jobs/NAME/why?block=B (or without block)
     GET  /v1/jobs/NAME/members
 
-An error is ``{"error": "one sentence"}`` with 400, 401, 404, 409 (and ``retry_ms``: ask again), 413 or 503.
+With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch, and lack the results from that block on". The
+descriptor's epoch is the same (nothing has changed), or ``resumes`` it.
+
+An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
+again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from netsum_controller.allocation import SERIAL
 from netsum_controller.errors import (
     Busy,
     CannotResume,
@@ -46,6 +52,7 @@ from netsum_controller.http_server import (
 from netsum_controller.inspect_job import why
 from netsum_controller.membership import Membership
 from netsum_controller.model import Job
+from netsum_controller.rejoin import Place
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)
@@ -147,7 +154,7 @@ class _Handler(WalledHandler):
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
-        return self.membership.join(name, token, rank, instance, link).to_dict()
+        return self.membership.join(name, token, rank, instance, link, _place(body)).to_dict()
 
     def _token(self) -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -200,6 +207,17 @@ def _parse(text: bytes) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise InputError("the body is not a JSON object")
     return body
+
+
+def _place(body: Mapping[str, Any]) -> Place | None:
+    """Where a member that rejoins says it was; None of one that joins."""
+    if "epoch" not in body and "needs" not in body:
+        return None
+    place = Place(_field(body, "epoch", int), _field(body, "needs", int))
+    for name, value in place._asdict().items():
+        if not 0 <= value < SERIAL:
+            raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
+    return place
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:

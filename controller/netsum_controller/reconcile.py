@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from netsum_controller.client import Kind, SwitchClient
 from netsum_controller.converge import apply, plan
 from netsum_controller.desired import job_items, switch_items
-from netsum_controller.epochs import record_new_epoch
+from netsum_controller.epochs import is_resumable, record_new_epoch, record_resuming_epoch
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs import clean_up
-from netsum_controller.model import JobState
+from netsum_controller.model import Job, JobState, Rejoin
 from netsum_controller.site import Site
 from netsum_controller.stages import Item, JobEntry
 
@@ -43,8 +43,8 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
     """Make one switch what the topology and the store say; ``force`` loads the program even if it is there.
 
     A switch that has lost a job also lost its records (it restarted), so the job comes back under a new epoch: its
-    members are refused and join again. Raises :class:`SwitchError`; the switch is then as it was, but for a program
-    just loaded.
+    members are refused and rejoin, and where that is possible the new epoch goes on with the old. Raises
+    :class:`SwitchError`; the switch is then as it was, but for a program just loaded.
     """
     with site.store.lock, site.client(name) as client:
         report = Report(name)
@@ -59,7 +59,7 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
         with site.store.transaction():
             for job in site.store.jobs(name):
                 site.store.set_state(job.name, JobState.READY)  # half-made ones are gone since clean_up
-        _clear_new(client, desired, report)
+        _clear_new(site, client, report)
         kinds = [step.update.kind for step in steps]
         report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
         log.info("switch %s: %s", name, report)
@@ -71,20 +71,24 @@ def _desired(site: Site, name: str, installed: list[Item], report: Report) -> li
     known = {item.job_id for item in installed if isinstance(item, JobEntry)}
     for job in site.store.jobs(name):
         current = job
-        if job.job_id not in known:
-            current = record_new_epoch(site, job, None)
+        if job.job_id not in known and not _nobody_has(job):
+            current = record_resuming_epoch(site, job) if is_resumable(job) else record_new_epoch(site, job, None)
             report.new_epochs[job.name] = current.epoch.number
         desired += job_items(site.topology, current)
     return desired
 
 
-def _clear_new(client: SwitchClient, desired: list[Item], report: Report) -> None:
+def _nobody_has(job: Job) -> bool:
+    """Whether the epoch resumes another and no member has been told of it yet: it needs no successor."""
+    epoch = job.epoch
+    return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
+
+
+def _clear_new(site: Site, client: SwitchClient, report: Report) -> None:
     """A job that came back to a switch without its records starts counting at zero there too."""
-    if report.new_epochs and not report.program_pushed:
-        numbers = set(report.new_epochs.values())
-        for item in desired:
-            if isinstance(item, JobEntry) and item.epoch in numbers:
-                client.clear_outcomes(item.job_id)
+    if not report.program_pushed:
+        for name in report.new_epochs:
+            client.clear_outcomes(site.store.job(name).job_id)
 
 
 def reconcile(site: Site, *, force: bool = False) -> list[Report]:

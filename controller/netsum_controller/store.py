@@ -170,6 +170,16 @@ class Store:
             known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
             return self._epoch(number) if known else None
 
+    def resumed(self, number: int) -> list[int]:
+        """The epochs that an epoch goes on with, the latest first: the one it resumes, the one that one resumed, ..."""
+        query = (
+            "WITH RECURSIVE earlier(number) AS (SELECT resumes FROM epochs WHERE number = ? UNION "
+            "SELECT resumes FROM epochs JOIN earlier USING (number)) "
+            "SELECT number FROM earlier WHERE number IS NOT NULL ORDER BY number DESC"
+        )
+        with self._guard:
+            return [earlier for (earlier,) in self._db.execute(query, (number,))]
+
     def add_job(self, job: Job, port_cursor: int) -> None:
         """Record a job and its first epoch. Call it in a transaction."""
         self.add_epoch(job.name, job.switch, job.job_id, job.epoch, port_cursor)
@@ -188,8 +198,11 @@ class Store:
             (epoch.number, switch, job_id, name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
         )
         self._db.executemany(
-            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted) VALUES (?, ?, ?, ?, ?, ?)",
-            [(epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted) for seat in epoch.seats],
+            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted, instance) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted, seat.instance)
+                for seat in epoch.seats
+            ],
         )
         self._set_meta("next_port", port_cursor)
 
