@@ -94,8 +94,13 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """How many members the job has."""
+        """How many members the job has, those included that were evicted: ranks are 0..size-1."""
         return self._descriptor.workers
+
+    @property
+    def present(self) -> int:
+        """How many ranks the job waits for, as the last result told: ``size`` less those that the controller evicted."""
+        return self._window.present
 
     @property
     def stats(self) -> Stats:

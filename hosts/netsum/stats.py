@@ -28,6 +28,8 @@ class Stats:
     """Blocks with a result that is without this rank's contribution."""
     lost: int = 0
     """Blocks whose result was gone before this rank asked for it."""
+    ahead: int = 0
+    """Results of blocks that this rank had not come to yet: the others went on without it."""
     resumes: int = 0
     """Switch restarts survived."""
     rtt: float = 0.0

@@ -98,6 +98,7 @@ class Window:
         self._needed = False  # a block sent twice got its result since the timer expired
         self.base = 0  # every result below is held, and came in this epoch
         self.prefix = 0  # every result below is held
+        self.present = self._workers - len(descriptor.evicted)  # workers in the last whole result
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
         self._trip = RoundTrip()
@@ -257,6 +258,8 @@ class Window:
         if sent is None:
             if 0 <= serial < self.next_serial:
                 stats.duplicates += 1
+            elif self._degrade and serial < self.next_serial + 2 * self._size:
+                stats.ahead += 1
             else:
                 stats.malformed += 1
             return
@@ -300,6 +303,8 @@ class Window:
             sent.block.delivered = True
             self.stats.degraded += header.degraded
             self.stats.late += header.age_op == AgeOp.LATE
+            if not header.degraded and header.status == Status.OK:
+                self.present = header.src_cnt
             if sent.block.on_result is not None:
                 sent.block.on_result(header, payload[:size])
         self._hold(serial)
