@@ -51,13 +51,14 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place) -> Job:
         return job
     if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
         job = _finish(site, job)
-    with site.store.transaction():
-        if not seat.joined:
+    waits = job.epoch.rejoin is Rejoin.WAITING
+    if not seat.joined or (waits and seat.needs != place.needs):  # a member asks many times, and a write is a sync
+        with site.store.transaction():
             site.store.set_joined(job.epoch.number, [rank], instance)
-        if job.epoch.rejoin is Rejoin.WAITING:
-            site.store.set_needs(job.epoch.number, rank, place.needs)
-    job = site.store.job(job.name)
-    return _agree(site, job) if job.epoch.rejoin is Rejoin.WAITING else job
+            if waits:
+                site.store.set_needs(job.epoch.number, rank, place.needs)
+        job = site.store.job(job.name)
+    return _agree(site, job) if waits else job
 
 
 def _check(site: Site, job: Job, seat: Seat, instance: str, place: Place) -> None:

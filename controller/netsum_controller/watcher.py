@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 PERIOD = 1.0
 """Seconds between two looks at a switch."""
 
+MAX_PAUSE = 30.0
+"""Seconds between two attempts to reconcile a switch where that fails again and again."""
+
 LOOK_TIMEOUT = 2.0
 """Seconds that a switch has to say what it runs."""
 
@@ -29,8 +32,9 @@ class Watcher:
     """Looks at every switch of the topology, each in a thread of its own, until closed.
 
     A look is one call that reads the cookie of the switch's program; it takes no part in the arbitration, so it disturbs
-    nobody. A switch without a program has restarted (or is new) and is reconciled; one that runs somebody else's program
-    is left alone, which only ``netsum switch push`` replaces. What fails is logged once and tried again.
+    nobody. A switch without a program has restarted (or is new) and is reconciled; so is every switch when it is first
+    seen, since a command may have been killed there. One that runs somebody else's program is left alone: only ``netsum
+    switch push`` replaces it. What fails is logged once, and tried again after pauses that grow to ``MAX_PAUSE``.
     """
 
     def __init__(
@@ -59,6 +63,8 @@ class _Watch:
         self._stub: Any = None
         self._connected_to: tuple[str | None, Tls | None] = (None, None)
         self._trouble: str | None = None
+        self._seen = False
+        self._failures = 0
         self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)
         self._thread.start()
 
@@ -72,12 +78,15 @@ class _Watch:
         while not self._stop.is_set():
             try:
                 self._look()
+                self._failures = 0
             except ControllerError as error:
+                self._failures += 1
                 self._tell(str(error))
             except Exception:
                 # Whatever it is, the switch must go on being watched.
+                self._failures += 1
                 log.exception("watching switch %s", self._name)
-            self._stop.wait(self._period)
+            self._stop.wait(min(self._period * 2 ** min(self._failures, 16), max(MAX_PAUSE, self._period)))
         self._disconnect()
 
     def _look(self) -> None:
@@ -90,18 +99,22 @@ class _Watch:
         except grpc.RpcError as error:
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             return
-        if cookie == self._site.program.cookie:
+        if cookie is None or (cookie == self._site.program.cookie and not self._seen):
+            self._restore()
+        elif cookie == self._site.program.cookie:
             self._tell(None)
-        elif cookie is not None:
+        else:
             self._tell(
                 f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours"
             )
-        elif not self._stop.is_set():
-            log.info("switch %s has no program: restoring it", self._name)
-            report = self._reconcile(self._site, self._name)
-            self._tell(None)
+
+    def _restore(self) -> None:
+        report = self._reconcile(self._site, self._name)
+        self._seen = True
+        self._tell(None)
+        if report.changed:
             jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())
-            log.warning("switch %s had lost its program and is restored: %s", self._name, jobs or "it has no jobs")
+            log.warning("switch %s is restored: %s", self._name, jobs or "its jobs are as they were")
 
     def _connect(self, switch: Switch) -> None:
         address = (switch.p4runtime, switch.tls)

@@ -51,6 +51,8 @@ def recorder() -> Recorder:
 @pytest.fixture
 def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
     one = Watcher(controller.site, PERIOD, recorder)
+    wait_until(lambda: len(recorder.reports) == 1)
+    assert recorder.reports.pop() == Report("s1")  # when it is first seen
     yield one
     one.close()
 
@@ -79,7 +81,7 @@ def test_a_switch_that_restarts_is_restored(
     now = controller.job("resnet").epoch.number
     assert now > before.epoch.number
     assert len(switch.installed) == installed
-    wait_until(lambda: f"restored: job resnet under epoch {now}" in caplog.text)
+    wait_until(lambda: f"switch s1 is restored: job resnet under epoch {now}" in caplog.text)
     switch.restart()  # and again
     wait_until(lambda: len(recorder.reports) == 2)
 
@@ -117,6 +119,28 @@ def test_somebody_elses_program_is_left_alone(
     wait_until(lambda: looks(switch) > seen + 3)
     assert recorder.reports == []
     assert switch.config.cookie.cookie == 1
+
+
+def test_what_a_killed_command_left_is_put_right_first(
+    controller: Controller, switch: FakeSwitch, recorder: Recorder, spec: JobSpec
+) -> None:
+    """The switch has the program, and no cookie tells that its jobs are missing."""
+    job = controller.create_job(spec)
+    switch.rows.clear()
+    watcher = Watcher(controller.site, PERIOD, recorder)
+    wait_until(lambda: len(recorder.reports) == 1)
+    watcher.close()
+    assert controller.job("resnet").epoch.number > job.epoch.number
+
+
+def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
+    """A switch that cannot be reconciled is asked, but not made to arbitrate, every second."""
+    recorder.failures = 1_000_000
+    watcher = Watcher(controller.site, PERIOD, recorder)
+    wait_until(lambda: recorder.failures <= 1_000_000 - 3)
+    (watch,) = watcher._watches
+    assert watch._failures >= 3
+    watcher.close()
 
 
 def test_serving_watches_until_it_is_closed(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
