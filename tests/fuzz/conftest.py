@@ -1,0 +1,33 @@
+"""Targets of the fuzzer: the pipeline in this process, the embedded switch over its ports, simple_switch_grpc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from netsum_testbed.fuzz.in_process import InProcess
+from netsum_testbed.fuzz.on_wires import OnWires
+from netsum_testbed.fuzz.target import Target
+
+TARGETS = [
+    "pipeline",
+    "datagrams-embedded",
+    pytest.param("veths-embedded", marks=pytest.mark.root),
+    pytest.param("veths-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+]
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A fresh switch with the site's entries and no block yet."""
+    if request.param == "pipeline":
+        yield InProcess()
+        return
+    wires, kind = request.param.split("-")
+    if wires == "veths":
+        request.getfixturevalue("require_root")
+    if kind == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    on_wires = OnWires(kind, rootless=wires == "datagrams")
+    yield on_wires
+    on_wires.close()
