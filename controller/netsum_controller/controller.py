@@ -19,6 +19,7 @@ from netsum_controller.p4info import Program, netsum_program
 from netsum_controller.rejoin import Place
 from netsum_controller.site import Site
 from netsum_controller.store import Store
+from netsum_controller.sweeper import SweepCounters, Sweeper
 from netsum_controller.topology import Topology
 from netsum_controller.watcher import PERIOD, Watcher
 
@@ -42,6 +43,8 @@ class Controller:
         self.membership = Membership(self.site)
         self._server: HttpServer | None = None
         self._watcher: Watcher | None = None
+        self._sweeper: Sweeper | None = None
+        self.sweeps = SweepCounters()
 
     @property
     def topology(self) -> Topology:
@@ -125,7 +128,7 @@ class Controller:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
         host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
         switch is looked at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its
-        key, it is HTTPS."""
+        key, it is HTTPS. While it serves, blocks of degrade jobs age (:mod:`netsum_controller.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
             self._server = HttpServer(self.site, self.membership, host, port, context)
@@ -133,11 +136,15 @@ class Controller:
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
                 self._watcher = Watcher(self.site, watch)
+            self._sweeper = Sweeper(self.site, self.sweeps)
         assert self.site.url is not None
         return self.site.url
 
     def close(self) -> None:
         """Stop serving and watching, and close the state file. The switches go on."""
+        if self._sweeper is not None:
+            self._sweeper.close()
+            self._sweeper = None
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None

@@ -48,6 +48,10 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.refuse_first_streams = 0
         self.lose_packet_ins = 0
         self.cookies_read = 0
+        self.sweeps: list[bytes] = []
+        """The frame of every sweep that came from the primary."""
+        self.sweeps_close = 0
+        """What the next sweep says that it closed."""
         self.writes: list[Any] = []
         """Every update that was carried out, in order."""
         self._streams: list[_FakeStream] = []
@@ -211,7 +215,7 @@ def _row_key(row: Any) -> tuple[Any, ...]:
 
 
 class _FakeStream:
-    """One stream: arbitration, and queries for records."""
+    """One stream: arbitration, queries for records, and sweeps."""
 
     def __init__(self, switch: FakeSwitch, context: grpc.ServicerContext) -> None:
         self._switch = switch
@@ -295,6 +299,10 @@ class _FakeStream:
             names = {field.id: field.name for field in fields["packet_out"]}
             given = {names[item.metadata_id]: item.value for item in packet.metadata}
             slot = int.from_bytes(given["slot"], "big")
+            if given["kind"] == b"\x01":
+                switch.sweeps.append(packet.payload)
+                given["closed"] = switch.sweeps_close.to_bytes(2, "big")
+                switch.sweeps_close = 0
             answer = p4.StreamMessageResponse()
             answer.packet.payload = switch.records.get(slot, bytes(RECORD_BITS // 8)) + bytes(8)
             for field in fields["packet_in"]:

@@ -1,0 +1,176 @@
+"""The sweeper: ageing jobs are swept while the controller serves, by a client that everybody else wins against."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from netsum.wire import parse_header
+from netsum_controller import sweeper as module
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Late
+from netsum_controller.sweeper import Sweeper
+
+from tests.controller.fake_switch import FakeSwitch
+
+SOON = 30.0
+TOKEN = "correct-horse"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def spec() -> JobSpec:
+    """A job of three that degrades."""
+    members = ("h1", "h2", "h4")
+    return JobSpec(name="resnet", members=members, window=8, token=TOKEN, late=Late.DEGRADE, block_exp=4.0)
+
+
+@pytest.fixture
+def sweeper(controller: Controller) -> Iterator[Sweeper]:
+    one = Sweeper(controller.site)
+    yield one
+    one.close()
+
+
+def join_all(controller: Controller, name: str = "resnet", instance: str = "a") -> None:
+    for rank in range(controller.job(name).workers):
+        controller.join(name, TOKEN, rank, instance)
+
+
+def sweeps_of(sweeper: Sweeper, job: str = "resnet") -> int:
+    counts = sweeper.counters.snapshot()
+    return counts[job].sweeps if job in counts else 0
+
+
+def next_sweep(switch: FakeSwitch) -> bytes:
+    """The frame of a sweep that is sent after now."""
+    seen = len(switch.sweeps)
+    wait_until(lambda: len(switch.sweeps) > seen)
+    return switch.sweeps[-1]
+
+
+def test_a_job_is_swept_when_everyone_has_joined(
+    controller: Controller, switch: FakeSwitch, sweeper: Sweeper, spec: JobSpec
+) -> None:
+    job = controller.create_job(spec)
+    waiting = controller.create_job(JobSpec(name="vgg", members=("h1",), token=TOKEN))
+    for rank in (0, 1):
+        controller.join("resnet", TOKEN, rank, "a")
+    controller.join("vgg", TOKEN, 0, "a")
+    assert sweeps_of(sweeper) == 0
+    controller.join("resnet", TOKEN, 2, "a")
+    frame = next_sweep(switch)
+    own = controller.topology.switches["s1"]
+    assert frame[:6].hex(":") == own.mac
+    assert len(frame) == 14 + 20 + 8 + 16
+    header = parse_header(frame[42:])
+    assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
+    assert header.job_id != waiting.job_id
+    switch.sweeps_close = 3
+    wait_until(lambda: sweeper.counters.snapshot()["resnet"].closed == 3)
+    assert set(sweeper.counters.snapshot()) == {"resnet"}  # nobody waits for long in the other
+
+
+@pytest.mark.usefixtures("sweeper")
+def test_a_new_epoch_is_not_swept_before_everyone_has_joined(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec
+) -> None:
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    controller.join("resnet", TOKEN, 1, "b")
+    wait_until(lambda: not switch._streams)  # nothing to sweep, so it has left
+    before = len(switch.sweeps)
+    for rank in (0, 2):
+        assert len(switch.sweeps) == before
+        controller.join("resnet", TOKEN, rank, "b")
+    next_sweep(switch)
+
+
+@pytest.mark.usefixtures("sweeper")
+def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    join_all(controller)
+    for number in range(3):
+        next_sweep(switch)
+        controller.create_job(JobSpec(name=f"other{number}", members=("h1", "h2")))
+    with controller.site.client("s1") as client:
+        wait_until(lambda: len(switch._streams) == 2)
+        held = len(switch.sweeps)
+        assert client.query_records([0])  # the sweeper's PacketIns are not taken for answers
+        assert len(switch.sweeps) == held
+    next_sweep(switch)
+
+
+@pytest.mark.usefixtures("sweeper")
+def test_a_client_that_stays_is_complained_about(
+    controller: Controller,
+    switch: FakeSwitch,
+    spec: JobSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "ALARM", 0.0)
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    with caplog.at_level(logging.WARNING, "netsum_controller.sweeper"), controller.site.client("s1"):
+        wait_until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
+    next_sweep(switch)
+    assert caplog.text.count("another P4Runtime client") == 1
+
+
+def test_sweeps_that_are_not_answered_are_given_up(
+    controller: Controller, switch: FakeSwitch, sweeper: Sweeper, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    switch.lose_packet_ins = 2
+    wait_until(lambda: sweeper.counters.snapshot()["resnet"].unanswered >= 2)
+    next_sweep(switch)
+
+
+@pytest.mark.usefixtures("sweeper")
+def test_a_switch_that_restarts_is_swept_again(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    switch.restart()
+    controller.reconcile()
+    join_all(controller, instance="b")
+    next_sweep(switch)
+
+
+def test_serving_sweeps(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    join_all(controller)
+    assert controller.sweeps.snapshot() == {}
+    controller.serve()
+    wait_until(lambda: len(switch.sweeps) > 2)
+    assert controller.sweeps.snapshot()["resnet"].sweeps > 2
+    controller.close()
+    wait_until(lambda: not switch._streams)
+
+
+def test_another_process_may_create_the_job(
+    open_controller: Callable[[], Controller], switch: FakeSwitch, spec: JobSpec
+) -> None:
+    serving, other = open_controller(), open_controller()
+    serving.push()
+    serving.serve()
+    other.create_job(spec)
+    join_all(other)
+    wait_until(lambda: len(switch.sweeps) > 2)
+    other.delete_job("resnet")
+    wait_until(lambda: not switch._streams)
