@@ -2,106 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-from netsum.descriptor import Descriptor
-from netsum.frames import FrameFormat
-from netsum.wire import Header, Lane, Outcome, Status, pack_header, parse_header
+from netsum.wire import Outcome, Status
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import parse_topology
 
-from tests.controller.conftest import TOPOLOGY
-from tests.switch.harness.api import ARRIVES, SwitchUnderTest
-
-TOKEN = "correct-horse"
-LANES = 64
-PAYLOAD = LANES * 4
-
-
-def start(kind: str) -> SwitchUnderTest:
-    """A switch of its own, which no test has touched."""
-    module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
-    switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
-    return switch
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Frames go another way than P4Runtime: a read may be ahead of them."""
-    deadline = time.monotonic() + ARRIVES
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-
-
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
-def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
-    return str(request.param)
-
-
-@pytest.fixture
-def live(kind: str) -> Iterator[SwitchUnderTest]:
-    switch = start(kind)
-    yield switch
-    switch.close()
-
-
-@pytest.fixture
-def on_live(live: SwitchUnderTest, tmp_path: Path) -> Iterator[Controller]:
-    """A controller with its program and a job of three on the switch."""
-    topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": live.grpc_address}})
-    with Controller(topology, tmp_path / "state.db") as controller:
-        assert controller.push()[0].program_pushed
-        yield controller
-
-
-def run_job(controller: Controller, name: str = "resnet", instance: str = "a") -> list[Descriptor]:
-    """Create the job (or find it) and join all its ranks."""
-    job = controller.create_job(JobSpec(name=name, members=("h1", "h2", "h4"), window=8, token=TOKEN))
-    return [controller.join(name, TOKEN, rank, instance) for rank in range(job.workers)]
-
-
-def contribute(switch: SwitchUnderTest, member: Descriptor, block: int, value: int) -> None:
-    """One member's frame with ``value`` in all lanes of a block."""
-    header = Header(member.job_id, block, src_id=member.src_id, grad_cnt=LANES, lane=int(Lane.L32), data_cnt=1)
-    packet = pack_header(header) + struct.pack(">I", value) * LANES
-    switch.send(port_of(member), FrameFormat.of(member).prefix(len(packet)) + packet)
-
-
-def port_of(member: Descriptor) -> int:
-    return int(member.host.ip.rpartition(".")[2])
-
-
-def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]:
-    """What comes to a member, which must be for it: (header, payload)."""
-    frame = switch.recv(port_of(member))
-    assert frame is not None
-    packet = FrameFormat.of(member).payload(memoryview(frame))
-    assert packet is not None, f"not for {member.host}: {frame.hex()}"
-    return parse_header(bytes(packet)), bytes(packet[16:])
-
-
-def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, values: list[int]) -> int:
-    """All contribute to a block; the value that everyone gets back."""
-    for member, value in zip(members, values, strict=True):
-        contribute(switch, member, block, value)
-    results = [receive(switch, member) for member in members]
-    for member, (header, payload) in zip(members, results, strict=True):
-        assert (header.block_id, header.src_id, header.src_cnt) == (block, member.src_id, len(members))
-        assert header.status == Status.OK
-        assert payload == results[0][1]
-    (value,) = set(struct.unpack(f">{LANES}I", results[0][1]))
-    return int(value)
+from tests.controller.live import contribute, port_of, receive, run_job, start, summed, wait_until
+from tests.switch.harness.api import SwitchUnderTest
 
 
 def test_blocks_are_summed(live: SwitchUnderTest, on_live: Controller) -> None:
@@ -253,3 +165,37 @@ def test_other_traffic_is_forwarded(live: SwitchUnderTest, on_live: Controller) 
     live.send(1, everyone)
     assert [live.recv(port) for port in (2, 3, 4)] == [everyone] * 3
     assert live.recv(1, 0.3) is None
+
+
+def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
+    """The process ends and comes back knowing nothing; the controller that serves notices, and the members rejoin, one
+    of them with a result that the others lack: the block is summed again, from what they kept."""
+    members = run_job(on_live)
+    on_live.serve(watch=0.1)
+    first = members[0].first_block_id
+    assert summed(live, members, first, [1, 2, 3]) == 6
+    assert summed(live, members, first + 1, [10, 20, 30]) == 60
+    contribute(live, members[0], first + 2, 1)  # it will be forgotten
+    wait_until(lambda: on_live.stats("resnet").outcomes["accepted"] == 5)
+    live.restart()
+    wait_until(lambda: on_live.job("resnet").epoch.resumes == members[0].epoch, 60)
+    wait_until(lambda: on_live.job("resnet").state is JobState.READY, 60)
+    live.drain()
+    contribute(live, members[0], first + 2, 1)  # nothing is let in before all have rejoined
+    header, _ = receive(live, members[0])
+    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
+    places = [Place(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
+    for rank in (0, 2):
+        with pytest.raises(Busy, match="rank"):
+            on_live.join("resnet", TOKEN, rank, "a", place=places[rank])
+    on_live.join("resnet", TOKEN, 1, "a", place=places[1])
+    resumed = [on_live.join("resnet", TOKEN, rank, "a", place=places[rank]) for rank in range(3)]
+    assert {(one.resumes, one.first_block_id) for one in resumed} == {(members[0].epoch, first + 1)}
+    assert summed(live, resumed, first + 1, [10, 20, 30]) == 60
+    assert summed(live, resumed, first + 2, [1, 1, 5]) == 7
+    contribute(live, members[0], first + 3, 1)
+    header, _ = receive(live, members[0])
+    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.WRONG_PORT)
+    contribute(live, resumed[0], first, 1)  # what was finished before the restart is behind
+    header, _ = receive(live, resumed[0])
+    assert header.status == Status.STALE

@@ -30,5 +30,8 @@ class SwitchUnderTest(Protocol):
     def drain(self) -> None:
         """Forget frames that nobody received."""
 
+    def restart(self) -> None:
+        """End the switch, and start another in its place: the same address and wires, and no program."""
+
     def close(self) -> None:
         """Stop the switch and leave nothing behind."""

@@ -29,6 +29,7 @@ class Bmv2UnderTest:
     def __init__(self, ports: Sequence[int] = PORTS) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="netsum-bmv2-")
         self._namespace = Namespace(ports)
+        self._ports = ports
         self._wires: dict[int, socket.socket] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self.grpc_address = f"unix:{self._directory.name}/grpc.sock"
@@ -51,9 +52,18 @@ class Bmv2UnderTest:
             while self.recv(port, 0.0) is not None:
                 pass
 
+    def restart(self) -> None:
+        self._stop()
+        self._start(self._ports)
+
     def close(self) -> None:
         for wire in self._wires.values():
             wire.close()
+        self._stop()
+        self._namespace.close()
+        self._directory.cleanup()
+
+    def _stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
             try:
@@ -61,8 +71,6 @@ class Bmv2UnderTest:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._namespace.close()
-        self._directory.cleanup()
 
     def _start(self, ports: Sequence[int]) -> None:
         interfaces = [word for port in ports for word in ("-i", f"{port}@s{port}")]

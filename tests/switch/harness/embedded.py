@@ -20,12 +20,16 @@ class EmbeddedUnderTest:
         self._wires = {port: socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for port in ports}
         for wire in self._wires.values():
             wire.bind(("127.0.0.1", 0))
-        self.switch = EmbeddedSwitch(
+        self.switch = self._start("127.0.0.1:0")
+        self.grpc_address = self.switch.grpc_address
+
+    def _start(self, grpc_address: str) -> EmbeddedSwitch:
+        return EmbeddedSwitch(
             [f"{port}@udp:127.0.0.1:0:127.0.0.1:{wire.getsockname()[1]}" for port, wire in self._wires.items()],
             device_id=DEVICE_ID,
             cpu_port=CPU_PORT,
+            grpc_address=grpc_address,
         )
-        self.grpc_address = self.switch.grpc_address
 
     def send(self, port: int, frame: bytes) -> None:
         self._wires[port].sendto(frame, self.switch.port_address(port))
@@ -38,6 +42,10 @@ class EmbeddedUnderTest:
         for port in self._wires:
             while self.recv(port, 0.0) is not None:
                 pass
+
+    def restart(self) -> None:
+        self.switch.stop()
+        self.switch = self._start(self.grpc_address)
 
     def close(self) -> None:
         self.switch.stop()
