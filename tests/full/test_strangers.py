@@ -1,0 +1,285 @@
+"""Strangers, each kind by name: a packet that lacks something changes no state, is counted once under the right reason, and
+is answered with no more bytes than it had.
+
+Every stranger here starts from the one contribution that would finish an open block: had any of them passed, the block
+would be done. (What the lengths and fields of a packet may be is in ``tests/protocol/test_malformed.py``.)
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum.descriptor import Descriptor
+from netsum.frames import FrameFormat
+from netsum.transports.sockets import parse_address
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import BlockState, Outcome
+from netsum_controller.client import SwitchClient
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.p4info import netsum_program
+from netsum_controller.stages import Record
+from netsum_switch.ports import Port
+from netsum_switch.ports.packet import PacketPort
+from netsum_switch.ports.udp import UdpPort
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.fuzz.expect import checksum_of, udp_checksum_of
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import Members
+
+ARRIVES = 10.0
+MARKER_TYPE = b"\x88\xb5"
+GRADIENTS = (np.arange(64) * 1001).astype(">u4")
+MEMBERS, STRANGER = (0, 1, 2), 3
+"""Places among the fabric's hosts."""
+
+_names = count(1)
+
+
+@dataclass
+class Aim:
+    """A job of three members, as strangers know it who have heard everything."""
+
+    fabric: Fabric
+    name: str
+    old: Sequence[Descriptor]  # of an earlier epoch
+    now: Sequence[Descriptor]
+
+    def contribution(self, rank: int, offset: int, **changes: int) -> bytes:
+        """A member's contribution of one chunk to the epoch's block number ``offset``."""
+        at = self.now[rank]
+        header = Header(
+            at.job_id, (at.first_block_id + offset) & 0xFFFFFFFF, src_id=at.src_id, gen_id=7, grad_cnt=64, data_cnt=1
+        )
+        body = pack_header(header._replace(**changes)) + GRADIENTS.tobytes()
+        return FrameFormat.of(at).prefix(len(body)) + body
+
+
+@dataclass
+class Site(Aim):
+    """The same, with the wires of its members, for whom the test speaks by hand, and of a fourth host."""
+
+    wires: Sequence[Port]
+    client: SwitchClient
+    markers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def exchange(self, place: int, *frames: bytes) -> list[bytes]:
+        """Send frames on a host's wire; what comes back on it. A marker to the host itself, sent behind them, tells when the
+        switch has processed them."""
+        wire, mac = self.wires[place], bytes.fromhex(self._host(place).mac.replace(":", ""))
+        marker = mac + mac + MARKER_TYPE + next(self.markers).to_bytes(46, "big")
+        for each in (*frames, marker):
+            wire.send(each)
+        came: list[bytes] = []
+        deadline = time.monotonic() + ARRIVES
+        while marker not in came:
+            select.select([wire.fileno()], [], [], 0.1)
+            came += wire.receive()
+            assert time.monotonic() < deadline, "the switch is silent"
+        return [each for each in came if each[12:14] != MARKER_TYPE]
+
+    def _host(self, place: int) -> Any:
+        return list(self.fabric.topology.hosts.values())[place]
+
+    def outcomes(self, job_id: int) -> dict[Outcome, int]:
+        """The job's counters that are not 0."""
+        counts = self.client.read_outcomes(job_id)
+        return {Outcome[name.upper()]: packets for name, packets in counts.items() if packets}
+
+    def records(self) -> dict[int, Record]:
+        """Every slot's record of the job."""
+        job = self.fabric.controller.job(self.name)
+        return self.client.query_records(range(job.slot_base, job.slot_base + job.slots))
+
+    def record(self, offset: int) -> Record:
+        """That of a block."""
+        job = self.fabric.controller.job(self.name)
+        return self.records()[job.slot_base + ((self.now[0].first_block_id + offset) & (job.slots - 1))]
+
+
+def open_wire(fabric: Fabric, place: int) -> Port:
+    """A host's end of its wire."""
+    name, host = list(fabric.topology.hosts.items())[place]
+    if host.frames is not None and host.switch_frames is not None:
+        return UdpPort(place, parse_address(host.frames), parse_address(host.switch_frames))
+    return fabric.inside(lambda: PacketPort(place, fabric.interface(name)))
+
+
+@contextmanager
+def made_site(fabric: Fabric) -> Iterator[Site]:
+    """Block 0 is done, block 1 waits for member 2 alone, block 2 is not begun."""
+    hosts = list(fabric.topology.hosts)
+    name = f"strangers-{next(_names)}"
+    fabric.create_job(JobSpec(name=name, members=tuple(hosts[place] for place in MEMBERS), window=4, chunks=1))
+    join_all = fabric.controller.membership.join_all
+    old, now = join_all(name), join_all(name)
+    switch_name, switch = next(iter(fabric.topology.switches.items()))
+    wires = [open_wire(fabric, place) for place in (*MEMBERS, STRANGER)]
+    try:
+        with SwitchClient(switch_name, switch, netsum_program()) as client:
+            site = Site(fabric, name, old, now, wires, client)
+            for rank in MEMBERS:
+                site.exchange(rank, site.contribution(rank, 0))
+            for rank in (0, 1):
+                site.exchange(rank, site.contribution(rank, 1))
+            assert [site.record(offset).state for offset in range(3)] == [
+                BlockState.DONE, BlockState.OPEN, BlockState.EMPTY,
+            ]  # fmt: skip
+            yield site
+    finally:
+        for wire in wires:
+            wire.close()
+        fabric.controller.delete_job(name)
+
+
+@pytest.fixture
+def site(fabric: Fabric) -> Iterator[Site]:
+    with made_site(fabric) as site:
+        yield site
+
+
+class Stranger(NamedTuple):
+    """``make`` gives the frame; ``outcome`` is what it must be counted as, None: not at all."""
+
+    name: str
+    outcome: Outcome | None
+    make: Callable[[Aim], bytes]
+    place: int = 2
+    of_job: Callable[[Aim], int] = lambda aim: aim.now[0].job_id
+
+
+def changed(frame: bytes, at: int, value: int, size: int = 1) -> bytes:
+    """With another number somewhere, and a right IPv4 checksum."""
+    frame = frame[:at] + value.to_bytes(size, "big") + frame[at + size :]
+    checksum = checksum_of(frame[14:24] + frame[26:34])
+    return frame[:24] + checksum.to_bytes(2, "big") + frame[26:]
+
+
+def good(aim: Aim, **changes: int) -> bytes:
+    """What block 1 is waiting for, but for the changes."""
+    return aim.contribution(2, 1, **changes)
+
+
+def no_job(aim: Aim) -> int:
+    """An id that no job has."""
+    return max(set(range(1, 256)) - {job.job_id for job in aim.fabric.controller.jobs()})
+
+
+def wrong_sum(aim: Aim) -> bytes:
+    """A UDP checksum that is off by one bit."""
+    frame = good(aim)
+    return changed(frame, 40, udp_checksum_of(frame) ^ 1, 2)
+
+
+def changed_under_sum(aim: Aim) -> bytes:
+    """A right UDP checksum, and afterwards another gradient."""
+    frame = good(aim)
+    return changed(frame, 40, udp_checksum_of(frame), 2)[:-1] + b"\0"
+
+
+def packet_out(aim: Aim, kind: int) -> bytes:
+    """What the controller sends the switch, sent by a host."""
+    return bytes((kind,)) + bytes(6) + good(aim, src_cnt=1, data_cnt=0, grad_cnt=0)[:58]
+
+
+STRANGERS = [
+    Stranger("a member's packet on a stranger's port", Outcome.NOT_MEMBER, good, STRANGER),
+    Stranger("a member's packet on another member's port", Outcome.NOT_MEMBER, good, 0),
+    Stranger("source of nobody", Outcome.NOT_MEMBER, lambda s: good(s, src_id=200)),
+    Stranger("source of another member", Outcome.NOT_MEMBER, lambda s: good(s, src_id=s.now[0].src_id)),
+    Stranger("unknown job", Outcome.UNKNOWN_JOB, lambda s: good(s, job_id=no_job(s)), of_job=no_job),
+    Stranger(
+        "UDP port of an earlier epoch", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.old[2].host.udp_port, 2)
+    ),
+    Stranger(
+        "UDP port of another member", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.now[0].host.udp_port, 2)
+    ),
+    Stranger("UDP port 12000", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, 12000, 2)),
+    Stranger("UDP length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 38, 24 + 512, 2)),
+    Stranger("IPv4 length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 16, 1500, 2)),
+    Stranger("cut short", Outcome.MALFORMED, lambda s: good(s)[:-1]),
+    Stranger("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, grad_cnt=128)),
+    Stranger("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=2)),
+    Stranger("workers of others", Outcome.MALFORMED, lambda s: good(s, src_cnt=3)),
+    Stranger("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, src_cnt=3, data_cnt=3)),
+    Stranger("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
+    Stranger("UDP checksum", Outcome.CHECKSUM, wrong_sum),
+    Stranger("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
+    Stranger("another call", Outcome.SIGNATURE, lambda s: good(s, gen_id=8)),
+    Stranger("another operation", Outcome.SIGNATURE, lambda s: good(s, op=2)),
+    Stranger("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=5)),
+    Stranger("a block far ahead", Outcome.WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
+    Stranger("a block long gone", Outcome.STALE, lambda s: s.contribution(2, -8 * 100)),
+    Stranger("a query from a host", None, lambda s: packet_out(s, 0), STRANGER),
+    Stranger("a sweep from a host", None, lambda s: packet_out(s, 1), STRANGER),
+]
+
+
+def let_in(site: Site, stranger: Stranger) -> list[bytes]:
+    """Send it; what came back. Fails when it did anything but be counted."""
+    job_id = stranger.of_job(site)
+    before, records = site.outcomes(job_id), site.records()
+    frame = stranger.make(site)
+    site.exchange(stranger.place)  # what others' packets left on the wire
+    came = site.exchange(stranger.place, frame)
+    after = site.outcomes(job_id)
+    counted = {outcome: after[outcome] - before.get(outcome, 0) for outcome in after}
+    wanted = {} if stranger.outcome is None else {stranger.outcome: 1}
+    assert {outcome: packets for outcome, packets in counted.items() if packets} == wanted
+    assert site.records() == records
+    answers = [each for each in came if each != frame]
+    assert sum(len(each) for each in answers) <= len(frame)
+    return answers
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=[stranger.name for stranger in STRANGERS])
+def test_a_stranger_is_counted_and_nothing_else(site: Site, stranger: Stranger) -> None:
+    answers = let_in(site, stranger)
+    told = stranger.outcome is not None and Outcome.STALE <= stranger.outcome <= Outcome.UNSUPPORTED
+    assert len(answers) == told
+
+
+def test_the_block_that_all_of_them_wanted_is_finished_by_its_member(fabric: Fabric) -> None:
+    with made_site(fabric) as site:
+        for stranger in STRANGERS:
+            let_in(site, stranger)
+        site.exchange(2)  # what was flooded meanwhile
+        [result] = site.exchange(2, good(site))
+        assert site.record(1).state == BlockState.DONE
+        assert np.frombuffer(result[58:], ">u4").tolist() == (3 * GRADIENTS).tolist()
+
+
+def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:
+    """Every kind again and again, aimed at a live job from a host that is none of its members'."""
+    wire = open_wire(fabric, STRANGER)
+    calls = 30
+
+    def make(comm: Communicator) -> list[Any]:
+        sums = []
+        for call in range(calls):
+            if comm.rank == 0:
+                for frame in frames:
+                    wire.send(frame)
+            sums.append(comm.allreduce(np.full(3000, call * 10 + comm.rank, np.int32), timeout=20.0))
+        return sums
+
+    try:
+        with members(3) as communicators:
+            job = max(fabric.controller.jobs(), key=lambda job: job.epoch.number)
+            now = [fabric.controller.descriptor(job.name, rank) for rank in MEMBERS]
+            frames = [stranger.make(Aim(fabric, job.name, now, now)) for stranger in STRANGERS]
+            for sums in results(on_all(communicators, make)):
+                assert [set(each.tolist()) for each in sums] == [{30 * call + 3} for call in range(calls)]
+            counts = fabric.controller.stats(job.name).outcomes
+            assert counts["not_member"] >= calls
+    finally:
+        wire.close()
