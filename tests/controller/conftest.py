@@ -13,6 +13,8 @@ from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.live import start
+from tests.switch.harness.api import SwitchUnderTest
 
 TOPOLOGY = """\
 name: star4
@@ -79,3 +81,27 @@ def controller(open_controller: Callable[[], Controller]) -> Controller:
 def spec() -> JobSpec:
     """A job of three."""
     return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8)
+
+
+@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "bmv2":
+        request.getfixturevalue("require_root")
+        request.getfixturevalue("require_bmv2")
+    return str(request.param)
+
+
+@pytest.fixture
+def live(kind: str) -> Iterator[SwitchUnderTest]:
+    switch = start(kind)
+    yield switch
+    switch.close()
+
+
+@pytest.fixture
+def on_live(live: SwitchUnderTest, tmp_path: Path) -> Iterator[Controller]:
+    """A controller with its program and a job of three on the switch."""
+    topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": live.grpc_address}})
+    with Controller(topology, tmp_path / "state.db") as controller:
+        assert controller.push()[0].program_pushed
+        yield controller

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from netsum.wire import Outcome, Status
 from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy
 from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import JobState
+from netsum_controller.rejoin import Place
 
-from tests.controller.live import contribute, port_of, receive, run_job, start, summed, wait_until
+from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, start, summed, wait_until
 from tests.switch.harness.api import SwitchUnderTest
 
 
@@ -101,7 +105,7 @@ def test_loading_the_program_again_leaves_no_second_replicas(live: SwitchUnderTe
     (report,) = on_live.push(force=True)
     assert set(report.new_epochs) == {"resnet"}
     members = run_job(on_live, instance="b")
-    assert members[0].epoch == report.new_epochs["resnet"]
+    assert members[0].epoch == report.new_epochs["resnet"] + 1  # that was to be resumed by the old ones
     assert summed(live, members, members[0].first_block_id, [1, 2, 3]) == 6
     assert all(live.recv(port_of(member), 0.3) is None for member in members)
 

@@ -1,0 +1,73 @@
+"""A real switch under the controller, and members that are made by hand: frames in, frames out."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import time
+from collections.abc import Callable
+
+from netsum.descriptor import Descriptor
+from netsum.frames import FrameFormat
+from netsum.wire import Header, Lane, Status, pack_header, parse_header
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+
+from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+
+TOKEN = "correct-horse"
+LANES = 64
+PAYLOAD = LANES * 4
+
+
+def start(kind: str) -> SwitchUnderTest:
+    """A switch of its own, which no test has touched."""
+    module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
+    switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
+    return switch
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = ARRIVES) -> None:
+    """Frames go another way than P4Runtime: a read may be ahead of them."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+
+
+def run_job(controller: Controller, name: str = "resnet", instance: str = "a") -> list[Descriptor]:
+    """Create the job (or find it) and join all its ranks."""
+    job = controller.create_job(JobSpec(name=name, members=("h1", "h2", "h4"), window=8, token=TOKEN))
+    return [controller.join(name, TOKEN, rank, instance) for rank in range(job.workers)]
+
+
+def contribute(switch: SwitchUnderTest, member: Descriptor, block: int, value: int) -> None:
+    """One member's frame with ``value`` in all lanes of a block."""
+    header = Header(member.job_id, block, src_id=member.src_id, grad_cnt=LANES, lane=int(Lane.L32), data_cnt=1)
+    packet = pack_header(header) + struct.pack(">I", value) * LANES
+    switch.send(port_of(member), FrameFormat.of(member).prefix(len(packet)) + packet)
+
+
+def port_of(member: Descriptor) -> int:
+    return int(member.host.ip.rpartition(".")[2])
+
+
+def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]:
+    """What comes to a member, which must be for it: (header, payload)."""
+    frame = switch.recv(port_of(member))
+    assert frame is not None
+    packet = FrameFormat.of(member).payload(memoryview(frame))
+    assert packet is not None, f"not for {member.host}: {frame.hex()}"
+    return parse_header(bytes(packet)), bytes(packet[16:])
+
+
+def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, values: list[int]) -> int:
+    """All contribute to a block; the value that everyone gets back."""
+    for member, value in zip(members, values, strict=True):
+        contribute(switch, member, block, value)
+    results = [receive(switch, member) for member in members]
+    for member, (header, payload) in zip(members, results, strict=True):
+        assert (header.block_id, header.src_id, header.src_cnt) == (block, member.src_id, len(members))
+        assert header.status == Status.OK
+        assert payload == results[0][1]
+    (value,) = set(struct.unpack(f">{LANES}I", results[0][1]))
+    return int(value)
