@@ -76,6 +76,17 @@ class Fabric:
         assert self._process is not None, "the fabric is not up"
         return self._process.pid
 
+    def kill_switch(self) -> None:
+        """Cut the switch's power."""
+        assert self._process is not None, "the fabric is not up"
+        self._process.kill()
+
+    def start_switch(self) -> None:
+        """Start the switch again after :meth:`kill_switch`: the same wires, nothing loaded. What belongs there comes back by
+        the controller, which watches it. Call it from a thread that outlives the fabric."""
+        assert self._process is not None, "the fabric is not up"
+        self._process.start()
+
     def __enter__(self) -> Self:
         try:
             self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))

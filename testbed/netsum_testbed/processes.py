@@ -94,6 +94,11 @@ class Child:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
+    def kill(self) -> None:
+        """End it at once and without warning, and wait until it is gone; :meth:`stop` still clears up."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -59,8 +59,13 @@ class SwitchProcess:
         for word in interfaces:
             options += ["-i", word]
         target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510"]
-        self._child = Child([*prefix, *program, *options, *target], output=self._log)
-        self.pid = self._child.pid
+        self._command = [*prefix, *program, *options, *target]
+        self._child = Child(self._command, output=self._log)
+
+    @property
+    def pid(self) -> int:
+        """Its process id; another one after :meth:`start`."""
+        return self._child.pid
 
     def wait_ready(self) -> None:
         """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
@@ -91,3 +96,13 @@ class SwitchProcess:
     def stop(self) -> None:
         """End it; when it does not go by itself, by force."""
         self._child.stop()
+
+    def kill(self) -> None:
+        """End it as a power cut does: it says goodbye to nobody."""
+        self._child.kill()
+
+    def start(self) -> None:
+        """Start it again after it ended, on the same wires and the same address: it knows no program and no job. Returns
+        when it answers."""
+        self._child = Child(self._command, output=self._log)
+        self.wait_ready()
