@@ -65,6 +65,7 @@ def _job_entry(job: Job, all_sources: int) -> JobEntry:
         first_block_id=job.epoch.first_block_id,
         block_exp=job.block_exp_us if job.ageing else 0,
         quorum=job.quorum_now,
+        window=job.window,
     )
 
 

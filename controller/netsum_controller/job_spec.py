@@ -34,6 +34,12 @@ MAX_BLOCK_EXP = 3_600_000.0
 microseconds, an hour fits."""
 
 
+HISTORY = 4
+"""Times the slots that it needs: what a job that degrades gets ..."""
+LONG_HISTORY = 1024
+"""... up to so many."""
+
+
 class JobSpec(BaseModel):
     """What to create. ``token`` is made up when it is not given."""
 
@@ -80,8 +86,10 @@ class JobSpec(BaseModel):
 
     @property
     def slots(self) -> int:
-        """Slots that the window needs: at least twice as many, a power of two."""
-        return 1 << (2 * self.window - 1).bit_length()
+        """Slots that the window needs: at least twice as many, a power of two. A job that degrades gets more, as far as they
+        are few, so that who comes late still finds the results of the last windows."""
+        needed = 1 << (2 * self.window - 1).bit_length()
+        return needed if self.late is Late.WAIT else max(needed, min(HISTORY * needed, LONG_HISTORY))
 
 
 def read_job(document: MarkedYaml) -> JobSpec:

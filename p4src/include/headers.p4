@@ -77,11 +77,18 @@ const bit<32> RECIRCULATED = 4;
 // A packet's signature, in its place in the record.
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
 
-// Whether an open block need not wait any longer: for nobody since a source was evicted, or for the late because enough
-// workers have waited long enough.
+// Whether an open block need not wait any longer: for nobody since a source was evicted; for the late because enough workers
+// have waited long enough; or for suspects, who have not been heard of since they were late the last time.
 #define ALL_IN(r, m) ((RECORD_SEEN(r) & m.all_sources) == m.all_sources)
-#define EXPIRED(r, m, now) (m.block_exp != 0 && RECORD_FIRM(r) == 0 && RECORD_SRC_CNT(r) >= m.quorum \
-    && now - RECORD_START(r) >= (bit<48>)m.block_exp)
+#define MAY_CLOSE(r, m) (m.block_exp != 0 && RECORD_FIRM(r) == 0 && RECORD_SRC_CNT(r) >= m.quorum)
+#define EXPIRED(r, m, now) (MAY_CLOSE(r, m) && now - RECORD_START(r) >= (bit<48>)m.block_exp)
+#define ALL_BUT_SUSPECTS(r, m) (MAY_CLOSE(r, m) \
+    && ((RECORD_SEEN(r) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
+
+// What the job knows of its blocks while they age out. One that was kept in another epoch is none: all blocks of the first
+// window may be open.
+#define FRESH_FRONTIER(m) (AS_FRONTIER_EPOCH(m.epoch) | AS_NEWEST(m.first_block_id + m.window - 1))
+#define SUSPECT_THE_MISSING(m) (m.frontier | AS_SUSPECTS(m.all_sources & ~RECORD_SEEN(m.record)))
 
 // How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
 const bit<3> COMBINE_NOTHING = 0;
@@ -107,6 +114,7 @@ struct metadata_t {
     bit<32>  first_block_id;  // job: first block of the epoch
     bit<32>  block_exp;       // job: age at which a block may be closed, microseconds; 0: never
     bit<8>   quorum;          // job: workers that a block needs for that
+    bit<32>  window;          // job: blocks that may be open at a time
     bit<256> source;          // member: its bit
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
@@ -118,6 +126,13 @@ struct metadata_t {
     bit<8>   rank;            // egress: rank of the receiver
     @field_list(SWEEP_FIELDS)
     bit<16>  closed;          // sweep: blocks closed so far
+    @field_list(SWEEP_FIELDS)
+    bit<48>  now;             // sweep: when it began; a packet that recirculates has no timestamp
+    @field_list(SWEEP_FIELDS)
+    bit<32>  first;           // sweep: block that it began with
+    @field_list(SWEEP_FIELDS)
+    bit<32>  range;           // sweep: how many blocks it looks at
+    frontier_raw_t frontier;  // of a job whose blocks age out, see FRONTIER_* in wire.p4
     record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
 }
 

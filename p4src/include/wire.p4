@@ -17,6 +17,7 @@ const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
 typedef bit<448> record_raw_t;
+typedef bit<320> frontier_raw_t;
 const chunk_t TOP_BITS_8 = 0x80808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080;
 const chunk_t TOP_BITS_16 = 0x80008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000;
 const chunk_t TOP_BITS_32 = 0x80000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000;
@@ -138,24 +139,24 @@ header chunks16_h {
 }
 
 // The block record, 448 bits in one register cell:
-//   seen      256  sources seen, one bit each
-//   start      48  ingress timestamp of the block's first packet, microseconds
-//   epoch      32  epoch of the job that wrote the record
-//   block_id   32  the block that the slot holds
-//   gen_id     16  signature: generation of the block
-//   dest        8  signature: rank that gets the result
-//   op          4  signature: operation
-//   lane        4  signature: lane width
-//   grad_cnt   16  lanes in the payload; 0: no payload yet
-//   src_cnt     8  workers that have contributed
-//   data_cnt    8  contributions with payload
-//   status      4  highest status contributed
-//   state       2  see BlockState
-//   signed      1  the signature is set (a contribution that was not ABORT has come)
-//   degraded    1  the sum is partial
-//   chunks      5  payload size in chunks
-//   firm        1  never ages out
-//   padding     2  zero
+//   seen           256  sources seen, one bit each
+//   start           48  ingress timestamp of the block's first packet, microseconds
+//   epoch           32  epoch of the job that wrote the record
+//   block_id        32  the block that the slot holds
+//   gen_id          16  signature: generation of the block
+//   dest             8  signature: rank that gets the result
+//   op               4  signature: operation
+//   lane             4  signature: lane width
+//   grad_cnt        16  lanes in the payload; 0: no payload yet
+//   src_cnt          8  workers that have contributed
+//   data_cnt         8  contributions with payload
+//   status           4  highest status contributed
+//   state            2  see BlockState
+//   signed           1  the signature is set (a contribution that was not ABORT has come)
+//   degraded         1  the sum is partial
+//   chunks           5  payload size in chunks
+//   firm             1  never ages out
+//   padding          2  zero
 
 #define RECORD_SEEN(r)         r[447:192]
 #define AS_SEEN(x)             ((record_raw_t)(x) << 192)
@@ -194,6 +195,18 @@ header chunks16_h {
 #define RECORD_PADDING(r)      r[1:0]
 #define AS_PADDING(x)          ((record_raw_t)(x) << 0)
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
+
+// The frontier, 320 bits in one register cell:
+//   suspects       256  sources that a block was closed without, and that have not been heard of since
+//   frontier_epoch  32  epoch of the job that this is about
+//   newest          32  the newest block that a source has come to
+
+#define FRONTIER_SUSPECTS(r)   r[319:64]
+#define AS_SUSPECTS(x)         ((frontier_raw_t)(x) << 64)
+#define FRONTIER_FRONTIER_EPOCH(r) r[63:32]
+#define AS_FRONTIER_EPOCH(x)   ((frontier_raw_t)(x) << 32)
+#define FRONTIER_NEWEST(r)     r[31:0]
+#define AS_NEWEST(x)           ((frontier_raw_t)(x) << 0)
 
 @controller_header("packet_out")
 header packet_out_h {

@@ -4,11 +4,31 @@
 // The record stays one number (RECORD_x cuts a field out, AS_x puts a value in its place): BMv2 pays for every field that
 // is written, so adding a contribution is one assignment, not one for each counter.
 
+register<frontier_raw_t>(256) frontier_register;    // by job
+
 control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     bit<32> delta;    // from the slot's block to the packet's, as a serial number
+    bit<32> behind;   // from the packet's block to the job's newest
 
     action load_record() {
         record_register.read(meta.record, meta.slot);
+    }
+    action load_frontier() {
+        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+    }
+    action fresh_frontier() {
+        meta.frontier = FRESH_FRONTIER(meta);
+    }
+    action heard_again() {
+        meta.frontier = meta.frontier & ~AS_SUSPECTS(meta.source);
+        frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
+    }
+    action newest() {
+        meta.frontier = meta.frontier + AS_NEWEST(hdr.netsum.block_id - FRONTIER_NEWEST(meta.frontier));
+        frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
+    }
+    action suspect_the_missing() {
+        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
     }
     // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
     action read_as_closed() {
@@ -47,7 +67,6 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     action close(bit<1> late) {
         meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
         meta.outcome = OUTCOME_AGED;
-        meta.combine = COMBINE_LOAD;
     }
     action store_record() {
         record_register.write(meta.slot, meta.record);
@@ -58,6 +77,17 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             load_record();
             if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_STATE(meta.record) == STATE_EMPTY) {
                 read_as_closed();
+            }
+            if (meta.block_exp != 0) {
+                load_frontier();
+                if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
+                    fresh_frontier();
+                }
+                behind = FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id;
+                if ((FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
+                        && (behind < meta.window || behind[31:31] == 1)) {
+                    heard_again();
+                }
             }
             delta = hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record);
 
@@ -72,10 +102,13 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     meta.outcome = OUTCOME_DUPLICATE;
                     if (ALL_IN(meta.record, meta)) {
                         close(0);
-                        store_record();
                     } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) {
                         close(1);
+                        suspect_the_missing();
+                    }
+                    if (meta.outcome == OUTCOME_AGED) {
                         store_record();
+                        meta.combine = COMBINE_LOAD;
                     }
                 }
             } else if (delta[31:31] == 1) {
@@ -119,9 +152,16 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 }
                 if (ALL_IN(meta.record, meta)) {
                     complete();
-                    if (meta.combine == COMBINE_NOTHING) {
-                        meta.combine = COMBINE_LOAD;    // an empty contribution was the last: the sum is in the slot
+                } else if (meta.block_exp != 0) {
+                    if (behind[31:31] == 1) {
+                        newest();
                     }
+                    if (ALL_BUT_SUSPECTS(meta.record, meta)) {
+                        close(1);
+                    }
+                }
+                if (meta.outcome != OUTCOME_ACCEPTED && meta.combine == COMBINE_NOTHING) {
+                    meta.combine = COMBINE_LOAD;    // an empty contribution was the last: the sum is in the slot
                 }
                 store_record();
             }

@@ -2,13 +2,14 @@
 
 control Job(in headers_t hdr, inout metadata_t meta) {
     action job_here(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
-                    bit<32> block_exp, bit<8> quorum) {
+                    bit<32> block_exp, bit<8> quorum, bit<16> window) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
         meta.lap = (bit<32>)slot_mask + 1;
         meta.first_block_id = first_block_id;
         meta.block_exp = block_exp;
         meta.quorum = quorum;
+        meta.window = (bit<32>)window;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
     }
     action unknown_job() {

@@ -9,34 +9,48 @@
 // A sweep has no room for payloads: its results are notices, and the members fetch them (see "room" in block.p4).
 
 #define LOOK(i) \
-    if (meta.outcome == OUTCOME_PENDING && position + i < meta.lap) { \
-        meta.slot = base + position + i; \
+    if (meta.outcome == OUTCOME_PENDING && position + i < meta.range) { \
+        meta.slot = base + ((meta.first + position + i) & (meta.lap - 1)); \
         record_register.read(meta.record, meta.slot); \
-        if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch) { \
-            if (ALL_IN(meta.record, meta)) { \
-                close(i, 0); \
-            } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) { \
-                close(i, 1); \
-            } \
+        if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch \
+                && (ALL_IN(meta.record, meta) || EXPIRED(meta.record, meta, meta.now))) { \
+            meta.outcome = OUTCOME_AGED; \
+            hdr.packet_out.slot = hdr.packet_out.slot + (i + 1); \
         } \
     }
 
 control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     bit<32> base;        // the job's first slot
-    bit<32> position;    // of the pass, in the job's slots
+    bit<32> position;    // of the pass, from meta.first on
 
-    action begin() {
+    action begin_pass() {
         base = meta.slot - (hdr.netsum.block_id & (meta.lap - 1));
         position = (bit<32>)hdr.packet_out.slot;
         meta.header_only = 1;
     }
-    action close(bit<32> offset, bit<1> late) {
+    action load_frontier() {
+        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+    }
+    action fresh_frontier() {
+        meta.frontier = FRESH_FRONTIER(meta);
+    }
+    // Open blocks are less than a window behind the newest.
+    action look_at_window() {
+        meta.first = FRONTIER_NEWEST(meta.frontier) + 1 - meta.window;
+        meta.range = meta.window;
+    }
+    action look_at_all() {
+        meta.first = 0;
+        meta.range = meta.lap;
+    }
+    action close(bit<1> late) {
         meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
         record_register.write(meta.slot, meta.record);
-        meta.outcome = OUTCOME_AGED;
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
-        hdr.packet_out.slot = (bit<16>)(position + offset + 1);
         meta.closed = meta.closed + 1;
+    }
+    action suspect_the_missing() {
+        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
     }
     action go_on() {
         meta.outcome = OUTCOME_SWEPT;
@@ -44,15 +58,34 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     }
     action give_up() {
         meta.outcome = OUTCOME_SWEPT;
-        hdr.packet_out.slot = 0xffff;
+        meta.range = 0;
     }
 
     apply {
         if (meta.outcome == OUTCOME_PENDING) {
-            begin();
+            begin_pass();
+            if (meta.block_exp != 0) {
+                load_frontier();
+                if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
+                    fresh_frontier();
+                }
+            }
+            if (position == 0) {
+                meta.now = standard.ingress_global_timestamp;
+                if (meta.block_exp != 0) {
+                    look_at_window();
+                } else {
+                    look_at_all();
+                }
+            }
             LOOK(0) LOOK(1) LOOK(2) LOOK(3) LOOK(4) LOOK(5) LOOK(6) LOOK(7)
             if (meta.outcome == OUTCOME_PENDING) {
                 go_on();
+            } else if (ALL_IN(meta.record, meta)) {
+                close(0);
+            } else {
+                close(1);
+                suspect_the_missing();
             }
         } else {
             give_up();
@@ -86,7 +119,7 @@ control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t 
     }
 
     apply {
-        if ((bit<32>)hdr.packet_out.slot < meta.lap) {
+        if ((bit<32>)hdr.packet_out.slot < meta.range) {
             next_pass();
         } else {
             end();

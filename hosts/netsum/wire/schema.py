@@ -172,6 +172,15 @@ SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")
 RECORD_BITS: Final = sum(field.bits for field in RECORD_FIELDS)
 
 
+FRONTIER_FIELDS: Final = (
+    Field("suspects", 256, "sources that a block was closed without, and that have not been heard of since"),
+    Field("frontier_epoch", 32, "epoch of the job that this is about"),
+    Field("newest", 32, "the newest block that a source has come to"),
+)
+"""One per job, kept by the switch while the job's blocks age out."""
+FRONTIER_BITS: Final = sum(field.bits for field in FRONTIER_FIELDS)
+
+
 class BlockState(IntEnum):
     """State of a slot. SENT and DEAD are for leaf switches of a tree."""
 

@@ -36,26 +36,31 @@ def _wide_header(chunks: int) -> str:
     return _header(f"chunks{chunks}_h", fields)
 
 
-def _record_macros() -> list[str]:
-    """For each field of the record: a macro that cuts it out of the register's value, and one that puts a value in place.
+def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
+    """For each field of a register's cell: a macro that cuts it out of the register's value, and one that puts a value in place.
 
     The program works on the record as one number: BMv2 pays for every field that is written, hardly for its width.
     """
     lines = []
-    low = schema.RECORD_BITS
-    for field in schema.RECORD_FIELDS:
+    low = sum(field.bits for field in fields)
+    for field in fields:
         low -= field.bits
         name = field.name.upper()
-        cut, place = f"RECORD_{name}(r)", f"AS_{name}(x)"
+        cut, place = f"{prefix}_{name}(r)", f"AS_{name}(x)"
         lines.append(f"#define {cut:<22} r[{low + field.bits - 1}:{low}]")
-        lines.append(f"#define {place:<22} ((record_raw_t)(x) << {low})")
+        lines.append(f"#define {place:<22} (({raw})(x) << {low})")
+    return lines
+
+
+def _record_macros() -> list[str]:
+    lines = _macros(schema.RECORD_FIELDS, "RECORD", "record_raw_t")
     signature = sum(_place(field) for field in schema.RECORD_FIELDS if field.name in schema.SIGNATURE_FIELDS)
     lines.append(f"const record_raw_t SIGNATURE_BITS = {signature:#x};")
     return lines
 
 
-def _record_comment() -> str:
-    return "\n".join(f"//   {field.name:<9} {field.bits:>3}  {field.doc}" for field in schema.RECORD_FIELDS)
+def _comment(fields: Sequence[Field]) -> str:
+    return "\n".join(f"//   {field.name:<14} {field.bits:>3}  {field.doc}" for field in fields)
 
 
 def _place(wanted: Field) -> int:
@@ -85,6 +90,7 @@ def p4_text() -> str:
         f"const bit<32> OUTCOME_COUNTERS = {256 * schema.OUTCOMES_PER_JOB};",
         f"typedef bit<{schema.CHUNK_BYTES * 8}> chunk_t;",
         f"typedef bit<{schema.RECORD_BITS}> record_raw_t;",
+        f"typedef bit<{schema.FRONTIER_BITS}> frontier_raw_t;",
     ]
     for lane in schema.Lane:
         top = sum(1 << low + lane.bits - 1 for low in range(0, schema.CHUNK_BYTES * 8, lane.bits))
@@ -100,8 +106,10 @@ def p4_text() -> str:
         "\n".join(_constants(schema.PacketOutKind, "KIND", 8)),
         _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
-        "// The block record, " + str(schema.RECORD_BITS) + " bits in one register cell:\n" + _record_comment(),
+        "// The block record, " + str(schema.RECORD_BITS) + " bits in one register cell:\n" + _comment(schema.RECORD_FIELDS),
         "\n".join(_record_macros()),
+        f"// The frontier, {schema.FRONTIER_BITS} bits in one register cell:\n" + _comment(schema.FRONTIER_FIELDS),
+        "\n".join(_macros(schema.FRONTIER_FIELDS, "FRONTIER", "frontier_raw_t")),
         '@controller_header("packet_out")\n' + _header("packet_out_h", schema.QUERY_FIELDS),
         '@controller_header("packet_in")\n' + _header("packet_in_h", schema.QUERY_FIELDS),
     ]
