@@ -1,0 +1,123 @@
+"""Degrade jobs on each real switch: the controller's sweeps close blocks that a member is late for."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from netsum.descriptor import Descriptor
+from netsum.wire.schema import AgeOp
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Late
+from netsum_controller.stages import JobEntry
+
+from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, summed, wait_until
+from tests.switch.harness.api import SwitchUnderTest
+
+EXP = 20.0
+"""Milliseconds."""
+
+
+def degrade_job(controller: Controller, *, quorum: int = 2, ranks: int = 3) -> list[Descriptor]:
+    """A job of three that degrades; the first ``ranks`` of them have joined."""
+    members = ("h1", "h2", "h4")
+    controller.create_job(
+        JobSpec(name="resnet", members=members, window=8, token=TOKEN, late=Late.DEGRADE, block_exp=EXP, quorum=quorum)
+    )
+    return [controller.join("resnet", TOKEN, rank, "a") for rank in range(ranks)]
+
+
+def block_exp(controller: Controller) -> int:
+    """What the switch has, microseconds."""
+    with controller.site.client("s1") as client:
+        (entry,) = [item for item in client.read_items() if isinstance(item, JobEntry)]
+    return entry.block_exp
+
+
+def value(payload: bytes) -> int:
+    return int(struct.unpack_from(">I", payload)[0])
+
+
+def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = degrade_job(on_live)
+    assert (members[2].block_exp_ms, members[2].quorum) == (EXP, 2)
+    assert block_exp(on_live) == 1000 * EXP
+    on_live.serve(watch=None)
+    first = members[0].first_block_id
+    contribute(live, members[0], first, 5)
+    contribute(live, members[1], first, 7)
+    for member in members:  # a sweep's result is a notice; nobody had to send anything again
+        header, payload = receive(live, member)
+        expected = AgeOp.LATE if member is members[2] else AgeOp.AGED
+        assert (header.block_id, header.degraded, header.src_cnt, header.age_op) == (first, 1, 2, expected)
+        assert payload == b""
+    contribute(live, members[0], first, 5)  # fetches the payload
+    header, payload = receive(live, members[0])
+    assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.AGED, 2, 12)
+    contribute(live, members[2], first, 1000)  # too late: what all others hold is not changed any more
+    header, payload = receive(live, members[2])
+    assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
+    assert on_live.sweeps.snapshot()["resnet"].closed == 1
+    assert summed(live, members, first + 1, [1, 2, 3]) == 6
+
+
+def test_below_the_quorum_nothing_is_closed(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = degrade_job(on_live, quorum=2)
+    first = members[0].first_block_id
+    on_live.serve(watch=None)
+    contribute(live, members[0], first, 5)
+    contribute(live, members[0], first + 1, 1)
+    contribute(live, members[1], first + 1, 1)
+    assert receive(live, members[0])[0].block_id == first + 1  # the younger block, which has its quorum
+    (report,) = on_live.why("resnet").blocks
+    assert (report.block, report.seen) == (first, (0,))
+
+
+def test_before_all_have_joined_nothing_is_closed(live: SwitchUnderTest, on_live: Controller) -> None:
+    on_live.serve(watch=None)
+    members = degrade_job(on_live, quorum=1, ranks=2)
+    assert block_exp(on_live) == 0
+    first = members[0].first_block_id
+    contribute(live, members[0], first, 5)
+    assert live.recv(port_of(members[0]), 5 * EXP / 1000) is None
+    members.append(on_live.join("resnet", TOKEN, 2, "a"))
+    assert block_exp(on_live) == 1000 * EXP
+    assert receive(live, members[0])[0].src_cnt == 1  # it has waited since long before
+    # A new epoch waits again.
+    again = on_live.join("resnet", TOKEN, 0, "b")
+    assert block_exp(on_live) == 0
+    live.drain()
+    contribute(live, again, again.first_block_id, 5)
+    assert live.recv(port_of(again), 5 * EXP / 1000) is None
+
+
+def test_jobs_that_wait_are_not_swept(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    on_live.serve(watch=None)
+    contribute(live, members[0], members[0].first_block_id, 1)
+    contribute(live, members[1], members[0].first_block_id, 2)
+    assert live.recv(port_of(members[0]), 0.2) is None
+    assert on_live.sweeps.snapshot() == {}
+    contribute(live, members[2], members[0].first_block_id, 3)
+    header, payload = receive(live, members[0])
+    assert (header.age_op, header.degraded, value(payload)) == (AgeOp.NORMAL, 0, 6)
+
+
+@pytest.mark.parametrize("restarts", [2])
+def test_sweeping_goes_on_after_a_restart(live: SwitchUnderTest, on_live: Controller, restarts: int) -> None:
+    degrade_job(on_live)
+    on_live.serve(watch=None)
+    for number in range(restarts):
+        live.restart()
+        on_live.reconcile()
+        members = [on_live.join("resnet", TOKEN, rank, f"b{number}") for rank in range(3)]
+        live.drain()
+        first = members[0].first_block_id
+        contribute(live, members[0], first, 5)
+        contribute(live, members[2], first, 7)
+        assert receive(live, members[1])[0].age_op == AgeOp.LATE
+        record = on_live.why("resnet", first).blocks[0].record
+        assert record is not None
+        assert record["state"] == "done"
+    wait_until(lambda: on_live.sweeps.snapshot()["resnet"].closed == restarts)
