@@ -121,6 +121,7 @@ class Communicator:
         *,
         scale: str = "agreed",
         late: str = "accept",
+        give: bool = True,
         timeout: float | None = None,
     ) -> Array:
         """Reduce ``x`` over all ranks; every rank gets the result.
@@ -134,6 +135,8 @@ class Communicator:
             late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
                 divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
                 next call of the same kind (sums and means of floats). ``wait``: wait for every rank. ``raise``: Degraded.
+            give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
+                late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
 
         Returns:
             ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
@@ -149,7 +152,8 @@ class Communicator:
             Degraded: partial results and ``late="raise"``.
             Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
         """
-        return self._allreduce(x, op, out, scale, late, timeout, background=False).wait()  # type: ignore[no-any-return]
+        work = self._allreduce(x, op, out, scale, late, timeout, give=give, background=False)
+        return work.wait()  # type: ignore[no-any-return]
 
     def allreduce_async(
         self,
@@ -159,10 +163,17 @@ class Communicator:
         *,
         scale: str = "agreed",
         late: str = "accept",
+        give: bool = True,
         timeout: float | None = None,
     ) -> Work:
         """Begin an :meth:`allreduce`; ``wait()`` on what it returns gives the result. ``x`` must not change until then."""
-        return self._allreduce(x, op, out, scale, late, timeout, background=True)
+        return self._allreduce(x, op, out, scale, late, timeout, give=give, background=True)
+
+    def behind(self) -> int:
+        """How many blocks the others are ahead of this rank, as far as results of theirs have arrived; 0 in a job that
+        waits. Looks at what has come since the last call; to be asked between calls."""
+        self._engine.listen()
+        return max(0, self._window.heard - self._window.next_serial)
 
     def broadcast(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Array:
         """Every rank gets the root's ``x``, bit for bit.
@@ -246,10 +257,22 @@ class Communicator:
         return furthest
 
     def _allreduce(
-        self, x: Any, op: str, out: Array | None, scale: str, late: str, timeout: float | None, *, background: bool
+        self,
+        x: Any,
+        op: str,
+        out: Array | None,
+        scale: str,
+        late: str,
+        timeout: float | None,
+        *,
+        give: bool,
+        background: bool,
     ) -> Work:
         array = np.asarray(x)
-        options = check(array, op, scale, late, degrade=self._descriptor.block_exp_ms > 0)
+        degrade = self._descriptor.block_exp_ms > 0
+        options = check(array, op, scale, late, degrade=degrade)
+        if not give and (not degrade or options.firm):
+            raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         if out is not None:
             _check_out(out, array)
 
@@ -261,17 +284,23 @@ class Communicator:
             out[...] = result
             return out
 
-        return self._start(flow, timeout, background=background, firm=options.firm)
+        return self._start(flow, timeout, background=background, firm=options.firm, give=give)
 
     def _start(
-        self, flow: Callable[[Context], Any], timeout: float | None, *, background: bool, firm: bool = False
+        self,
+        flow: Callable[[Context], Any],
+        timeout: float | None,
+        *,
+        background: bool,
+        firm: bool = False,
+        give: bool = True,
     ) -> Work:
         bound = self.timeout if timeout is None else timeout
         with self._numbering:
             gen = self._gen & 0xFFFF
             descriptor = self._descriptor
             degrade = descriptor.block_exp_ms > 0
-            context = Context(self._window, self.rank, self.size, descriptor.block_bytes, gen, degrade, firm)
+            context = Context(self._window, self.rank, self.size, descriptor.block_bytes, gen, degrade, firm, give)
             work = self._engine.start(flow(context), gen, bound, background=background, report=context.report)
             self._gen += 1
             self._report = context.report

@@ -150,6 +150,21 @@ class Engine:
             finally:
                 self._lock.release()
 
+    def listen(self) -> None:
+        """Take in what has come while no call was under way, and send nothing."""
+        with self._lock:
+            if self._works or self._closed or self._failure is not None:
+                return
+            try:
+                while packets := self._transport.recv(0.0):
+                    now = time.monotonic()
+                    for packet in packets:
+                        self.window.receive(packet, now)
+            except Refusal:
+                return  # the next call will meet it
+            except OSError as error:
+                self._fail(CommunicatorError(f"the link to the switch failed: {error}"))
+
     def _run(self) -> None:
         while True:
             with self._gate:

@@ -98,6 +98,7 @@ class Window:
         self._needed = False  # a block sent twice got its result since the timer expired
         self.base = 0  # every result below is held, and came in this epoch
         self.prefix = 0  # every result below is held
+        self.heard = 0  # results of blocks below this were seen, whether this rank has come to them or not
         self.present = self._workers - len(descriptor.evicted)  # workers in the last whole result
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
@@ -256,14 +257,8 @@ class Window:
         serial = self._serial(header.block_id)
         sent = self._sent.get(serial)
         if sent is None:
-            if 0 <= serial < self.next_serial:
-                stats.duplicates += 1
-            elif self._degrade and serial < self.next_serial + 2 * self._size:
-                stats.ahead += 1
-            else:
-                stats.malformed += 1
-            return
-        if header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
+            self._not_waited_for(serial, header)
+        elif header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
             stats.malformed += 1
         elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
@@ -278,6 +273,15 @@ class Window:
             stats.malformed += 1
         else:
             self._result(serial, sent, header, packet[HEADER_BYTES:], now)
+
+    def _not_waited_for(self, serial: int, header: Header) -> None:
+        if 0 <= serial < self.next_serial:
+            self.stats.duplicates += 1
+        elif self._degrade and serial >= self.next_serial and header.status < Status.STALE:
+            self.stats.ahead += 1
+            self.heard = max(self.heard, serial + 1)
+        else:
+            self.stats.malformed += 1
 
     def _refused(self, serial: int, header: Header, now: float) -> None:
         self.stats.refused += 1

@@ -42,6 +42,8 @@ def allreduce(context: Context, array: Array, options: Options, memory: Memory, 
         yield from agree(context, signature, np.zeros(0, np.uint16))
         yield SUBMITTED
         return np.empty_like(array)
+    if not context.give:
+        flat = np.zeros_like(flat)
     error = _not_finite(context.rank, flat, array.shape)
     if options.op == "max":
         result = yield from _max(context, flat, signature, error)

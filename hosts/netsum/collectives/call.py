@@ -35,7 +35,7 @@ Waiting = Generator[Any, None, Any]
 @dataclass(frozen=True)
 class Context:
     """What a call needs to know of its communicator. ``gen`` is the call's generation; ``degrade``: the job's blocks age out,
-    but for those of a ``firm`` call."""
+    but for those of a ``firm`` call. Without ``give`` this member takes part and adds nothing."""
 
     window: Window
     rank: int
@@ -44,6 +44,7 @@ class Context:
     gen: int
     degrade: bool = False
     firm: bool = False
+    give: bool = True
     report: Report = field(default_factory=Report)
 
 
@@ -73,8 +74,8 @@ class _Codes:
     """Codes that arrive block by block.
 
     In a job that degrades, the others may have agreed before this member came (``late``), without its codes; or what they
-    agreed on may be gone (``unknown``). If it has an error of its own that they have not heard of, it is ``mute``: it adds
-    nothing to the call.
+    agreed on may be gone (``unknown``). If it has an error of its own that they have not heard of, or nothing to give, it is
+    ``mute``: it adds nothing to the call. ``nobody``: nor does anyone else.
     """
 
     def __init__(self, own: Codes, opening: Codes) -> None:
@@ -87,12 +88,14 @@ class _Codes:
         self.answered = False
         self.late = False
         self.mute = False
+        self.nobody = False
         self.lost = False
         self.unknown = np.zeros(len(own), np.bool_)
 
     def take_first(self, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
+        self.nobody = not header.data_cnt
         if len(payload) >= FIRST_LANES * CODE_LANE.bytes:
             self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
         self.answered = True
@@ -106,14 +109,16 @@ class _Codes:
         """Whether the first block's result is there and says that the ranks made different calls."""
         if not self.answered or self.lost or self.verdict.highest != Status.OK:
             return False
-        return self.first is None or not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
+        if self.first is None:
+            return not self.nobody
+        return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
         """Raise if the first block's result says so: a rank gave up, or made another call."""
         self.verdict.raise_failure(own_error)
         if self.differ:
             raise Mismatch("the ranks made different calls (operation, type, shape or options)")
-        self.mute = own_error is not None
+        self.mute |= own_error is not None
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
             self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
@@ -150,20 +155,16 @@ def open_call(
     head = codes[:FIRST_CODES]
     lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
     agreed = _Codes(codes, lanes.astype(np.uint16))
-    payload = memoryview(lanes.tobytes()) if own_error is None else b""
-    status = Status.OK if own_error is None else Status.ABORT
-    context.window.submit(
-        Block(
-            context.gen,
-            Op.MAX,
-            CODE_LANE,
-            payload,
-            status,
-            firm=context.firm,
-            on_result=agreed.take_first,
-            on_lost=agreed.lose_first,
-        )
-    )
+    agreed.mute = not context.give
+    block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
+    if own_error is not None:
+        block.status = Status.ABORT
+    elif context.give:
+        block.payload = memoryview(lanes.tobytes())
+    else:
+        block.passing, block.room = True, lanes.nbytes
+    block.on_result, block.on_lost = agreed.take_first, agreed.lose_first
+    context.window.submit(block)
     return agreed
 
 
@@ -198,7 +199,11 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) ->
         part = codes[first : first + per_block]
         lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, WIRE_LANES[CODE_LANE])
         lanes[: len(part)] = part
-        block = Block(context.gen, Op.MAX, CODE_LANE, memoryview(lanes.tobytes()), firm=context.firm)
+        block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
+        if agreed.mute:
+            block.passing, block.room = True, lanes.nbytes
+        else:
+            block.payload = memoryview(lanes.tobytes())
         block.on_result = partial(agreed.take, first, len(part))
         block.on_lost = partial(agreed.lose, first, len(part))
         context.window.submit(block)
@@ -249,13 +254,13 @@ class Group:
             rows.update(int(row) for row in np.flatnonzero(self.passed))
         return [self.start + row for row in sorted(rows)]
 
-    def report_to(self, report: Report) -> None:
-        """Add this group to the call's report, all of its results being there."""
+    def report_to(self, report: Report, *, unfit: bool = True) -> None:
+        """Add this group to the call's report, all of its results being there. ``unfit``: that is why blocks were passed."""
         report.blocks += self.rows
         report.degraded += self._degraded
         report.lost += len(self._lost)
         report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
-        report.unfit += 0 if self.passed is None else int(self.passed.sum())
+        report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0
         if len(self._lost) < self.rows:
             there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
             fewest = int(there.min())

@@ -78,7 +78,7 @@ class Stream:
         """Note how a group went."""
         for status in group.statuses:
             self._verdict.add(status)
-        group.report_to(self._context.report)
+        group.report_to(self._context.report, unfit=self._context.give)
         self.missed += group.missed()
 
 

@@ -106,7 +106,10 @@ def p4_text() -> str:
         "\n".join(_constants(schema.PacketOutKind, "KIND", 8)),
         _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
-        "// The block record, " + str(schema.RECORD_BITS) + " bits in one register cell:\n" + _comment(schema.RECORD_FIELDS),
+        "// The block record, "
+        + str(schema.RECORD_BITS)
+        + " bits in one register cell:\n"
+        + _comment(schema.RECORD_FIELDS),
         "\n".join(_record_macros()),
         f"// The frontier, {schema.FRONTIER_BITS} bits in one register cell:\n" + _comment(schema.FRONTIER_FIELDS),
         "\n".join(_macros(schema.FRONTIER_FIELDS, "FRONTIER", "frontier_raw_t")),
