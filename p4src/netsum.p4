@@ -45,9 +45,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             aggregator.apply(hdr, meta);
             if (meta.aggregator_mac == 0) {
                 forward.apply(hdr, standard);
-            } else if (hdr.arp.isValid()) {
-                arp.apply(hdr, meta, standard);
-            } else {
+            } else if (hdr.netsum.isValid()) {
                 check.apply(hdr, meta, standard);
                 job.apply(hdr, meta);
                 if (hdr.packet_out.isValid()) {
@@ -58,6 +56,8 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 }
                 aggregate.apply(hdr, meta);
                 deliver.apply(hdr, meta, standard);
+            } else {
+                arp.apply(hdr, meta, standard);
             }
         }
     }
