@@ -238,6 +238,78 @@ def test_a_held_packet_comes_although_nobody_sends() -> None:
     assert collect(bad, 1) == [b"late"]
 
 
+def passed_by(faults: Faults, packets: int, *, receiving: Faults | None = None) -> tuple[list[int], list[int]]:
+    """Numbers of the packets that a bad transport lets out, and of those that it lets in."""
+    left, right = memory_pair()
+    bad = FaultyTransport(left, faults, 7, receiving=receiving)
+    for index in range(packets):
+        for end in (bad, right):
+            end.send([(index.to_bytes(2, "big"),)])
+    out = [int.from_bytes(packet, "big") for packet in drained(right)]
+    return out, [int.from_bytes(packet, "big") for packet in drained(bad)]
+
+
+def drained(end: Transport) -> list[bytes]:
+    """All that has arrived."""
+    out: list[bytes] = []
+    while batch := end.recv(0):
+        out += [bytes(packet) for packet in batch]
+    return out
+
+
+def test_faults_of_each_direction_are_their_own() -> None:
+    out, into = passed_by(Faults(drop=1.0), 50, receiving=Faults())
+    assert (out, into) == ([], list(range(50)))
+
+
+def test_losses_in_bursts_are_as_many_and_come_together() -> None:
+    out, _ = passed_by(Faults(drop=0.1, burst=5.0), 4000)
+    lost = sorted(set(range(4000)) - set(out))
+    bursts = 1 + sum(after - before > 1 for before, after in itertools.pairwise(lost))
+    assert 0.07 < len(lost) / 4000 < 0.13
+    assert 3.5 < len(lost) / bursts < 6.5
+
+
+def test_latency_and_jitter_hold_every_packet_within_bounds() -> None:
+    left, right = memory_pair()
+    now = 0.0
+    bad = FaultyTransport(left, Faults(latency=1.0, jitter=0.5), 3, clock=lambda: now)
+    bad.send([(bytes([index]),) for index in range(100)])
+    assert drained(right) == []
+    now = 0.99
+    bad.send([])
+    assert drained(right) == []
+    now = 1.25
+    bad.send([])
+    some = drained(right)
+    now = 1.5
+    bad.send([])
+    rest = drained(right)
+    assert 20 < len(some) < 80
+    assert sorted(some + rest) == [bytes([index]) for index in range(100)]
+    assert bad.counts.delayed == 100
+    assert some != sorted(some)
+
+
+def test_a_cut_link_passes_nothing_and_a_healed_one_everything() -> None:
+    left, right = memory_pair()
+    bad = FaultyTransport(left, Faults(), 1)
+    bad.cut = True
+    bad.send([(b"out",)])
+    right.send([(b"in",)])
+    assert (drained(bad), drained(right), bad.counts.cut) == ([], [], 2)
+    bad.cut = False
+    bad.send([(b"out",)])
+    right.send([(b"in",)])
+    assert (drained(bad), drained(right)) == ([b"in"], [b"out"])
+
+
+@pytest.mark.parametrize("wrong", [{"drop": 1.5}, {"reorder": -0.1}, {"latency": -1.0}, {"burst": 0.5}])
+def test_faults_that_make_no_sense_are_named(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Faults(**wrong)
+
+
 def test_a_link_that_cannot_be_opened_is_named() -> None:
     (port,) = free_ports(1)
     taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

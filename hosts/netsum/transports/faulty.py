@@ -1,4 +1,4 @@
-"""A bad network on purpose: drops, doubles, reorders and delays packets in both directions, from a seed."""
+"""A bad network on purpose: drops, doubles, reorders and delays packets in each direction, from a seed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,33 @@ from netsum.transports.base import Packet, Transport
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities, each for one packet in one direction; ``delay`` is how long a reordered packet is held, seconds."""
+    """What is done to the packets of one direction.
+
+    Attributes:
+        drop, duplicate, reorder: probabilities, each for one packet.
+        delay: how long a reordered packet is held back, seconds.
+        burst: packets that are lost together on average, 1 or more; ``drop`` stays the part of all packets that is lost.
+        latency: how long every packet is held, seconds.
+        jitter: up to how much longer, uniformly, seconds; it reorders too.
+    """
 
     drop: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
     delay: float = 0.002
+    burst: float = 1.0
+    latency: float = 0.0
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("drop", "duplicate", "reorder"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}, not a probability")
+        for name in ("delay", "latency", "jitter"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; seconds cannot be negative")
+        if not self.burst >= 1.0:
+            raise ValueError(f"burst is {self.burst}; at least 1 packet is lost at a time")
 
 
 @dataclass
@@ -34,6 +50,9 @@ class FaultCounts:
     dropped: int = 0
     duplicated: int = 0
     reordered: int = 0
+    delayed: int = 0
+    cut: int = 0
+    """Lost because the link was cut."""
 
 
 @dataclass(order=True)
@@ -43,8 +62,73 @@ class _Held:
     packet: bytes = field(compare=False)
 
 
+class _Direction:
+    """The packets of one direction: what becomes of each, and those that are held."""
+
+    def __init__(self, faults: Faults, seed: str, counts: FaultCounts, clock: Callable[[], float]) -> None:
+        self.faults = faults
+        self._rng = random.Random(seed)
+        self._counts = counts
+        self._clock = clock
+        self._serial = 0
+        self._losing = False
+        self.held: list[_Held] = []
+
+    def due(self) -> list[bytes]:
+        """Packets that have been held long enough, in the order in which they are due."""
+        released = []
+        now = self._clock()
+        while self.held and self.held[0].due <= now:
+            released.append(heapq.heappop(self.held).packet)
+        return released
+
+    def copies(self, packet: Packet) -> int:
+        """How often to pass the packet on now; what is to come later is held."""
+        counts, faults, rng = self._counts, self.faults, self._rng
+        counts.packets += 1
+        if self._lost():
+            counts.dropped += 1
+            return 0
+        copies = 1
+        if rng.random() < faults.duplicate:
+            counts.duplicated += 1
+            copies = 2
+        late = 0
+        if rng.random() < faults.reorder:
+            counts.reordered += 1
+            late = 1
+            self._hold(packet, faults.delay + self._latency())
+        if faults.latency or faults.jitter:
+            counts.delayed += copies - late
+            for _ in range(copies - late):
+                self._hold(packet, self._latency())
+            return 0
+        return copies - late
+
+    def _lost(self) -> bool:
+        """Gilbert's model: in a burst every packet is lost. It ends with probability 1/burst, and begins as often as makes
+        ``drop`` the part that is lost; with burst 1, each packet by itself."""
+        faults = self.faults
+        if faults.drop in (0.0, 1.0) or faults.burst == 1.0:
+            return self._rng.random() < faults.drop
+        chance = 1.0 - 1.0 / faults.burst if self._losing else faults.drop / (faults.burst * (1.0 - faults.drop))
+        self._losing = self._rng.random() < chance
+        return self._losing
+
+    def _latency(self) -> float:
+        faults = self.faults
+        return faults.latency + faults.jitter * self._rng.random() if faults.jitter else faults.latency
+
+    def _hold(self, packet: Packet, seconds: float) -> None:
+        self._serial += 1
+        heapq.heappush(self.held, _Held(self._clock() + seconds, self._serial, b"".join(packet)))
+
+
 class FaultyTransport:
-    """Wraps ``inner``. Same seed and same order of packets: same faults. Closing closes ``inner``."""
+    """Wraps ``inner``. Same seed and same order of packets: same faults. Closing closes ``inner``.
+
+    ``cut`` may be set at any time: while it is True nothing passes, in either direction.
+    """
 
     def __init__(
         self,
@@ -52,66 +136,67 @@ class FaultyTransport:
         faults: Faults,
         seed: int,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        receiving: Faults | None = None,
+        counts: FaultCounts | None = None,
     ) -> None:
+        """``faults``: of what is sent, and of what is received unless ``receiving`` says otherwise. ``counts`` to go on with,
+        for a member whose transport is opened anew."""
         self._inner = inner
-        self._faults = faults
-        self._sending = random.Random(f"send {seed}")
-        self._receiving = random.Random(f"receive {seed}")
         self._clock = clock
-        self._serial = 0
-        self._outgoing: list[_Held] = []
-        self._incoming: list[_Held] = []
-        self.counts = FaultCounts()
+        self.cut = False
+        self.counts = FaultCounts() if counts is None else counts
+        self._outgoing = _Direction(faults, f"send {seed}", self.counts, clock)
+        self._incoming = _Direction(faults if receiving is None else receiving, f"receive {seed}", self.counts, clock)
+        self._stalled_until: float | None = None
 
-    def _hold(self, queue: list[_Held], packet: bytes) -> None:
-        self._serial += 1
-        heapq.heappush(queue, _Held(self._clock() + self._faults.delay, self._serial, packet))
+    @property
+    def last_error(self) -> str | None:
+        """What the link said last, if it says anything."""
+        return getattr(self._inner, "last_error", None)
 
-    def _due(self, queue: list[_Held]) -> list[bytes]:
-        released = []
-        now = self._clock()
-        while queue and queue[0].due <= now:
-            released.append(heapq.heappop(queue).packet)
-        return released
+    def stall(self, seconds: float) -> None:
+        """Whoever sends or receives next stands still until so many seconds from now, as if the process got no processor."""
+        self._stalled_until = self._clock() + seconds
 
-    def _copies(self, rng: random.Random, queue: list[_Held], packet: Packet) -> int:
-        """How often to pass the packet on now; a reordered one is held instead."""
-        counts, faults = self.counts, self._faults
-        counts.packets += 1
-        if rng.random() < faults.drop:
-            counts.dropped += 1
-            return 0
-        copies = 1
-        if rng.random() < faults.duplicate:
-            counts.duplicated += 1
-            copies = 2
-        if rng.random() < faults.reorder:
-            counts.reordered += 1
-            self._hold(queue, b"".join(packet))
-            copies -= 1
-        return copies
+    def _stand_still(self) -> None:
+        until, self._stalled_until = self._stalled_until, None
+        if until is not None:
+            time.sleep(max(0.0, until - self._clock()))
+
+    def _pass_on(self, packets: list[Packet]) -> None:
+        if self.cut:
+            self.counts.cut += len(packets)
+        else:
+            self._inner.send(packets)
 
     def send(self, packets: Sequence[Packet]) -> None:
-        passed: list[Packet] = [(held,) for held in self._due(self._outgoing)]
+        self._stand_still()
+        passed: list[Packet] = [(held,) for held in self._outgoing.due()]
         for packet in packets:
-            passed.extend([packet] * self._copies(self._sending, self._outgoing, packet))
-        self._inner.send(passed)
+            passed.extend([packet] * self._outgoing.copies(packet))
+        self._pass_on(passed)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
+        self._stand_still()
         deadline = None if timeout is None else self._clock() + timeout
         while True:
-            if late := self._due(self._outgoing):
-                self._inner.send([(packet,) for packet in late])
-            passed = [memoryview(packet) for packet in self._due(self._incoming)]
+            if late := self._outgoing.due():
+                self._pass_on([(packet,) for packet in late])
+            passed = [memoryview(packet) for packet in self._incoming.due()]
             wait = 0.0 if passed else self._wait(deadline)
-            for packet in self._inner.recv(wait):
-                passed.extend([packet] * self._copies(self._receiving, self._incoming, (packet,)))
+            received = self._inner.recv(wait)
+            if self.cut:
+                self.counts.cut += len(received)
+                received = []
+            for packet in received:
+                passed.extend([packet] * self._incoming.copies((packet,)))
             if passed or (deadline is not None and self._clock() >= deadline):
                 return passed
 
     def _wait(self, deadline: float | None) -> float | None:
         """Until the deadline or the next held packet, whichever comes first."""
-        moments = [queue[0].due for queue in (self._outgoing, self._incoming) if queue]
+        moments = [direction.held[0].due for direction in (self._outgoing, self._incoming) if direction.held]
         if deadline is not None:
             moments.append(deadline)
         return max(0.0, min(moments) - self._clock()) if moments else None
