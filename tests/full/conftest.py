@@ -73,3 +73,15 @@ def four(fabric: Fabric) -> Iterator[list[Communicator]]:
     """Four members of one job, for tests that leave them usable."""
     with joined(fabric, 4, first=8) as communicators:
         yield communicators
+
+
+@pytest.fixture(scope="module", params=FABRICS)
+def fragile(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """A fabric of five hosts for one file of tests, whose switch may be killed and started again."""
+    kind, switch = request.param.split("-")
+    if kind == "namespace":
+        request.getfixturevalue("require_root")
+    if switch == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    with open_fabric(switch, hosts=5, rootless=kind == "rootless") as fabric:
+        yield fabric

@@ -1,0 +1,134 @@
+"""The switch restarts: calls of a job that waits go on with the right sums; members of one that degrades all hear of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from netsum.communicator import Communicator
+from netsum.errors import Desynchronized
+from netsum_testbed.fabric import Fabric
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import joined
+from tests.full.trouble import PATIENCE, Training, until
+
+
+def restart(fabric: Fabric) -> None:
+    fabric.kill_switch()
+    fabric.start_switch()
+
+
+def test_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
+    with joined(fragile, 4, window=16) as communicators, Training(communicators) as training:
+        training.on(20)
+        restart(fragile)
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 4
+
+
+def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
+    with joined(fragile, 3, window=8) as communicators, Training(communicators) as training:
+        training.on()
+        restart(fragile)
+        training.on()
+        name = communicators[0].descriptor.job
+        epoch = fragile.controller.job(name).epoch.number
+        restart(fragile)
+        until(lambda: fragile.controller.job(name).epoch.number != epoch, "the controller has seen it")
+        restart(fragile)
+        training.on()
+        training.finish()
+        training.check_equal()
+        assert {comm.stats.resumes for comm in communicators} <= {2, 3}
+
+
+def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
+    with joined(fragile, 3, window=8) as communicators:
+        with Training(communicators) as training:
+            training.on()
+            training.finish()
+        restart(fragile)
+        with Training(communicators) as training:
+            training.on()
+            training.finish()
+            training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
+    """The others wait until it calls: only then can it say what it holds."""
+
+    def pause(rank: int, step: int) -> float:
+        return 4.0 if (rank, step) == (1, 12) else 0.0
+
+    with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=pause) as training:
+        until(lambda: training.steps[0] >= 12, "the step before the pause")
+        restart(fragile)
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
+    """Their results are the same bits as without a restart."""
+    values = [np.random.default_rng(rank).standard_normal(6000).astype(np.float32) for rank in range(3)]
+    reached = [0] * 3
+
+    def calls(comm: Communicator) -> list[bytes]:
+        got = []
+        for step in range(40):
+            reached[comm.rank] = step
+            mean = comm.allreduce(values[comm.rank] * (step + 1), "mean", scale="predicted", timeout=PATIENCE)
+            top = comm.allreduce(values[comm.rank], "max", timeout=PATIENCE)
+            told = comm.broadcast(values[comm.rank] + step, 1, timeout=PATIENCE)
+            comm.barrier(timeout=PATIENCE)
+            got += [each.tobytes() for each in (mean, top, told)]
+        return got
+
+    with joined(fragile, 3, window=8) as communicators:
+        undisturbed = results(on_all(communicators, calls, timeout=PATIENCE))
+    reached[:] = [0] * 3
+    with joined(fragile, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
+        disturbed = elsewhere.submit(on_all, communicators, calls, timeout=PATIENCE)
+        until(lambda: min(reached) >= 15, "the middle")
+        restart(fragile)
+        assert results(disturbed.result()) == undisturbed
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) -> None:
+    """A partial result that only some have got cannot be made again: no rank goes on as if nothing had happened."""
+    with joined(fragile, 4, window=16, late="degrade", block_exp=100.0, quorum=1) as communicators:
+        with Training(communicators, check=False) as training:
+            training.on(20)
+            restart(fragile)
+            training.join()
+            assert training.kinds() == [Desynchronized] * 4
+        states = [np.full(10, float(comm.rank)) for comm in communicators]
+        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=7 + comm.rank % 2))
+        assert results(got) == [8] * 4
+        assert all(state.tolist() == [1.0] * 10 for state in states)
+        with Training(communicators, check=False) as training:
+            training.on()
+            training.finish()
+            training.check_equal()
+
+
+def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 100.0, "quorum": 1}
+    with (
+        joined(fragile, 4, window=16, **options) as communicators,
+        Training(communicators, resync=True, check=False) as training,
+    ):
+        for _ in range(2):
+            training.on(20)
+            restart(fragile)
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert all(training.came_back)

@@ -1,0 +1,224 @@
+"""Ranks that call in a loop while something happens to them, and what is needed to make it happen."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import netsum
+import numpy as np
+from netsum.communicator import Communicator
+from netsum.errors import Behind, Desynchronized
+from netsum.transports.base import Transport
+from netsum_controller.controller import Controller
+from netsum_controller.model import Job
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
+
+PATIENCE = 60.0
+"""Seconds within which whatever a test waits for must have happened: many times what it takes."""
+WORKER = Path(__file__).with_name("worker.py")
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> None:
+    """Wait for something; fail when it has not happened in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
+        time.sleep(0.005)
+
+
+def share(rank: int, step: int, size: int) -> Any:
+    """What a rank contributes to a step."""
+    return np.arange(size, dtype=np.int64) % 97 * (step % 31 + 1) + rank
+
+
+def whole(ranks: Sequence[int], step: int, size: int) -> Any:
+    """The sum of these ranks' contributions."""
+    return sum(share(rank, step, size) for rank in ranks)
+
+
+class Training:
+    """Every rank sums in a loop, a thread each. ``state`` is the sum of all results so far: equal on all ranks after equally
+    many steps. With ``resync``, a rank that is told to comes back with :meth:`Communicator.resync`.
+
+    ``steps[rank]`` are done; ``errors[rank]`` is what its last call raised; ``came_back[rank]`` what it came back from.
+    """
+
+    def __init__(
+        self,
+        communicators: Sequence[Communicator],
+        *,
+        size: int = 3000,
+        timeout: float = PATIENCE,
+        resync: bool = False,
+        check: bool = True,
+        pause: Callable[[int, int], float] = lambda _rank, _step: 0.0,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """``check``: results are the exact sum over all ranks. ``pause(rank, step)``: seconds to sleep before a step."""
+        self.communicators = communicators
+        self.size, self.timeout, self.resync, self.check, self.pause = size, timeout, resync, check, pause
+        self.options = options or {}
+        number = len(communicators)
+        self.steps = [0] * number
+        self.states = [np.zeros(size, np.int64) for _ in range(number)]
+        self.errors: list[Exception | None] = [None] * number
+        self.came_back: list[list[Exception]] = [[] for _ in range(number)]
+        self.expected: Callable[[int], Sequence[int]] = lambda _step: range(communicators[0].size)
+        self._last: int | None = None
+        self._threads = [threading.Thread(target=self._run, args=(index,), daemon=True) for index in range(number)]
+
+    def _run(self, index: int) -> None:
+        try:
+            while self._last is None or self.steps[index] < self._last:
+                try:
+                    self._step(index)
+                except (Desynchronized, Behind) as error:
+                    if not self.resync:
+                        raise
+                    self.came_back[index].append(error)
+                    state = self.states[index]
+                    self.steps[index] = self.communicators[index].resync(
+                        state, progress=self.steps[index], timeout=self.timeout
+                    )
+        except Exception as error:
+            self.errors[index] = error
+
+    def _step(self, index: int) -> None:
+        step, comm = self.steps[index], self.communicators[index]
+        if nap := self.pause(index, step):
+            time.sleep(nap)
+        mine = share(comm.rank, step, self.size)
+        result = comm.allreduce(mine, timeout=self.timeout, **self.options)
+        if self.check:
+            np.testing.assert_array_equal(result, whole(self.expected(step), step, self.size))
+        self.states[index] += result
+        self.steps[index] = step + 1
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for comm in self.communicators:  # so that no thread goes on into the next test
+                comm.close()
+
+    def on(self, steps: int = 10) -> None:
+        """Wait until every rank that has not failed is so many steps further than the first is now."""
+        goal = max(self.steps) + steps
+        until(
+            lambda: all(done >= goal or error is not None for done, error in zip(self.steps, self.errors, strict=True)),
+            f"{steps} steps more",
+        )
+
+    def finish(self, more: int = 10) -> None:
+        """Let all ranks end after the same step, and wait for it."""
+        self._last = max(self.steps) + more
+        self.join()
+
+    def join(self) -> None:
+        """Wait until every rank has ended, by itself or by an error."""
+        deadline = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        stuck = [rank for rank, thread in enumerate(self._threads) if thread.is_alive()]
+        assert not stuck, f"ranks {stuck} hang"
+
+    def kinds(self) -> list[type[Exception] | None]:
+        """What each rank ended with; None: it made all its steps."""
+        return [type(error) if error is not None else None for error in self.errors]
+
+    def check_equal(self) -> None:
+        """Every rank made all steps, and their states are the same."""
+        for error in self.errors:
+            if error is not None:
+                raise AssertionError(f"a rank raised {error!r}") from error
+        assert len(set(self.steps)) == 1
+        for state in self.states:
+            assert state.tobytes() == self.states[0].tobytes()
+
+
+class Served:
+    """The controller's endpoint as a process of its own, ``netsum serve``, that can be killed and started again; the fabric's
+    own controller is closed, and another, which does not serve, gives commands on the same state file."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._state = fabric.directory / "state.db"
+        self._topology = fabric.directory / "topology.json"  # JSON is YAML
+        self._topology.write_text(fabric.topology.model_dump_json(exclude_none=True), "utf-8")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        fabric.controller.close()
+        self.controller = Controller(fabric.topology, self._state)
+        self._log = fabric.directory / "serve.log"
+        self._child: Child | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections."""
+        words = ["--topology", str(self._topology), "--state", str(self._state), "serve", "--port", str(self._port)]
+        self._child = Child([sys.executable, "-m", "netsum_controller.cli", *words], output=self._log)
+        until(self._answers, f"serving: {self._child.last_words()}")
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._port), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._child is not None
+        self._child.kill()
+
+    def join(self, job: Job, rank: int) -> Communicator:
+        """A rank of a job that :attr:`controller` made."""
+
+        def transport(descriptor: Any) -> Transport:
+            return self.fabric.inside(lambda: self.fabric.open_transport(descriptor, job.members[rank]))
+
+        return netsum.join(job.name, rank, token=job.token, controller=self.url, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child is not None
+        self._child.stop()
+        self.controller.close()
+
+
+def start_worker(fabric: Fabric, job: Job, rank: int, token: str, url: str, **options: Any) -> Child:
+    """A rank as a process of its own (``worker.py``); it says a line of JSON a step."""
+    prefix = fabric.prefix(job.members[rank])
+    config = {
+        "job": job.name,
+        "rank": rank,
+        "token": token,
+        "controller": url,
+        "namespace": prefix[-1] if prefix else None,
+        "interface": fabric.interface(job.members[rank]) if prefix else None,
+        **options,
+    }
+    return Child(
+        [sys.executable, str(WORKER), json.dumps(config)],
+        output=fabric.directory / f"worker.{job.name}.{rank}.log",
+        piped=True,
+        environment={"PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
