@@ -23,6 +23,7 @@ from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
 from netsum_controller.stages.query import query_fields
+from netsum_controller.stages.sweep import sweep_fields
 from netsum_controller.stream import Stream
 from netsum_controller.topology import Switch, Tls
 
@@ -37,6 +38,10 @@ MAX_RECONNECT_MS = 1000
 QUERIES_IN_FLIGHT = 32
 QUERY_PATIENCE = 0.5
 """Seconds after which an unanswered query is sent again: a switch under load may drop a PacketIn."""
+
+SWEEP_PATIENCE = 1.0
+SWEEP_TIMEOUT = 5.0
+"""Seconds: the same for a sweep, which goes through all slots of a job before it is answered; and for all attempts."""
 
 
 class Kind(IntEnum):
@@ -315,3 +320,20 @@ class SwitchClient:
                 if waiting.pop(slot, None) is not None:
                     records[slot] = Record.parse(slot, packet.payload)
         return records
+
+    def sweep(self, frame: bytes) -> int:
+        """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the blocks
+        that it closed. :class:`SwitchError` when none is in time."""
+        assert self._stream is not None, "the client is not open"
+        deadline = time.monotonic() + SWEEP_TIMEOUT
+        for attempt in range(1, 256):
+            cookie = attempt << 8  # low byte 0: the sweeper's have a job id there
+            self._stream.send_packet(self.program.packet_out(frame, sweep_fields(cookie)))
+            again = min(deadline, time.monotonic() + SWEEP_PATIENCE)
+            while (packet := self._stream.next_packet(again)) is not None:
+                answer = self.program.packet_in_metadata(packet.metadata)
+                if (answer.get("kind"), answer.get("cookie")) == (PacketOutKind.SWEEP, cookie):
+                    return answer["closed"]
+            if time.monotonic() >= deadline:
+                break
+        raise SwitchError(f"switch {self.name}: a sweep was not answered; was it started with --cpu-port?")

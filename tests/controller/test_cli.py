@@ -102,6 +102,43 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0
 
 
+def test_evict_and_admit(run: Run, switch: FakeSwitch) -> None:
+    run("switch", "push")
+    run("job", "create", "resnet.yaml")
+    run("job", "join-file", "resnet")
+    switch.sweeps_close = 3
+    evicted = run("job", "evict", "resnet", "1")
+    assert evicted.out == "job resnet: rank 1 (h2): evicted; 2 of 3 go on, 3 blocks had waited for it\n"
+    assert run("job", "evict", "resnet", "1").out == "job resnet: rank 1 (h2): was evicted already\n"
+    assert "evicted" in run("job", "show", "resnet").out
+    assert json.loads(run("job", "show", "resnet", "--json").out)["evicted"] == [1]
+    again = json.loads(run("job", "evict", "resnet", "1", "--json").out)
+    assert (again["changed"], again["evicted"], again["members"], again["new_epoch"]) == (False, True, [0, 2], None)
+    admitted = json.loads(run("job", "admit", "resnet", "1", "--json").out)
+    assert (admitted["changed"], admitted["evicted"], admitted["members"]) == (True, False, [0, 1, 2])
+    assert admitted["new_epoch"] == json.loads(run("job", "show", "resnet", "--json").out)["epoch"]
+    assert run("job", "admit", "resnet", "1").out == "job resnet: rank 1 (h2): is not evicted\n"
+    run("job", "evict", "resnet", "1")
+    epoch = admitted["new_epoch"] + 1
+    assert (
+        run("job", "admit", "resnet", "1").out == f"job resnet: rank 1 (h2): admitted; all join under epoch {epoch}\n"
+    )
+
+
+def test_options_of_create(run: Run) -> None:
+    run("switch", "push")
+    assert run("job", "create", "resnet.yaml", "--late", "degrade", "--block-exp", "2.5", "--quorum", "3").code == 0
+    shown = json.loads(run("job", "show", "resnet", "--json").out)
+    assert (shown["late"], shown["block_exp_ms"], shown["quorum"], shown["ageing"]) == ("degrade", 2.5, 3, False)
+    assert "unchanged" in run("job", "create", "resnet.yaml", "--late=degrade", "--block-exp=2.5", "--quorum=3").out
+    refused = run("job", "create", "resnet.yaml")
+    assert (refused.code, "exists with late degrade, not wait" in refused.err) == (1, True)
+    refused = run("job", "create", "resnet.yaml", "--late=degrade", "--quorum=3")
+    assert "exists with block_exp 2.5 ms, not 50 ms" in refused.err
+    refused = run("job", "create", "resnet.yaml", "--late=degrade", "--block-exp=2.5")
+    assert "exists with quorum 3, not 2" in refused.err
+
+
 def test_reconcile_after_a_restart(run: Run, switch: FakeSwitch) -> None:
     run("switch", "push")
     run("job", "create", "resnet.yaml")
@@ -123,6 +160,11 @@ def test_topology(run: Run) -> None:
     ("arguments", "code", "words"),
     [
         ("job create nope.yaml", 2, "nope.yaml: No such file or directory"),
+        ("job create resnet.yaml --late never", 2, "'never' is not one of 'wait', 'degrade'"),
+        ("job create resnet.yaml --quorum 2", 2, "resnet.yaml:1: quorum: is for jobs with `late: degrade`"),
+        ("job create resnet.yaml --late degrade --quorum 4", 2, "quorum: is 4, and the job has 3 members"),
+        ("job evict vgg 0", 1, "there is no job 'vgg'"),
+        ("job evict vgg first", 2, "'first' is not a valid integer"),
         ("job create bad.yaml", 2, "bad.yaml:2: members: "),
         ("job create big.yaml", 1, "needs 8192 slots|a window of 4096"),
         ("job create", 2, "Missing argument 'FILE...'. (see `netsum job create --help`)"),

@@ -9,6 +9,7 @@ import click
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
+from netsum_controller.eviction import Eviction
 from netsum_controller.inspect_job import Why
 from netsum_controller.job_spec import load_job
 from netsum_controller.model import Job, Late, Seat
@@ -186,6 +187,59 @@ def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
         for name in names:
             controller.delete_job(name, force=force)
             click.echo(f"job {name}: deleted")
+
+
+@job.command()
+@click.argument("name")
+@click.argument("rank", type=int)
+@json_option
+@click.pass_obj
+def evict(settings: Settings, name: str, rank: int, as_json: bool) -> None:
+    """Take a member out, dead or alive; the others go on without it."""
+    with settings.controller() as controller:
+        done = controller.evict(name, rank)
+    if as_json:
+        print_json(_eviction(done))
+        return
+    who = f"job {name}: rank {rank} ({done.seat.host})"
+    if not done.changed:
+        click.echo(f"{who}: was evicted already")
+        return
+    left = len(done.job.epoch.members)
+    if done.new_epoch is not None:
+        click.echo(f"{who}: evicted; the {left} others join again under epoch {done.new_epoch}")
+    else:
+        waited = "" if done.closed is None else f", {done.closed} blocks had waited for it"
+        click.echo(f"{who}: evicted; {left} of {done.job.workers} go on{waited}")
+
+
+@job.command()
+@click.argument("name")
+@click.argument("rank", type=int)
+@json_option
+@click.pass_obj
+def admit(settings: Settings, name: str, rank: int, as_json: bool) -> None:
+    """Let an evicted member join again, under a new epoch for all."""
+    with settings.controller() as controller:
+        done = controller.admit(name, rank)
+    if as_json:
+        print_json(_eviction(done))
+        return
+    who = f"job {name}: rank {rank} ({done.seat.host})"
+    click.echo(f"{who}: admitted; all join under epoch {done.new_epoch}" if done.changed else f"{who}: is not evicted")
+
+
+def _eviction(done: Eviction) -> dict[str, Any]:
+    return {
+        "job": done.job.name,
+        "rank": done.seat.rank,
+        "host": done.seat.host,
+        "evicted": done.seat.evicted,
+        "changed": done.changed,
+        "closed": done.closed,
+        "new_epoch": done.new_epoch,
+        "members": [seat.rank for seat in done.job.epoch.members],
+    }
 
 
 @job.command("join-file")

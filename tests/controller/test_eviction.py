@@ -1,0 +1,221 @@
+"""Evicting and admitting members: what changes on the switch and in the state file, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from netsum.wire import parse_header
+from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Job, JobState, Late
+from netsum_controller.rejoin import Place
+from netsum_controller.stages import Item, JobEntry, MemberEntry, MulticastGroup, RewriteEntry
+
+from tests.controller.fake_switch import FakeSwitch, pack_record
+
+TOKEN = "correct-horse"
+
+
+@pytest.fixture
+def spec() -> JobSpec:
+    """A job of three, on ports 1, 2 and 4."""
+    return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8, token=TOKEN)
+
+
+@pytest.fixture
+def job(controller: Controller, spec: JobSpec) -> Job:
+    """A job that all have joined."""
+    controller.create_job(spec)
+    join_all(controller)
+    return controller.job("resnet")
+
+
+def join_all(controller: Controller, instance: str = "a") -> None:
+    for seat in controller.job("resnet").epoch.members:
+        controller.join("resnet", TOKEN, seat.rank, instance)
+
+
+def read(controller: Controller) -> list[Item]:
+    with controller.site.client("s1") as client:
+        return client.read_items()
+
+
+def job_entry(controller: Controller) -> JobEntry:
+    (entry,) = [item for item in read(controller) if isinstance(item, JobEntry)]
+    return entry
+
+
+def test_an_evicted_rank_is_gone_from_the_switch(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    switch.sweeps_close = 4
+    done = controller.evict("resnet", 1)
+    assert (done.changed, done.closed, done.new_epoch, done.seat.host) == (True, 4, None, "h2")
+    items = read(controller)
+    assert {item.src_id for item in items if isinstance(item, MemberEntry)} == {0, 2}
+    assert {item.replica for item in items if isinstance(item, RewriteEntry)} == {0, 2}
+    groups = {item.group_id: item.replicas for item in items if isinstance(item, MulticastGroup)}
+    assert groups[job.job_id] == {(1, 0), (4, 2)}
+    assert groups[SWEEP_GROUPS + job.job_id] == {(1, 0), (4, 2), (CPU_PORT, SWEEP_REPLICA)}
+    entry = job_entry(controller)
+    assert (entry.epoch, entry.all_sources) == (job.epoch.number, 0b101)  # in place
+    assert [parse_header(frame[42:]).job_id for frame in switch.sweeps] == [job.job_id]
+    now = controller.job("resnet")
+    assert (now.epoch.evicted, [seat.rank for seat in now.epoch.members]) == ((1,), [0, 2])
+    assert controller.descriptor("resnet", 0).evicted == (1,)
+    assert not controller.reconcile()[0].changed
+
+
+@pytest.mark.usefixtures("job")
+def test_evicting_again_changes_nothing(controller: Controller, switch: FakeSwitch) -> None:
+    controller.evict("resnet", 1)
+    writes = len(switch.writes)
+    assert not controller.evict("resnet", 1).changed
+    assert len(switch.writes) == writes
+
+
+@pytest.mark.usefixtures("job")
+def test_the_last_member_stays(controller: Controller, switch: FakeSwitch) -> None:
+    controller.evict("resnet", 1)
+    controller.evict("resnet", 0)
+    installed = switch.installed
+    with pytest.raises(Refused, match="rank 2 is its last member; `netsum job delete resnet` ends the job"):
+        controller.evict("resnet", 2)
+    assert switch.installed == installed
+    assert controller.job("resnet").epoch.evicted == (0, 1)
+
+
+@pytest.mark.usefixtures("job")
+def test_who_is_not_there(controller: Controller) -> None:
+    for call in (controller.evict, controller.admit):
+        for rank in (3, -1):
+            with pytest.raises(NoSuchMember, match=r"its ranks are 0\.\.2"):
+                call("resnet", rank)
+        with pytest.raises(NoSuchJob):
+            call("vgg", 0)
+
+
+def test_an_evicted_rank_cannot_join(controller: Controller, job: Job) -> None:
+    controller.evict("resnet", 1)
+    with pytest.raises(Evicted, match="rank 1 was evicted"):
+        controller.join("resnet", TOKEN, 1, "b")
+    # Also not in a later epoch.
+    assert controller.join("resnet", TOKEN, 0, "b").epoch > job.epoch.number
+    with pytest.raises(Evicted):
+        controller.join("resnet", TOKEN, 1, "b")
+    assert {item.src_id for item in read(controller) if isinstance(item, MemberEntry)} == {0, 2}
+
+
+def test_admitting_is_a_new_epoch_for_all(controller: Controller, job: Job) -> None:
+    assert not controller.admit("resnet", 1).changed  # it is in
+    controller.evict("resnet", 1)
+    done = controller.admit("resnet", 1)
+    assert done.changed
+    assert done.new_epoch is not None
+    assert done.new_epoch > job.epoch.number
+    now = controller.job("resnet")
+    assert (now.epoch.number, now.epoch.evicted, now.state) == (done.new_epoch, (), JobState.READY)
+    assert not any(seat.joined for seat in now.epoch.seats)
+    entry = job_entry(controller)
+    assert (entry.epoch, entry.all_sources) == (done.new_epoch, 0b111)
+    assert {controller.join("resnet", TOKEN, rank, "b").epoch for rank in range(3)} == {done.new_epoch}
+
+
+@pytest.mark.usefixtures("job")
+def test_a_failed_step_takes_everything_back(controller: Controller, switch: FakeSwitch) -> None:
+    installed = switch.installed
+    job_table = controller.site.program.object_id("tables", "job")
+    switch.fail_update = lambda update: "no room" if update.entity.table_entry.table_id == job_table else None
+    with pytest.raises(SwitchError, match="no room"):
+        controller.evict("resnet", 1)
+    assert switch.installed == installed
+    assert controller.job("resnet").epoch.evicted == ()
+    switch.fail_update = lambda _: None
+    controller.evict("resnet", 1)
+    installed = switch.installed
+    switch.fail_update = lambda update: "no room" if update.entity.table_entry.table_id == job_table else None
+    with pytest.raises(SwitchError, match="no room"):
+        controller.admit("resnet", 1)
+    assert switch.installed == installed
+    assert controller.job("resnet").epoch.evicted == (1,)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_sweep_that_is_not_answered(
+    controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next is; and if none were, the members' own retransmissions finish the blocks."""
+    monkeypatch.setattr("netsum_controller.client.SWEEP_PATIENCE", 0.02)
+    switch.lose_packet_ins = 1
+    switch.sweeps_close = 2
+    assert controller.evict("resnet", 1).closed == 2
+    switch.lose_packet_ins = 1 << 30
+    monkeypatch.setattr("netsum_controller.client.SWEEP_TIMEOUT", 0.1)
+    done = controller.evict("resnet", 0)
+    assert (done.changed, done.closed) == (True, None)
+
+
+def test_the_quorum_stays_within_reach(controller: Controller, spec: JobSpec) -> None:
+    degrading = spec.model_copy(update={"late": Late.DEGRADE, "block_exp": 30.0, "quorum": 3})
+    controller.create_job(degrading)
+    for rank in (0, 2):
+        controller.join("resnet", TOKEN, rank, "a")
+    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (0, 3)
+    controller.evict("resnet", 1)  # it was the only one that had not joined: now blocks age
+    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (30_000, 2)
+    assert not controller.create_job(degrading).created  # it is the same job
+    controller.admit("resnet", 1)
+    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (0, 3)
+    join_all(controller, "b")
+    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (30_000, 3)
+
+
+def test_evicted_while_others_rejoin(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    """Some may hold results with its part, which the others could not get any more: a fresh epoch."""
+    switch.restart()
+    controller.reconcile()
+    resuming = controller.job("resnet")
+    assert resuming.epoch.resumes == job.epoch.number
+    done = controller.evict("resnet", 1)
+    assert done.new_epoch is not None
+    now = controller.job("resnet")
+    assert (now.epoch.resumes, now.epoch.evicted, now.state) == (None, (1,), JobState.READY)
+    assert now.epoch.number > resuming.epoch.number
+    assert job_entry(controller).all_sources == 0b101
+
+
+@pytest.mark.parametrize(("ahead", "in_place"), [(0, False), (15, False), (16, True)])
+def test_evicted_after_a_restart(
+    controller: Controller, switch: FakeSwitch, job: Job, ahead: int, in_place: bool
+) -> None:
+    switch.restart()
+    controller.reconcile()
+    needs = [job.epoch.first_block_id + 5 + rank for rank in range(3)]
+    for rank in (0, 1, 2, 0):
+        with suppress(Busy):
+            resumed = controller.join("resnet", TOKEN, rank, "a", place=Place(job.epoch.number, needs[rank]))
+    assert resumed.first_block_id == needs[0]
+    switch.records[job.slot_base] = pack_record(epoch=resumed.epoch, block_id=needs[0] + ahead, state=2)
+    done = controller.evict("resnet", 1)
+    assert (done.new_epoch is None) == in_place
+    assert controller.job("resnet").epoch.evicted == (1,)
+
+
+def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: JobSpec, switch: FakeSwitch) -> None:
+    """The state file knows first; the next reconcile does the rest."""
+    first = open_controller()
+    first.push()
+    first.create_job(spec)
+    join_all(first)
+
+    store = first.site.store
+    with store.transaction():
+        store.set_evicted(first.job("resnet").epoch.number, 1)  # as far as it came
+    second = open_controller()
+    (report,) = second.reconcile()
+    assert (report.deleted, report.modified) == (2, 3)
+    assert not second.evict("resnet", 1).changed
+    assert second.job("resnet").epoch.evicted == (1,)
+    assert len(switch.sweeps) == 1
