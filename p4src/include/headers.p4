@@ -78,10 +78,11 @@ const bit<32> RECIRCULATED = 4;
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
 
 // Whether an open block need not wait any longer: for nobody since a source was evicted; for the late because enough workers
-// have waited long enough; or for suspects, who have not been heard of since they were late the last time.
+// have waited long enough; or for suspects, who have not been heard of since they were late the last time. A sweep's time is
+// that of its first pass, so a block may be younger than it: hence no difference, which would be below zero.
 #define ALL_IN(r, m) ((RECORD_SEEN(r) & m.all_sources) == m.all_sources)
 #define MAY_CLOSE(r, m) (m.block_exp != 0 && RECORD_FIRM(r) == 0 && RECORD_SRC_CNT(r) >= m.quorum)
-#define EXPIRED(r, m, now) (MAY_CLOSE(r, m) && now - RECORD_START(r) >= (bit<48>)m.block_exp)
+#define EXPIRED(r, m, now) (MAY_CLOSE(r, m) && now >= RECORD_START(r) + (bit<48>)m.block_exp)
 #define ALL_BUT_SUSPECTS(r, m) (MAY_CLOSE(r, m) \
     && ((RECORD_SEEN(r) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
 
@@ -91,11 +92,10 @@ const bit<32> RECIRCULATED = 4;
 #define SUSPECT_THE_MISSING(m) (m.frontier | AS_SUSPECTS(m.all_sources & ~RECORD_SEEN(m.record)))
 
 // How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
-const bit<3> COMBINE_NOTHING = 0;
-const bit<3> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
-const bit<3> COMBINE_SUM     = 2;
-const bit<3> COMBINE_MAX     = 3;
-const bit<3> COMBINE_LOAD    = 4;   // the buffer becomes the packet's payload
+const bit<4> COMBINE_NOTHING = 0;
+const bit<4> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
+const bit<4> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
+const bit<4> COMBINE_BY      = 8;   // plus the operation: buffer and payload both become what they combine to
 
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
@@ -119,7 +119,7 @@ struct metadata_t {
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
     bit<32>  slot;            // index into the registers
-    bit<3>   combine;         // see COMBINE_*
+    bit<4>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result goes out without payload
     bit<16>  replica;         // egress: source id of the receiver
