@@ -1,0 +1,163 @@
+"""What goes wrong, as data: validated, in and out as JSON or YAML, in one line for the log.
+
+::
+
+    seed: 17                      # of the draws for single packets
+    where: hosts                  # hosts, kernel (loss only) or switch (the embedded one)
+    links:
+      0:                          # a rank
+        up: {loss: 0.05, burst: 4}                 # probabilities; packets
+        down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
+    events:
+      - {after: 3, kind: stall, rank: 1, seconds: 0.2}         # when the first rank begins call 3
+      - {after: 5, kind: restart_switch, seconds: 0.5}         # off for half a second
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+from netsum.transports.faulty import Faults
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from netsum_testbed.errors import TestbedError
+
+MOST: Final = 0.5
+"""More loss than that is a cut, not a bad link."""
+LONGEST: Final = 60.0
+"""Seconds that an event may last."""
+
+
+class ScenarioError(TestbedError):
+    """A scenario that makes no sense; the message names the field."""
+
+
+class Where(StrEnum):
+    """Where packets are disturbed."""
+
+    HOSTS = "hosts"
+    KERNEL = "kernel"
+    SWITCH = "switch"
+
+
+class Kind(StrEnum):
+    """What may happen to a machine or a link."""
+
+    STALL = "stall"
+    KILL = "kill"
+    CUT = "cut"
+    RESTART_SWITCH = "restart_switch"
+    RESTART_CONTROLLER = "restart_controller"
+    EVICT = "evict"
+
+    @property
+    def of_a_rank(self) -> bool:
+        """Whether it happens to one rank."""
+        return self in (Kind.STALL, Kind.KILL, Kind.CUT, Kind.EVICT)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rates(_Data):
+    """One direction of a link. ``loss``, ``duplicate``, ``reorder``: probabilities for a packet; ``burst``: packets lost
+    together on average; ``delay_ms``: what every packet is held, and ``jitter_ms``: up to how much longer."""
+
+    loss: float = Field(default=0.0, ge=0.0, le=MOST)
+    duplicate: float = Field(default=0.0, ge=0.0, le=MOST)
+    reorder: float = Field(default=0.0, ge=0.0, le=MOST)
+    burst: float = Field(default=1.0, ge=1.0, le=1000.0)
+    delay_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
+    jitter_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
+
+    def faults(self) -> Faults:
+        """As the faulty transport takes them."""
+        return Faults(
+            drop=self.loss,
+            duplicate=self.duplicate,
+            reorder=self.reorder,
+            burst=self.burst,
+            latency=self.delay_ms / 1000,
+            jitter=self.jitter_ms / 1000,
+        )
+
+
+class LinkFaults(_Data):
+    """A rank's link: ``up`` to the switch, ``down`` from it."""
+
+    up: Rates = Rates()
+    down: Rates = Rates()
+
+
+class Event(_Data):
+    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: how long the rank
+    stands still, the link is cut, or the switch or the controller is off; how soon somebody takes a killed or evicted
+    rank's place."""
+
+    after: int = Field(ge=0)
+    kind: Kind
+    rank: int | None = Field(default=None, ge=0, le=254)
+    seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
+
+    @model_validator(mode="after")
+    def _names_its_rank(self) -> Self:
+        if self.kind.of_a_rank and self.rank is None:
+            raise ValueError(f"{self.kind} happens to a rank: give `rank`")
+        if not self.kind.of_a_rank and self.rank is not None:
+            raise ValueError(f"{self.kind} happens to no rank: leave `rank` out")
+        return self
+
+
+class Scenario(_Data):
+    """What goes wrong in a job. ``links`` by rank; ranks that are not named have good links."""
+
+    seed: int = Field(default=0, ge=0)
+    where: Where = Where.HOSTS
+    links: dict[int, LinkFaults] = {}
+    events: tuple[Event, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        for rank, link in self.links.items():
+            for direction, rates in (("up", link.up), ("down", link.down)):
+                if self.where is Where.KERNEL and rates != Rates(loss=rates.loss):
+                    raise ValueError(f"links.{rank}.{direction}: the kernel only loses packets: give `loss` alone")
+        return self
+
+    def link(self, rank: int) -> LinkFaults:
+        """What happens to a rank's packets."""
+        return self.links.get(rank, LinkFaults())
+
+    def has(self, *kinds: Kind) -> bool:
+        """Whether such an event is planned."""
+        return any(event.kind in kinds for event in self.events)
+
+    def to_line(self) -> str:
+        """JSON in one line, without what is as usual."""
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, data: Any, source: str) -> Self:
+        """Scenario of parsed JSON or YAML. Raises :class:`ScenarioError`."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ScenarioError(f"{source}: {where + ': ' if where else ''}{first['msg']}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`."""
+        try:
+            data = yaml.safe_load(Path(path).read_text("utf-8"))
+        except OSError as error:
+            raise ScenarioError(f"{path}: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ScenarioError(f"{path} is neither JSON nor YAML: {error}") from None
+        return cls.parse(data, str(path))
