@@ -125,7 +125,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     if (RECORD_SIGNED(meta.record) == 0) {
                         sign_for_now();
                     }
-                } else if (hdr.netsum.op != OP_SUM && hdr.netsum.op != OP_MAX && hdr.netsum.op != OP_COPY) {
+                } else if (hdr.netsum.op > OP_COPY) {
                     meta.outcome = OUTCOME_UNSUPPORTED;
                 } else if (RECORD_SIGNED(meta.record) == 0) {
                     sign();
@@ -138,10 +138,8 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     take_first_payload();
                 } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt || hdr.netsum.op == OP_COPY) {
                     meta.outcome = OUTCOME_SIGNATURE;
-                } else if (hdr.netsum.op == OP_SUM) {
-                    meta.combine = COMBINE_SUM;
                 } else {
-                    meta.combine = COMBINE_MAX;
+                    meta.combine = COMBINE_BY + hdr.netsum.op;
                 }
             }
 
