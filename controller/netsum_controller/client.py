@@ -84,8 +84,9 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)
-    if tls.server_name is not None:
-        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    name = tls.server_name or ("localhost" if address.startswith("unix:") else None)  # a path is nobody's name
+    if name is not None:
+        options.append(("grpc.ssl_target_name_override", name))
     return grpc.secure_channel(address, _credentials(tls), options)
 
 
@@ -151,6 +152,10 @@ class SwitchClient:
         """Why a server does not greet back, from gRPC's words."""
         if "handshake failed" in details:
             return f"TLS with {self.address} failed: {details.rpartition('OPENSSL_internal:')[2].removesuffix(': OK')}"
+        if "Hostname Verification" in details:
+            return (
+                f"the certificate of {self.address} has another name; `server_name` in the topology's `tls` says which"
+            )
         if "Socket closed" in details or "Connection reset" in details:
             wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
             return f"{self.address} closed the connection: {wants}"

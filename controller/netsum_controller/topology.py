@@ -81,17 +81,22 @@ class _Strict(BaseModel):
 
 
 class Tls(_Strict):
-    """PEM files for mutual TLS towards a switch's P4Runtime server."""
+    """PEM files for mutual TLS towards a switch's P4Runtime server; those of the server itself are for a testbed, which
+    starts it."""
 
     ca: str = Field(description="certificate of the authority that signed the server's")
     cert: str | None = Field(default=None, description="our certificate")
     key: str | None = Field(default=None, description="our private key")
     server_name: str | None = Field(default=None, description="name in the server's certificate, if not its address")
+    server_cert: str | None = Field(default=None, description="the server's certificate")
+    server_key: str | None = Field(default=None, description="the server's private key")
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key go together")
+        if (self.server_cert is None) != (self.server_key is None):
+            raise ValueError("server_cert and server_key go together")
         return self
 
 

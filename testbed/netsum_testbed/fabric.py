@@ -17,7 +17,7 @@ from netsum.transports.base import Transport
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
-from netsum_controller.topology import Topology
+from netsum_controller.topology import Tls, Topology
 
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
@@ -111,6 +111,12 @@ class Fabric:
     def _serve(self, controller: Controller) -> None:
         """Start the controller's HTTP endpoint where the hosts reach it."""
         controller.serve()
+
+    @property
+    def _tls(self) -> Tls | None:
+        """How the switch serves P4Runtime, as the topology says; None: in the clear."""
+        (switch, *_) = self.topology.switches.values()
+        return switch.tls
 
     def _start_switch(self) -> SwitchProcess:
         """Start the switch, register its end with the stack and fill the topology in."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+from netsum_controller.client import open_channel
+from netsum_controller.topology import Tls
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import Child
@@ -46,19 +48,37 @@ def switch_version(kind: str) -> str:
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
+def _tls_words(tls: Tls | None) -> list[str]:
+    if tls is None:
+        return []
+    if tls.server_cert is None or tls.server_key is None:
+        raise SwitchStartError("the topology's `tls` has no `server_cert` and `server_key` to start the switch with")
+    words = ["--grpc-server-ssl", "--grpc-server-cacert", tls.ca, "--grpc-server-cert", tls.server_cert]
+    return [*words, "--grpc-server-key", tls.server_key, "--grpc-server-with-client-auth"]
+
+
 class SwitchProcess:
     """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
 
-    def __init__(self, kind: str, interfaces: Sequence[str], directory: Path, prefix: Sequence[str] = ()) -> None:
-        """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes."""
+    def __init__(
+        self,
+        kind: str,
+        interfaces: Sequence[str],
+        directory: Path,
+        prefix: Sequence[str] = (),
+        tls: Tls | None = None,
+    ) -> None:
+        """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes. ``tls``: what the topology
+        says; it must have the server's certificate, and clients then need one too."""
         self.kind = kind
+        self._tls = tls
         self.address = f"unix:{directory}/p4runtime.sock"
         self._log = directory / "switch.log"
         program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
         options = ["--no-p4", "--device-id", "1", "--thrift-port", "9090"]
         for word in interfaces:
             options += ["-i", word]
-        target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510"]
+        target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510", *_tls_words(tls)]
         self._command = [*prefix, *program, *options, *target]
         self._child = Child(self._command, output=self._log)
 
@@ -70,7 +90,7 @@ class SwitchProcess:
     def wait_ready(self) -> None:
         """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
         deadline = time.monotonic() + STARTS
-        with grpc.insecure_channel(self.address) as channel:
+        with open_channel(self.address, self._tls) as channel:
             ready = grpc.channel_ready_future(channel)
             try:
                 while True:

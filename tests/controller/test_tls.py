@@ -62,6 +62,18 @@ def test_plain_text_is_kept_out(secure_switch: FakeSwitch, tmp_path: Path) -> No
         controller.push()
 
 
+def test_a_certificate_of_another_name(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
+    topology = secure_topology(secure_switch, certificates, "client")
+    tls = topology.switches["s1"].tls
+    assert tls is not None
+    elsewhere = topology.filled({"s1": {"tls": {**tls.model_dump(), "server_name": "elsewhere"}}})
+    with (
+        Controller(elsewhere, tmp_path / "state.db") as controller,
+        pytest.raises(SwitchError, match="has another name; `server_name` in the topology's `tls` says which"),
+    ):
+        controller.push()
+
+
 def test_a_missing_certificate(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
     topology = secure_topology(secure_switch, certificates, "nobody")
     with (
