@@ -123,7 +123,7 @@ def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
     options: dict[str, Any] = {"late": "degrade", "block_exp": 100.0, "quorum": 1}
     with (
         joined(fragile, 4, window=16, **options) as communicators,
-        Training(communicators, resync=True, check=False) as training,
+        Training(communicators, resync=(Desynchronized,), check=False) as training,
     ):
         for _ in range(2):
             training.on(20)

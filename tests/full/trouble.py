@@ -15,7 +15,6 @@ from typing import Any, Self
 import netsum
 import numpy as np
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
 from netsum.transports.base import Transport
 from netsum_controller.controller import Controller
 from netsum_controller.model import Job
@@ -47,7 +46,7 @@ def whole(ranks: Sequence[int], step: int, size: int) -> Any:
 
 class Training:
     """Every rank sums in a loop, a thread each. ``state`` is the sum of all results so far: equal on all ranks after equally
-    many steps. With ``resync``, a rank that is told to comes back with :meth:`Communicator.resync`.
+    many steps. From the errors in ``resync`` a rank comes back with :meth:`Communicator.resync`.
 
     ``steps[rank]`` are done; ``errors[rank]`` is what its last call raised; ``came_back[rank]`` what it came back from.
     """
@@ -58,7 +57,7 @@ class Training:
         *,
         size: int = 3000,
         timeout: float = PATIENCE,
-        resync: bool = False,
+        resync: tuple[type[Exception], ...] = (),
         check: bool = True,
         pause: Callable[[int, int], float] = lambda _rank, _step: 0.0,
         options: dict[str, Any] | None = None,
@@ -81,9 +80,7 @@ class Training:
             while self._last is None or self.steps[index] < self._last:
                 try:
                     self._step(index)
-                except (Desynchronized, Behind) as error:
-                    if not self.resync:
-                        raise
+                except self.resync as error:
                     self.came_back[index].append(error)
                     state = self.states[index]
                     self.steps[index] = self.communicators[index].resync(
@@ -125,8 +122,12 @@ class Training:
 
     def finish(self, more: int = 10) -> None:
         """Let all ranks end after the same step, and wait for it."""
-        self._last = max(self.steps) + more
+        self.end_after(max(self.steps) + more)
         self.join()
+
+    def end_after(self, step: int) -> None:
+        """Let all ranks end after this step, none being further."""
+        self._last = step
 
     def join(self) -> None:
         """Wait until every rank has ended, by itself or by an error."""

@@ -1,0 +1,47 @@
+"""One rank as a process of its own, to be killed: ``worker.py CONFIG``. It sums in a loop, as ``trouble.Training`` does, and says
+a line of JSON after every step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import netsum
+import numpy as np
+from netsum.frames import FrameFormat
+from netsum.transports.choose import open_transport
+from netsum.transports.packet import PacketTransport
+from netsum_testbed.netns import call_inside
+
+from tests.full.trouble import share
+
+
+def main(config: dict[str, Any]) -> None:
+    """Join and go on until killed, or for ``steps``; with ``resync``, come in with the others' state."""
+
+    def transport(descriptor: netsum.Descriptor) -> Any:
+        if config["namespace"] is None:
+            return open_transport(descriptor)
+        return call_inside(
+            Path("/run/netns") / config["namespace"],
+            lambda: PacketTransport(FrameFormat.of(descriptor), config["interface"]),
+        )
+
+    comm = netsum.join(
+        config["job"], config["rank"], token=config["token"], controller=config["controller"], transport=transport
+    )
+    size, step = config.get("size", 3000), 0
+    state = np.zeros(size, np.int64)
+    if config.get("resync"):
+        step = comm.resync(state, progress=0)
+    while step != config.get("steps"):
+        state += comm.allreduce(share(comm.rank, step, size), timeout=60.0)
+        step += 1
+        print(json.dumps({"step": step, "sum": int(state.sum())}), flush=True)
+    comm.close()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
