@@ -44,18 +44,30 @@ def parse_yaml(text: str, source: str) -> MarkedYaml:
         raise InputError(f"{source}: not valid YAML: {error.reason} (at character {error.position})") from None
     lines: dict[tuple[Key, ...], int] = {}
 
+    def scalar(node: yaml.Node) -> Any:
+        try:
+            return loader.construct_object(node)
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+            TypeError,
+        ):  # how PyYAML takes `!!int ""`, `!!bool x`, 2001-02-30
+            line, kind = node.start_mark.line + 1, node.tag.rpartition(":")[2]
+            raise InputError(f"{source}:{line}: not valid YAML: {node.value!r} cannot be read as {kind}") from None
+
     def build(node: yaml.Node, path: tuple[Key, ...]) -> Any:
         lines[path] = node.start_mark.line + 1
         if isinstance(node, yaml.SequenceNode):
             return [build(item, (*path, index)) for index, item in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
-            return loader.construct_object(node)
+            return scalar(node)
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise InputError(f"{source}:{line}: a key must be a plain word")
-            key = loader.construct_object(key_node)
+            key = scalar(key_node)
             if key in mapping:
                 raise InputError(f"{source}:{line}: {key!r} is given twice")
             mapping[key] = build(value_node, (*path, key))

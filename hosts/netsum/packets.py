@@ -35,6 +35,7 @@ from scapy.packet import Packet, Raw, bind_bottom_up, bind_layers
 from scapy.sendrecv import sniff as scapy_sniff
 from scapy.utils import PcapReader
 
+from netsum.frames import ETHERNET_BYTES
 from netsum.wire import schema
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.names import VALUE_NAMES
@@ -219,8 +220,8 @@ def seen(packet: Packet) -> Seen | None:
 
 
 def dissect(frame: bytes) -> Packet:
-    """An Ethernet frame as scapy's packet."""
-    packet: Packet = Ether(frame)
+    """An Ethernet frame as scapy's packet; bytes that are too few for one as :class:`scapy.packet.Raw`."""
+    packet: Packet = Raw(frame) if len(frame) < ETHERNET_BYTES else Ether(frame)
     return packet
 
 

@@ -66,6 +66,16 @@ def test_bad_topology(old: str, new: str, error: str) -> None:
         ("window: 65", "token: 'has a space'", "3: token: must be printable"),
         ("[h1, h2]", "[]", "2: members: "),
         ("[h1, h2]", "[h1, 2]", "2: members.1: "),
+        ("window: 65", "late: never", "3: late: Input should be 'wait' or 'degrade'"),
+        ("window: 65", "block_exp: 20", "3: block_exp: is for jobs with `late: degrade`"),
+        ("window: 65", "quorum: 1", "3: quorum: is for jobs with `late: degrade`"),
+        ("window: 65", "late: degrade\nquorum: 3", "4: quorum: is 3, and the job has 2 members"),
+        ("window: 65", "late: degrade\nquorum: 0", "4: quorum: "),
+        ("window: 65", "late: degrade\nquorum: 1.5", "4: quorum: "),
+        ("window: 65", "late: degrade\nblock_exp: 0.5", "4: block_exp: Input should be greater than or equal to 1"),
+        ("window: 65", "late: degrade\nblock_exp: .nan", "4: block_exp: "),
+        ("window: 65", "late: degrade\nblock_exp: 1e9", "4: block_exp: "),
+        ("window: 65", "late: degrade\nblock_exp: yes", "4: block_exp: "),
         ("name: resnet", "name: 9", "1: name: "),
         ("name: resnet", "name: a/b", "1: name: a name is a letter"),
     ],
@@ -85,7 +95,9 @@ def test_bad_job(old: str, new: str, error: str) -> None:
         ("{1: 2, [3]: 4}", "x:1: a key must be a plain word"),
         ("a: 'b", "x:1: not valid YAML"),
         ("a: 1\n--- \nb: 2", "x:"),
-        ("a: 2001-99-99", "x: not valid YAML"),
+        ("a: 2001-99-99", "x:1: not valid YAML: '2001-99-99' cannot be read as timestamp"),
+        ("a: 1\nb: !!int", "x:2: not valid YAML: '' cannot be read as int"),
+        ("a: !!bool maybe", "x:1: not valid YAML: 'maybe' cannot be read as bool"),
         ("\x07", "x: not valid YAML"),
     ],
 )
@@ -107,3 +119,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("window", "slots"), [(1, 2), (2, 4), (3, 8), (64, 128), (65, 256), (4096, 8192)])
 def test_slots_are_twice_the_window_rounded_up(window: int, slots: int) -> None:
     assert JobSpec(name="a", members=("h1",), window=window).slots == slots
+
+
+@pytest.mark.parametrize(
+    ("late", "block_exp_us", "least_workers"),
+    [
+        ("", 0, 0),
+        ("late: wait", 0, 0),
+        ("late: degrade", 50_000, 2),
+        ("late: degrade\nblock_exp: 2.5", 2500, 2),
+        ("late: degrade\nblock_exp: 7\nquorum: 3", 7000, 3),
+    ],
+)
+def test_late(late: str, block_exp_us: int, least_workers: int) -> None:
+    spec = parse_job(f"name: a\nmembers: [h1, h2, h3]\n{late}\n")
+    assert (spec.block_exp_us, spec.least_workers) == (block_exp_us, least_workers)

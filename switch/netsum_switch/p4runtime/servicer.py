@@ -101,7 +101,7 @@ class Servicer:
                     self._from_controller(connection, request)
         except RpcError as refused:
             error = refused
-        except DecodeError:
+        except (DecodeError, UnicodeDecodeError):  # the latter of a string that is no UTF-8
             error = invalid("not a StreamMessageRequest")
         except grpc.RpcError:
             pass  # cancelled
