@@ -216,7 +216,7 @@ STRANGERS = [
     Stranger("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
     Stranger("another call", Outcome.SIGNATURE, lambda s: good(s, gen_id=8)),
     Stranger("another operation", Outcome.SIGNATURE, lambda s: good(s, op=2)),
-    Stranger("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=5)),
+    Stranger("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=9)),
     Stranger("a block far ahead", Outcome.WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
     Stranger("a block long gone", Outcome.STALE, lambda s: s.contribution(2, -8 * 100)),
     Stranger("a query from a host", None, lambda s: packet_out(s, 0), STRANGER),

@@ -62,11 +62,17 @@ class Block:
         if any(self.statuses[member] for member in members if self.statuses):
             return b""
         payloads = [self.payload(member) for member in members if self.chunks[member]]
-        if self.op == Op.MAX and payloads:
+        combine = _LANE_BY_LANE.get(self.op)
+        if combine is not None and payloads:
             lanes = f">u{self.lane.bytes}"
-            largest: bytes = np.max([np.frombuffer(each, lanes) for each in payloads], 0).astype(lanes).tobytes()
-            return largest
+            combined: bytes = combine.reduce([np.frombuffer(each, lanes) for each in payloads]).astype(lanes).tobytes()
+            return combined
         return _sum(payloads)
+
+
+_LANE_BY_LANE: Final[dict[Op, np.ufunc]] = {
+    Op.MIN: np.minimum, Op.MAX: np.maximum, Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor,
+}  # fmt: skip
 
 
 def _sum(payloads: list[bytes]) -> bytes:
@@ -91,13 +97,19 @@ BLOCKS: Final = (
     Block(TRIO, 6, Op.MAX, Lane.L16, (2, 0, 2), sent=(1,)),
     Block(PAIR, 0, Op.COPY, Lane.L8, (0, 1), sent=(0, 1)),
     Block(PAIR, 1, chunks=(16, 16), sent=(1,)),
-    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),
-    Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), firm=1),  # as old as block 0, but firm
+    Block(PAIR, 2, Op.XOR, Lane.L8, (2, 2), sent=(1, 0)),
+    Block(PAIR, 3, Op.AND, Lane.L64, (5, 5), sent=(0,)),
+    Block(PAIR, 4, Op.OR, Lane.L16, (1, 1), sent=(1, 0)),
+    Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), firm=1),  # older than block 0, but firm
     Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
-    Block(LATE, 3, Op.MAX, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
+    Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
     Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
+    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # and from then on member 2 is a suspect
 )  # fmt: skip
 """In the order in which they are made. The other slots of the jobs are empty."""
 
 LIVE: Final = BLOCKS[1:]
 """Those that hold their slot."""
+
+SUSPECTS: Final = {LATE.job_id: (LATE.members[2],)}
+"""By job, the members that a block was closed without: it waits for them no longer, until they are heard again."""

@@ -22,17 +22,20 @@ from netsum.wire.schema import (
     Status,
 )
 
+from netsum_testbed.fuzz.blocks import SUSPECTS
 from netsum_testbed.fuzz.site import JOBS, PORTS, SWITCH_IP, Job, Member, station_mac
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
+FORGED: Final = "forged"
 
+_ARP_BYTES = ETHERNET_BYTES + 28
 _MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
 _OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
 _SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
 _STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
-_SUPPORTED = frozenset({Op.SUM, Op.MAX, Op.COPY})
+_SUPPORTED = frozenset(Op)
 _TOLD = frozenset({Outcome.STALE, Outcome.REPLAYED, *range(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED + 1)})
 _FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
 
@@ -41,8 +44,8 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED or ARP; ``egress``: the ports that something leaves on; ``let_in``: whether the
-    sender passed as a member; ``job_id``: where the outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from the switch, and is dropped); ``egress``: the
+    ports that something leaves on; ``let_in``: as whom the sender passed; ``job_id``: where the outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -56,7 +59,8 @@ class Verdict(NamedTuple):
 
 
 CHANGES: Final = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED})
-"""Fates of packets that are no strangers': they would change a block, and the fuzzer leaves them out."""
+"""Fates of packets that are no strangers': they would change a block, or show that a suspect is alive; the fuzzer leaves
+them out. (So a suspect's AGED may be a DUPLICATE and more.)"""
 
 
 def checksum_of(data: bytes) -> int:
@@ -79,11 +83,18 @@ class Expectation:
     def judge(self, port: int, frame: bytes) -> Verdict:
         """The fate of a frame on a port."""
         kind = frame[12:14]
-        if kind == b"\x08\x00":
-            if _is_contribution(frame):
+        if kind == b"\x08\x00" and _is_netsum(frame):
+            if frame[30:34] == _SWITCH_IP:
                 return self._contribution(port, frame)
-        elif kind == b"\x08\x06" and len(frame) >= 42 and frame[20:22] == b"\0\1" and frame[38:42] == _SWITCH_IP:
-            return Verdict(ARP, (port,))
+        elif kind == b"\x08\x00" and len(frame) >= ETHERNET_BYTES + IPV4_BYTES:
+            if frame[26:30] == _SWITCH_IP:
+                return Verdict(FORGED)
+        elif kind == b"\x08\x06" and len(frame) >= _ARP_BYTES:
+            if frame[20:22] == b"\0\1":
+                if frame[38:42] == _SWITCH_IP:
+                    return Verdict(ARP, (port,))
+            elif frame[28:32] == _SWITCH_IP:
+                return Verdict(FORGED)
         to = _STATIONS.get(frame[:6]) if len(frame) >= ETHERNET_BYTES else None
         return Verdict(FORWARDED, _FLOODS[port] if to is None else (to,))
 
@@ -91,7 +102,7 @@ class Expectation:
         h = parse_header(frame[PREFIX_BYTES : PREFIX_BYTES + HEADER_BYTES])
         fate, member = self._refused(port, frame, h)
         if fate is None and member is not None:
-            fate = self._at_block(JOBS[h.job_id], member, h)
+            fate = Outcome.AGED if member in SUSPECTS.get(h.job_id, ()) else self._at_block(JOBS[h.job_id], member, h)
         assert fate is not None, "a packet without a fate"
         return Verdict(fate, (port,) if fate in _TOLD else (), member, h.job_id)
 
@@ -135,15 +146,14 @@ class Expectation:
         return _disagreement(None, h) or Outcome.ACCEPTED
 
 
-def _is_contribution(frame: bytes) -> bool:
-    """For the switch's address and with a netsum header, whatever that says."""
+def _is_netsum(frame: bytes) -> bool:
+    """Of an IPv4 frame: with a netsum header, whatever that says, and whoever it is for."""
     return (
         len(frame) >= PREFIX_BYTES + HEADER_BYTES
         and frame[14] == 0x45
         and (frame[20] & 0x3F, frame[21]) == (0, 0)
         and frame[23] == 17
         and frame[36:38] == _UDP_PORT
-        and frame[30:34] == _SWITCH_IP
     )
 
 

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from netsum.wire.codec import Header
 from netsum.wire.schema import Lane, Status
 
-from netsum_testbed.fuzz.blocks import BLOCKS
+from netsum_testbed.fuzz.blocks import BLOCKS, LIVE
 from netsum_testbed.fuzz.expect import CHANGES, Expectation, Verdict
-from netsum_testbed.fuzz.mutate import DAMAGE, FIELDS, Draft, Rng
-from netsum_testbed.fuzz.site import JOBS, PORTS, SWITCH_IP, SWITCH_MAC, frame, station_ip, station_mac
+from netsum_testbed.fuzz.mutate import DAMAGE, FIELDS, FORGERIES, Draft, Rng
+from netsum_testbed.fuzz.site import JOBS, PORTS, SWITCH_IP, SWITCH_MAC, frame, result_frame, station_ip, station_mac
 from netsum_testbed.fuzz.target import Counts, Packet
 
 _MAX_FRAME: Final = 9000
@@ -84,6 +84,23 @@ def _noise(rng: Rng) -> Draft:
     return Draft(rng.choice(PORTS), start + rng.randbytes(rng.choice((0, 1, 13, 14, 28, 60, 128, 1000, 1500))))
 
 
+def _forged(rng: Rng) -> Draft:
+    """A result that the switch did not send, to the member that waits for it; whole, in fragments, with options."""
+    block = rng.choice(LIVE)
+    member = rng.choice(block.job.members)
+    header = Header(
+        block.job.job_id, block.job.block(block.offset), src_id=member.src_id, src_cnt=len(block.job.members),
+        gen_id=1000 + block.offset, op=block.op, lane=block.lane, grad_cnt=256 >> block.lane, data_cnt=1,
+    )  # fmt: skip
+    draft = Draft(rng.choice(PORTS), result_frame(member, header, rng.randbytes(256)))
+    for trick in rng.choice(((), (), (), FORGERIES)):
+        trick(rng, draft)
+    draft.finish()
+    if rng.random() < 0.2:
+        rng.choice(DAMAGE)(rng, draft)
+    return draft
+
+
 def _arp(rng: Rng) -> Draft:
     """ARP for the switch's address and for others, with anything in the other fields, whole and cut."""
     port = rng.choice(PORTS)
@@ -97,8 +114,8 @@ def _arp(rng: Rng) -> Draft:
     return Draft(port, (ethernet + body)[: rng.choice((9000, 9000, rng.randrange(60)))])
 
 
-_MAKERS: Final[tuple[Callable[[Rng], Draft], ...]] = (_stranger, _late, _noise, _arp)
-_WEIGHTS: Final = (88, 3, 5, 4)
+_MAKERS: Final[tuple[Callable[[Rng], Draft], ...]] = (_stranger, _late, _noise, _arp, _forged)
+_WEIGHTS: Final = (85, 3, 5, 4, 3)
 
 
 def make_batch(expectation: Expectation, seed: int, number: int, size: int, shortest: int = 0) -> Batch:

@@ -255,3 +255,5 @@ FIELDS: Final[tuple[Trick, ...]] = (
     _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment, _elsewhere,
 )  # fmt: skip
 DAMAGE: Final[tuple[Trick, ...]] = (_cut, _flip, _trailer, _options, _tag, _ether_type, _packet_out, _shift)
+FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _fragment)
+"""What may be done to a result that nobody sent."""

@@ -16,8 +16,9 @@ from netsum_testbed.fuzz.target import outcome_name
 class Tally:
     """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
     were or should be; ``amplified``: answers that had more bytes than what they answer. ``outcomes``: packets by what the
-    switch counted them as, over all jobs; ``forwarded``: those that were not for it. Bytes: ``bytes_in`` of all packets,
-    ``bytes_out`` of the answers, ``bytes_forwarded`` of other people's frames, every copy of a flooded one."""
+    switch counted them as, over all jobs; ``forwarded``: those that were not for it, ``forged``: those that claimed to
+    come from it. Bytes: ``bytes_in`` of all packets, ``bytes_out`` of the answers, ``bytes_forwarded`` of other people's
+    frames, every copy of a flooded one."""
 
     packets: int = 0
     crashes: int = 0
@@ -26,6 +27,7 @@ class Tally:
     left_out: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     forwarded: int = 0
+    forged: int = 0
     arp: int = 0
     bytes_in: int = 0
     bytes_out: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from netsum_testbed.fuzz.expect import ARP, Expectation
+from netsum_testbed.fuzz.expect import ARP, FORGED, FORWARDED, Expectation
 from netsum_testbed.fuzz.generate import Batch, make_batch
 from netsum_testbed.fuzz.report import Tally
 from netsum_testbed.fuzz.setup import fetch_results, finish_blocks, make_blocks, result_differences
@@ -89,9 +89,10 @@ class Run:
         tally.bytes_in += sum(len(frame) for _, frame in batch.packets)
         tally.bytes_out += echo.answer_bytes.total()
         tally.bytes_forwarded += echo.forwarded_bytes
-        asked = sum(verdict.fate == ARP for verdict in batch.verdicts)
-        tally.arp += asked
-        tally.forwarded += len(batch.packets) - counts.outcomes.total() - asked
+        fates = Counter(str(verdict.fate) for verdict in batch.verdicts)
+        tally.arp += fates[ARP]
+        tally.forged += fates[FORGED]
+        tally.forwarded += fates[FORWARDED]
         tally.count_outcomes(counts.outcomes)
         self._expected.outcomes.update(counts.outcomes)
         self._expected.let_in.update(counts.let_in)

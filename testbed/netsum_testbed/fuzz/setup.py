@@ -9,7 +9,7 @@ from netsum.wire.codec import parse_header
 from netsum.wire.schema import HEADER_BYTES, BlockState, Outcome, Status
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.fuzz.blocks import BLOCKS, LIVE, Block
+from netsum_testbed.fuzz.blocks import BLOCKS, LIVE, SUSPECTS, Block
 from netsum_testbed.fuzz.expect import Record
 from netsum_testbed.fuzz.site import SLOTS
 from netsum_testbed.fuzz.target import Packet, Target
@@ -71,12 +71,13 @@ def _age(target: Target, block: Block) -> None:
 
 
 def fetch_results(target: Target) -> list[Replay]:
-    """Every finished block's result, by every member."""
+    """Every finished block's result, by every member but the suspects, who are not to be heard."""
     return [
-        Replay(block, member, tuple(_send(target, block, member)))
+        Replay(block, at, tuple(_send(target, block, at)))
         for block in LIVE
         if block.state == BlockState.DONE
-        for member in range(len(block.job.members))
+        for at, member in enumerate(block.job.members)
+        if member not in SUSPECTS.get(block.job.job_id, ())
     ]
 
 

@@ -7,6 +7,7 @@ pass for one. What could be confused differs: ranks are not source ids, a slot r
 from __future__ import annotations
 
 import ipaddress
+from functools import cache
 from typing import Final, NamedTuple
 
 from netsum.frames import FrameFormat
@@ -42,7 +43,8 @@ class Member(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job as installed; ``block_exp`` in microseconds, 0 for wait mode. A member stands for one worker."""
+    """A job as installed; ``block_exp`` in microseconds, 0 for wait mode. A member stands for one worker; half of the slots
+    are the window."""
 
     job_id: int
     epoch: int
@@ -106,7 +108,7 @@ def items() -> list[Item]:
         result.append(
             JobEntry(
                 job.job_id, job.epoch, job.all_sources, job.slot_base, job.slots - 1, job.first_block_id, job.block_exp,
-                job.quorum,
+                job.quorum, job.slots // 2,
             )
         )  # fmt: skip
     return result
@@ -116,16 +118,21 @@ def _mac_text(mac: int) -> str:
     return mac.to_bytes(6, "big").hex(":")
 
 
-_FORMATS: dict[tuple[int, int], FrameFormat] = {}
+@cache
+def _formats(member: Member) -> tuple[FrameFormat, FrameFormat]:
+    """Frames from the member to the switch, and back."""
+    here = _mac_text(station_mac(member.port)), str(ipaddress.IPv4Address(station_ip(member.port))), member.udp_port
+    there = _mac_text(SWITCH_MAC), str(ipaddress.IPv4Address(SWITCH_IP)), UDP_PORT
+    return FrameFormat(here, there), FrameFormat(there, here)
 
 
 def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
     """A contribution as its member sends it: whole frame, everything right."""
-    key = member.port, member.udp_port
-    if key not in _FORMATS:
-        _FORMATS[key] = FrameFormat(
-            (_mac_text(station_mac(member.port)), str(ipaddress.IPv4Address(station_ip(member.port))), member.udp_port),
-            (_mac_text(SWITCH_MAC), str(ipaddress.IPv4Address(SWITCH_IP)), UDP_PORT),
-        )
     body = pack_header(header._replace(src_id=member.src_id)) + payload
-    return _FORMATS[key].prefix(len(body)) + body
+    return _formats(member)[0].prefix(len(body)) + body
+
+
+def result_frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
+    """What the switch sends to a member."""
+    body = pack_header(header) + payload
+    return _formats(member)[1].prefix(len(body)) + body
