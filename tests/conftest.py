@@ -50,6 +50,13 @@ def require_torch() -> None:
     _require("torch", there, "PyTorch is not installed: pip install 'netsum[torch]'")
 
 
+@pytest.fixture(scope="session")
+def require_atheris() -> None:
+    """The test needs atheris, the coverage-guided fuzzer."""
+    there = importlib.util.find_spec("atheris") is not None
+    _require("atheris", there, "atheris is not installed: pip install 'netsum[fuzz]'")
+
+
 def _switch_of(report: pytest.TestReport) -> str | None:
     """The switch that a test ran on, told by its marker or its parameter; None when it ran on neither."""
     if "bmv2" in report.keywords:

@@ -1,0 +1,110 @@
+"""The coverage-guided fuzzer: atheris over every target of ``tests/fuzz/targets``.
+
+::
+
+    python -m tests.fuzz.guided --runs 100000                  # every target, one process each
+    python -m tests.fuzz.guided --target p4runtime --runs 1000000
+
+Run it from the root of the checkout. An input that breaks something is written to ``tests/fuzz/found/TARGET``, where the
+test suite tries it again for ever; the exit code is 1 then. Needs atheris (pip install 'netsum[fuzz]').
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+TARGETS: Final = ("pipeline", "cpu_port", "wire", "descriptor", "yaml_files", "http_requests", "p4runtime")
+FOUND: Final = Path(__file__).parent / "found"
+RUNS: Final = 100_000
+
+_WATCHED = {
+    "pipeline": ["netsum_switch"],
+    "cpu_port": ["netsum_switch"],
+    "wire": ["netsum", "scapy.packet", "scapy.fields", "scapy.layers.inet", "scapy.layers.l2"],
+    "descriptor": ["netsum", "json"],
+    "yaml_files": ["netsum_controller.topology", "netsum_controller.job_spec", "netsum_controller.yaml_marks", "yaml"],
+    "http_requests": ["netsum_controller", "http.server", "email.feedparser", "urllib.parse"],
+    "p4runtime": ["netsum_switch.p4runtime", "netsum_switch.table", "netsum_switch.match"],
+}
+
+
+def load(name: str) -> Any:
+    """The target of that name."""
+    return importlib.import_module(f"tests.fuzz.targets.{name}").target()
+
+
+def fuzz_here(name: str, runs: int, seed: int) -> None:
+    """Run one target in this process, which ends with it."""
+    import atheris
+
+    with atheris.instrument_imports(include=_WATCHED[name]):
+        if "netsum_switch" in _WATCHED[name]:
+            _watch_compiled(importlib.import_module("netsum_switch.pipeline"), atheris)
+        target = load(name)
+    folder = FOUND / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="netsum-seeds-") as seeds:
+        for number, data in enumerate(target.seeds):
+            (Path(seeds) / f"{number:03}").write_bytes(data)
+        options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={target.largest}", f"-artifact_prefix={folder}/"]
+        atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", seeds, str(folder)], target.take)
+        atheris.Fuzz()
+
+
+def _watch_compiled(pipeline: Any, atheris: Any) -> None:
+    """The switch compiles programs to Python when it loads them: that code is what is to be covered."""
+
+    def compile_and_watch(*arguments: Any) -> Any:
+        return atheris.instrument_bytecode.patch_code(builtins.compile(*arguments), True)
+
+    pipeline.compile = compile_and_watch
+
+
+def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run one target in a process of its own."""
+    command = [sys.executable, "-m", "tests.fuzz.guided", "--here", "--target", name]
+    command += ["--runs", str(runs), "--seed", str(seed)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+
+
+def _told(text: str) -> str:
+    """What went wrong, out of everything that a fuzzer says."""
+    start = text.find("=== Uncaught Python exception")
+    lines = [
+        line for line in text[max(start, 0) :].splitlines() if not line.startswith(("INFO", "WARNING", "#", "stat::"))
+    ]
+    return "\n".join(lines[-80:])
+
+
+def main() -> int:
+    """0 when no target broke."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description="Coverage-guided fuzzing.")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="default: every one")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"inputs for each target (default {RUNS})")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    names = options.target or TARGETS
+    if options.here:
+        fuzz_here(names[0], options.runs, options.seed)
+        return 0
+    broken = 0
+    for name in names:
+        done = run(name, options.runs, options.seed)
+        covered = [line for line in done.stderr.splitlines() if "cov:" in line][-1:]
+        print(f"{name}: {'broken' if done.returncode else 'ok'}  {' '.join(covered)}", flush=True)
+        if done.returncode:
+            broken += 1
+            print(_told(done.stdout + done.stderr))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""PacketOuts of any content: the controller is trusted, and a controller that is wrong must not end the switch."""
+
+from __future__ import annotations
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import CPU_PORT, MAX_CHUNKS, RECORD_BITS, SLOTS, PacketOutKind
+from netsum_testbed.fuzz.in_process import InProcess
+from netsum_testbed.fuzz.setup import make_blocks
+from netsum_testbed.fuzz.site import JOBS, TRIO, frame
+
+from tests.fuzz.targets.api import FuzzTarget
+
+_PACKET_OUT = 7
+
+
+def target() -> FuzzTarget:
+    """An input is a PacketOut: its metadata as a header, and its payload."""
+    switch = InProcess()
+    make_blocks(switch)
+
+    def take(data: bytes) -> None:
+        sent = switch.pipeline.process(CPU_PORT, data)
+        assert not switch.pipeline.pending, "a sweep goes round for ever"
+        if len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SWEEP:
+            [(port, answer)] = sent
+            assert port == CPU_PORT
+            assert len(answer) >= _PACKET_OUT + RECORD_BITS // 8
+            assert answer[:5] == data[:5], "another question's answer"
+        assert len(sent) <= (len(JOBS) + SLOTS) * 4
+        assert all(len(each) <= len(data) + RECORD_BITS // 8 + 256 * MAX_CHUNKS for _, each in sent)
+
+    seeds = [bytes((kind, 0, slot, 1, 2, 0, 0)) for kind in (0, 1, 2) for slot in (0, 64)]
+    for job in JOBS.values():
+        sweep = frame(TRIO.members[0], Header(job.job_id, 0, src_cnt=1))
+        seeds.append(bytes((PacketOutKind.SWEEP, 0, 0, 1, 2, 0, 0)) + sweep)
+    return FuzzTarget(take, seeds, 600)

@@ -1,0 +1,117 @@
+"""The controller's HTTP endpoint: any bytes get an answer that says what was wrong, and only checked values get further."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+from netsum.descriptor import Descriptor, Link
+from netsum_controller import http_api
+from netsum_controller.errors import InputError, NoSuchJob, Unauthorized
+
+from tests.fuzz.targets.api import FuzzTarget
+from tests.fuzz.targets.wire import DESCRIPTOR
+
+_TOKEN = "correct-horse"
+
+
+class Membership:
+    """Takes the place of the controller's: holds the endpoint to what it promises to pass on."""
+
+    def job(self, name: str, token: str) -> Any:
+        if name != "resnet":
+            raise NoSuchJob(f"there is no job {name!r}")
+        if token != _TOKEN:
+            raise Unauthorized("wrong token")
+        return SimpleNamespace(name=name, epoch=SimpleNamespace(number=7, seats=()))
+
+    def join(self, name: str, token: str, rank: int, instance: str, link: Any, place: Any = None) -> Descriptor:
+        self._checked(name, token, rank, instance)
+        assert place is None or all(0 <= value < 1 << 32 for value in place)
+        assert link is None or isinstance(link, dict)
+        try:
+            Link(**(link or {}))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"link: {error}") from None
+        return DESCRIPTOR
+
+    def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
+        self._checked(name, token, rank, instance)
+        return True
+
+    def _checked(self, name: str, token: str, rank: int, instance: str) -> None:
+        self.job(name, token)
+        assert type(rank) is int
+        assert type(instance) is str
+        assert 0 < len(instance) <= 256
+
+
+def _why(_site: None, name: str, block: int | None = None) -> Any:
+    """In place of the switch's answer."""
+    assert name == "resnet"
+    assert block is None or 0 <= block < 1 << 32
+    return SimpleNamespace(to_dict=lambda: {"blocks": [{"block": block}]})
+
+
+def _handler() -> Any:
+    vars(http_api)["why"] = _why
+    members = {"site": None, "membership": Membership(), "request_time": 5.0, "log_message": lambda *_: None}
+    return type("Handler", (http_api._Handler,), members)
+
+
+def _asked(handler: Any, request: bytes) -> bytes:
+    """What the endpoint answers to the bytes of a connection."""
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(request)
+        ours.shutdown(socket.SHUT_WR)
+        handler(its, ("192.0.2.1", 1), None)
+        its.shutdown(socket.SHUT_WR)
+        return ours.makefile("rb").read()
+
+
+def target() -> FuzzTarget:
+    """An input is a body for ``join`` behind right headers (first byte even), or all of a request (odd)."""
+    handler = _handler()
+
+    def take(data: bytes) -> None:
+        if data[:1] and data[0] % 2 == 0:
+            answer = _asked(handler, _join(data[1:]))
+            assert answer, "no answer to a request"
+        else:
+            answer = _asked(handler, data[1:])
+        if answer:
+            _check(answer)
+
+    bodies: list[Mapping[str, Any]] = [
+        {"rank": 0, "instance": "ab"},
+        {"rank": 0, "instance": "ab", "epoch": 7, "needs": 1},
+        {"rank": True, "instance": "", "link": {"kind": "frames", "local": "a:1", "remote": "b:2"}},
+    ]
+    seeds = [b"\0" + json.dumps(body).encode() for body in bodies] + [b"\0[", b"\0" + b"[" * 500, b"\0NaN", b"\0\xff"]
+    seeds += [b"\1" + _join(b"{}"), b"\1" + _join(b'{"rank":0,"instance":"a"}').replace(b"join", b"leave")]
+    for path in (b"members", b"why?block=7", b"why?block=x", b"nothing"):
+        seeds.append(b"\1GET /v1/jobs/resnet/" + path + b" HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n\r\n")
+    return FuzzTarget(take, seeds, 2048)
+
+
+def _join(body: bytes) -> bytes:
+    return (
+        b"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+
+
+def _check(answer: bytes) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = int(head.split()[1])
+    known = json.loads(body) if body else {}
+    assert isinstance(known, dict)
+    assert status < HTTPStatus.INTERNAL_SERVER_ERROR or status in (
+        HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
+    ), answer  # fmt: skip
+    assert status == HTTPStatus.OK or not body or known["error"], answer

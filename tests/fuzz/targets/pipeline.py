@@ -1,0 +1,44 @@
+"""The embedded switch's parser and pipeline, running the compiled program: its fate for every frame is the one predicted."""
+
+from __future__ import annotations
+
+from netsum_controller.stages import outcomes
+from netsum_testbed.fuzz.expect import CHANGES, Expectation
+from netsum_testbed.fuzz.generate import make_batch
+from netsum_testbed.fuzz.in_process import InProcess
+from netsum_testbed.fuzz.setup import make_blocks
+from netsum_testbed.fuzz.site import PORTS
+from netsum_testbed.fuzz.target import outcome_index
+
+from tests.fuzz.targets.api import FuzzTarget
+
+
+def target() -> FuzzTarget:
+    """An input is a port (one byte) and a frame."""
+    switch = InProcess()
+    expectation = Expectation(make_blocks(switch))
+    pipeline = switch.pipeline
+    [cells] = [array.packets for name, array in pipeline.counters.items() if name.endswith(f".{outcomes.COUNTER}")]
+    registers = [(array.values, list(array.values)) for array in pipeline.registers.values()]
+
+    def take(data: bytes) -> None:
+        port, frame = PORTS[data[0] % len(PORTS)] if data else 0, data[1:]
+        verdict = expectation.judge(port, frame)
+        if verdict.fate in CHANGES:
+            return
+        before = sum(cells)
+        index = None if isinstance(verdict.fate, str) else outcome_index(verdict.job_id, verdict.fate)
+        counted = 0 if index is None else cells[index]
+        sent = pipeline.process(port, frame)
+        assert sum(cells) - before == (index is not None), "counted as something else"
+        assert index is None or cells[index] == counted + 1, f"not counted as {verdict.fate!r}"
+        assert sorted(out for out, _ in sent) == sorted(verdict.egress), f"{verdict}: left on other ports"
+        if verdict.is_answer:
+            assert all(len(each) <= len(frame) for _, each in sent), "an answer larger than its question"
+        else:
+            assert all(each == frame for _, each in sent), "other people's frame was changed"
+        assert all(values == held for values, held in registers), "a register was changed"
+        assert not pipeline.pending, "a packet goes round"
+
+    packets = make_batch(expectation, 0, 0, 120).packets
+    return FuzzTarget(take, [bytes((PORTS.index(port),)) + frame for port, frame in packets if len(frame) < 1000])

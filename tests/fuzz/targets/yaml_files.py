@@ -1,0 +1,58 @@
+"""The readers of what people write: topologies and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from netsum_controller.errors import InputError
+from netsum_controller.job_spec import parse_job
+from netsum_controller.topology import parse_topology
+
+from tests.fuzz.targets.api import FuzzTarget
+
+Model = TypeVar("Model")
+
+_TOPOLOGY = b"""\
+name: star2
+switches:
+  s1: {device_id: 1, p4runtime: "127.0.0.1:9559", ip: 10.0.0.254, mac: "02:6e:73:00:00:fe"}
+hosts:
+  h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
+"""
+_JOB = b"""\
+name: resnet
+members: [h1, h2]
+window: 64
+chunks: 16
+late: degrade
+block_exp: 50
+quorum: 2
+"""
+_ODD = (b"a: &a [*a]", b"? [1]\n: 2", b"{a: 1, a: 2}", b"!!python/object:os.system x", b"- " * 300, b"%YAML 9.9\n---\n",
+        b"a: 2001-02-30", b"a: 1e400\n<<: {b: 1}", b"\xff\xfe", b"a: !!int x", b"hosts: {<<: 1}")  # fmt: skip
+
+
+def target() -> FuzzTarget:
+    """An input is the text of a file."""
+
+    def take(data: bytes) -> None:
+        text = data.decode("utf-8", "replace")
+        _one_line_or_none(parse_job, text)
+        topology = _one_line_or_none(parse_topology, text)
+        assert topology is None or parse_topology(topology.to_yaml()) == topology
+
+    files = [path.read_bytes() for path in sorted(Path("mininet").glob("*.yaml"))]
+    return FuzzTarget(take, [_TOPOLOGY, _JOB, *files, *_ODD], 2048)
+
+
+def _one_line_or_none(read: Callable[[str, str], Model], text: str) -> Model | None:
+    """What was read, or None when it was refused: in one line that names the file."""
+    try:
+        return read(text, "file.yaml")
+    except InputError as error:
+        words = str(error)
+    assert words.startswith("file.yaml"), words
+    assert "\n" not in words, words
+    return None
