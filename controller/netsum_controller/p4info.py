@@ -6,6 +6,7 @@ Byte strings are P4Runtime's canonical ones (big-endian, shortest, at least one 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -50,7 +51,8 @@ class Program:
 
     def __init__(self, p4info_text: str, json_text: str) -> None:
         self.p4info_text = p4info_text
-        self.device_config = json_text.encode()
+        # Without p4c's white space: p4runtime-shell reads it back, and gRPC's default limit is 4 MiB.
+        self.device_config = json.dumps(json.loads(json_text), separators=(",", ":")).encode()
         self.p4info = text_format.Parse(p4info_text, p4info_pb2.P4Info())
         digest = hashlib.sha256(p4info_text.encode() + b"\0" + self.device_config).digest()
         self.cookie = int.from_bytes(digest[:8], "big") or 1
