@@ -3,8 +3,7 @@
 It decides in the same order as ``p4src/stages/`` (check, job, member, block, aggregate, deliver), on Python ints, with
 no frame and no clock, so that it can be explored exhaustively (``explore.py``) and compared byte for byte with the P4
 program (``tests/protocol``). The rules and their reasons are in ``docs/protocol.md``.
-
-:class:`Rules` switches single rules off: a checker that finds nothing then would prove nothing.
+What ages and what is swept is in ``ageing.py``.
 """
 
 from __future__ import annotations
@@ -13,120 +12,28 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, VERSION, BlockState, Lane, Op, Outcome, Status
+from netsum.wire.schema import (
+    CHUNK_BYTES,
+    CPU_PORT,
+    EVERYONE,
+    MAX_CHUNKS,
+    SWEEP_SLOTS,
+    UDP_PORT,
+    VERSION,
+    AgeOp,
+    BlockState,
+    Lane,
+    Op,
+    Outcome,
+    Status,
+)
 
+from tests.model import ageing
+from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import add_chunks, max_chunks
+from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply
 
-Payload = tuple[int, ...]
-"""The chunks of a payload, each a 2048-bit int; () of a header-only packet. An empty contribution (grad_cnt 0) may be
-padded with chunks that mean nothing, to make room for the result."""
-
-ID_MASK = 0xFFFFFFFF
 SUPPORTED_OPS = frozenset({Op.SUM, Op.MAX, Op.COPY})
-
-
-class Packet(NamedTuple):
-    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port."""
-
-    port: int
-    udp_port: int
-    header: Header
-    payload: Payload = ()
-
-
-class Reply(NamedTuple):
-    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to whoever asked."""
-
-    port: int
-    replica: int | None
-    udp_port: int
-    header: Header
-    payload: Payload = ()
-
-
-class Member(NamedTuple):
-    """One member of a job: where it is, its bit, the workers behind it and its UDP port in this epoch."""
-
-    src_id: int
-    port: int
-    udp_port: int
-    rank: int
-    workers: int = 1
-
-    @property
-    def source(self) -> int:
-        return 1 << self.src_id
-
-
-class Job(NamedTuple):
-    """What the controller installs for a job: entries of ``job``, ``member`` and ``rewrite`` and a multicast group."""
-
-    epoch: int
-    first_block_id: int
-    slots: int
-    slot_base: int
-    members: tuple[Member, ...]
-
-    @property
-    def all_sources(self) -> int:
-        return sum(member.source for member in self.members)
-
-    def slot_of(self, block_id: int) -> int:
-        return self.slot_base + (block_id & (self.slots - 1))
-
-    def member_at(self, src_id: int, port: int) -> Member | None:
-        found = (member for member in self.members if (member.src_id, member.port) == (src_id, port))
-        return next(found, None)
-
-
-class Record(NamedTuple):
-    """A block record, fields as in ``wire.schema.RECORD_FIELDS``, and ``buffer``: the payload in the registers."""
-
-    epoch: int = 0
-    block_id: int = 0
-    state: BlockState = BlockState.EMPTY
-    seen: int = 0
-    src_cnt: int = 0
-    data_cnt: int = 0
-    status: int = 0
-    signed: int = 0
-    gen_id: int = 0
-    dest: int = 0
-    op: int = 0
-    lane: int = 0
-    grad_cnt: int = 0
-    buffer: Payload = ()
-
-    @property
-    def chunks(self) -> int:
-        return len(self.buffer) if self.data_cnt else 0
-
-    @property
-    def signature(self) -> tuple[int, int, int, int]:
-        return self.gen_id, self.dest, self.op, self.lane
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The switch's rules that can be switched off, each with what protects it (docs/protocol.md)."""
-
-    exact_lap: bool = True  # only a block exactly one lap ahead opens a slot; off: any block ahead
-    stale_behind: bool = True  # a block behind the slot's never opens it; off: any other block opens a closed slot
-    closed_before_first: bool = True  # an empty slot, or one of another epoch, reads as the lap before the first
-    first_payload_overwrites: bool = True
-    ignore_duplicates: bool = True
-    replay: bool = True  # a finished block is answered with its result
-    replay_to_asker: bool = True  # off: the replay goes to the job's first member
-    sticky_status: bool = True  # the highest status stays; off: the last one does
-    abort_exempt: bool = True  # ABORT and MISMATCH pass whatever the signature
-    abort_does_not_sign: bool = True
-
-    def lap_opens(self, delta: int) -> bool:
-        """Whether a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
-        return not self.stale_behind or (not self.exact_lap and not delta >> 31)
-
-
-ALL_RULES = Rules()
 
 
 class Step(NamedTuple):
@@ -145,10 +52,8 @@ def malformed(packet: Packet) -> bool:
         or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
         or len(packet.payload) > MAX_CHUNKS
         or h.age_op != 0
-        or h.degraded != 0
         or h.status > Status.MISMATCH
         or (h.status != Status.OK and h.grad_cnt != 0)
-        or h.src_cnt == 0
         or h.data_cnt > h.src_cnt
         or (h.data_cnt == 0) != (h.grad_cnt == 0)
     )
@@ -178,6 +83,8 @@ def opened(job: Job, record: Record, block_id: int) -> Record:
         status=int(Status.OK),
         signed=0,
         grad_cnt=0,
+        degraded=0,
+        firm=0,
     )
 
 
@@ -188,7 +95,7 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
     if delta == 0:
         if record.state == BlockState.EMPTY:
             outcome = Outcome.STALE
-        elif record.state == BlockState.DONE:
+        elif record.state == BlockState.DONE and (rules.closed_is_immutable or record.seen & member.source):
             outcome = Outcome.REPLAYED
         elif record.seen & member.source and rules.ignore_duplicates:
             outcome = Outcome.DUPLICATE
@@ -212,12 +119,13 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
     return None
 
 
-def _joined(job: Job, member: Member, record: Record, packet: Packet, rules: Rules) -> Record:
+def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Record:
     """The record after an accepted contribution."""
     h = packet.header
     signs = h.status < Status.ABORT or not rules.abort_does_not_sign
     if not record.signed:
-        record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs))
+        firm = h.firm if signs else record.firm
+        record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)
     if h.grad_cnt:
         if record.data_cnt == 0 and rules.first_payload_overwrites:
             buffer = packet.payload
@@ -226,34 +134,71 @@ def _joined(job: Job, member: Member, record: Record, packet: Packet, rules: Rul
         else:
             buffer = max_chunks(record.buffer, packet.payload, Lane(record.lane))
         record = record._replace(grad_cnt=h.grad_cnt, buffer=buffer)
-    seen = record.seen | member.source
     return record._replace(
-        seen=seen,
+        seen=record.seen | member.source,
         src_cnt=(record.src_cnt + h.src_cnt) & 0xFF,
         data_cnt=(record.data_cnt + h.data_cnt) & 0xFF,
+        degraded=record.degraded | h.degraded,
         status=max(record.status, h.status) if rules.sticky_status else h.status,
-        state=BlockState.DONE if seen == job.all_sources else BlockState.OPEN,
     )
 
 
+class Decision(NamedTuple):
+    """The outcome of a packet, and what the switch knows after it."""
+
+    outcome: Outcome
+    record: Record
+    frontier: Frontier
+
+
+CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED})
+"""Outcomes of packets that change a record."""
+
+
 def decide(
-    job: Job, member: Member, record: Record, packet: Packet, rules: Rules = ALL_RULES
-) -> tuple[Outcome, Record]:
-    """What a member's well-formed contribution does to the record of its slot: the outcome and the record after it.
-
-    Only ACCEPTED and COMPLETED change the record.
-    """
-    met = read_as(job, record, packet.header.block_id, rules)
-    outcome, base = _place(job, member, met, packet.header.block_id, rules)
+    job: Job,
+    member: Member,
+    record: Record,
+    packet: Packet,
+    rules: Rules = ALL_RULES,
+    *,
+    frontier: Frontier,
+    old: bool,
+) -> Decision:
+    """What a member's well-formed contribution does to the record of its slot and to the job's frontier. ``old``: the block
+    began long enough ago to be closed."""
+    h = packet.header
+    frontier = ageing.heard(job, member, ageing.current(job, frontier, rules), h.block_id, rules)
+    met = read_as(job, record, h.block_id, rules)
+    outcome, base = _place(job, member, met, h.block_id, rules)
+    if outcome == Outcome.DUPLICATE and rules.closes_on_duplicate:
+        after = ageing.close_waiting(job, base, frontier, rules, old=old)
+        return Decision(Outcome.AGED, *after) if after else Decision(outcome, record, frontier)
     if outcome is None:
-        outcome = _disagreement(base, packet.header, rules)
+        outcome = _disagreement(base, h, rules)
     if outcome is None:
-        joined = _joined(job, member, base, packet, rules)
-        return (Outcome.COMPLETED if joined.state == BlockState.DONE else Outcome.ACCEPTED), joined
-    return outcome, met if outcome is Outcome.REPLAYED else record
+        return _accept(job, _joined(member, base, packet, rules), frontier, rules)
+    return Decision(outcome, met if outcome is Outcome.REPLAYED else record, frontier)
 
 
-def result_for(member: Member, packet: Packet, record: Record) -> Reply:
+def _accept(job: Job, joined: Record, frontier: Frontier, rules: Rules) -> Decision:
+    """A contribution was added: is anybody still waited for?"""
+    if ageing.all_in(job, joined.seen, rules):
+        return Decision(Outcome.COMPLETED, joined._replace(state=BlockState.DONE), frontier)
+    frontier = ageing.moved(job, frontier, joined.block_id, rules)
+    if ageing.all_but_suspects(job, joined, frontier, rules):
+        return Decision(Outcome.AGED, ageing.closed(joined, rules, late=True), frontier)
+    return Decision(Outcome.ACCEPTED, joined, frontier)
+
+
+def _age_op(member: Member, record: Record, rules: Rules) -> AgeOp:
+    """How a result's block came to its end, for this member."""
+    if not record.degraded:
+        return AgeOp.NORMAL
+    return AgeOp.AGED if record.seen & member.source or not rules.tells_late else AgeOp.LATE
+
+
+def result_for(member: Member, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
     """The result as one member gets it: with payload only if it is for everyone or for the member's rank, its status is
     OK and the packet that brings it about came with room for it."""
     fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
@@ -261,6 +206,9 @@ def result_for(member: Member, packet: Packet, record: Record) -> Reply:
     header = Header(
         job_id=packet.header.job_id,
         block_id=record.block_id,
+        age_op=_age_op(member, record, rules),
+        degraded=record.degraded,
+        firm=record.firm,
         src_id=member.src_id,
         src_cnt=record.src_cnt,
         gen_id=record.gen_id,
@@ -304,26 +252,40 @@ def _admission(packet: Packet, job: Job | None, member: Member | None) -> Outcom
         return Outcome.NOT_MEMBER
     if packet.udp_port != member.udp_port:
         return Outcome.WRONG_PORT
-    return Outcome.MALFORMED if packet.header.src_cnt > member.workers else None
+    h = packet.header
+    claims_too_much = h.src_cnt > member.workers
+    return Outcome.MALFORMED if claims_too_much or (h.src_cnt < member.workers) != h.degraded else None
+
+
+class Sweep(NamedTuple):
+    """What a sweep did: what its PacketIn says, and the notices that left."""
+
+    closed: int
+    end: int  # where among the job's slots it ended
+    replies: tuple[Reply, ...] = ()
 
 
 @dataclass
 class SwitchModel:
-    """A switch with its jobs and slots. ``records`` holds the slots that were ever written."""
+    """A switch with its jobs and slots. ``records`` holds the slots that were ever written, ``frontiers`` what is known of
+    jobs whose blocks age out."""
 
     jobs: dict[int, Job] = field(default_factory=dict)
     records: dict[int, Record] = field(default_factory=dict)
     outcomes: dict[tuple[int, Outcome], int] = field(default_factory=dict)
     rules: Rules = ALL_RULES
+    frontiers: dict[int, Frontier] = field(default_factory=dict)
 
-    def step(self, packet: Packet) -> Step:
-        """Take one packet; changes the state in place."""
-        step = self._step(packet)
-        key = (packet.header.job_id, step.outcome)
-        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+    def step(self, packet: Packet, *, old: bool = False) -> Step:
+        """Take one packet; changes the state in place. ``old``: its block began long enough ago to be closed."""
+        step = self._step(packet, old)
+        self._count(packet.header.job_id, step.outcome)
         return step
 
-    def _step(self, packet: Packet) -> Step:
+    def _count(self, job_id: int, outcome: Outcome) -> None:
+        self.outcomes[job_id, outcome] = self.outcomes.get((job_id, outcome), 0) + 1
+
+    def _step(self, packet: Packet, old: bool) -> Step:
         h = packet.header
         job = self.jobs.get(h.job_id)
         member = job.member_at(h.src_id, packet.port) if job else None
@@ -333,11 +295,14 @@ class SwitchModel:
         assert job is not None
         assert member is not None
         slot = job.slot_of(h.block_id)
-        outcome, record = decide(job, member, self.records.get(slot, Record()), packet, self.rules)
-        if outcome in (Outcome.ACCEPTED, Outcome.COMPLETED):
+        before, frontier = self.records.get(slot, Record()), self.frontiers.get(h.job_id, Frontier())
+        outcome, record, frontier = decide(job, member, before, packet, self.rules, frontier=frontier, old=old)
+        if job.block_exp:
+            self.frontiers[h.job_id] = frontier
+        if outcome in CHANGES:
             self.records[slot] = record
-        if outcome == Outcome.COMPLETED:
-            return Step(outcome, tuple(result_for(to, packet, record) for to in job.members))
+        if outcome in (Outcome.COMPLETED, Outcome.AGED):
+            return Step(outcome, tuple(result_for(to, packet, record, self.rules) for to in job.members))
         if outcome == Outcome.REPLAYED:
             return Step(outcome, self._replay(job, member, packet, record))
         return _told(packet, outcome)
@@ -345,10 +310,57 @@ class SwitchModel:
     def _replay(self, job: Job, member: Member, packet: Packet, record: Record) -> tuple[Reply, ...]:
         if not self.rules.replay:
             return ()
-        return (result_for(member if self.rules.replay_to_asker else job.members[0], packet, record),)
+        to = member if self.rules.replay_to_asker else job.members[0]
+        return (result_for(to, packet, record, self.rules),)
+
+    def look(self, job_id: int, slot: int, *, old: bool) -> tuple[Reply, ...]:
+        """A sweep looks at a slot: the notices of the block that it closes, if it does."""
+        job, record = self.jobs[job_id], self.records.get(slot, Record())
+        if not self.rules.sweeps or record.epoch != job.epoch or record.state != BlockState.OPEN:
+            return ()
+        frontier = ageing.current(job, self.frontiers.get(job_id, Frontier()), self.rules)
+        after = ageing.close_waiting(job, record, frontier, self.rules, old=old)
+        if after is None:
+            return ()
+        self.records[slot], frontier = after
+        if job.block_exp:
+            self.frontiers[job_id] = frontier
+        asked = Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))  # no room for payload
+        return tuple(result_for(to, asked, self.records[slot], self.rules) for to in job.members)
+
+    def swept_slots(self, job_id: int) -> list[int]:
+        """The slots that a sweep looks at."""
+        job = self.jobs[job_id]
+        return ageing.swept_slots(job, ageing.current(job, self.frontiers.get(job_id, Frontier()), self.rules))
+
+    def sweep(self, job_id: int, *, old: bool) -> Sweep:
+        """A whole sweep, pass by pass: a pass looks at a few slots and closes one block at most. ``old``: every open block
+        began long enough ago to be closed."""
+        slots = self.swept_slots(job_id) if job_id in self.jobs else []
+        replies: tuple[Reply, ...] = ()
+        closed = position = 0
+        while True:
+            passed = SWEEP_SLOTS if slots else 0
+            notices: tuple[Reply, ...] = ()
+            for count, slot in enumerate(slots[position : position + SWEEP_SLOTS], 1):
+                notices = self.look(job_id, slot, old=old)
+                if notices:
+                    passed, closed = count, closed + 1
+                    break
+            self._count(job_id, Outcome.AGED if notices else Outcome.SWEPT)
+            position, replies = position + passed, replies + notices
+            if position >= len(slots):
+                return Sweep(closed, position, replies)
 
     def restart(self) -> None:
         """A switch that lost power: no jobs, no records."""
         self.jobs.clear()
         self.records.clear()
         self.outcomes.clear()
+        self.frontiers.clear()
+
+
+__all__ = [
+    "ALL_RULES", "ID_MASK", "Frontier", "Job", "Member", "Packet", "Payload", "Record", "Reply", "Rules", "Step", "Sweep",
+    "SwitchModel", "decide", "malformed",
+]  # fmt: skip

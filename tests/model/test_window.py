@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
 from netsum.block import Block
+from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
 from netsum.window import Refusal, Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Outcome, Status

@@ -1,0 +1,75 @@
+"""When a block need not wait any longer, and whom the switch takes for late: the rules of degrade jobs and of eviction, as
+in the macros of ``p4src/include/headers.p4`` and in ``p4src/stages/sweep.p4``.
+
+There is no clock: ``old`` says whether the block began at least ``block_exp`` ago.
+"""
+
+from __future__ import annotations
+
+from netsum.wire.schema import BlockState
+
+from tests.model.flags import Rules
+from tests.model.state import ID_MASK, Frontier, Job, Member, Record
+
+
+def all_in(job: Job, seen: int, rules: Rules) -> bool:
+    """Whether every source that the job has now has contributed."""
+    return seen & job.all_sources == job.all_sources if rules.evicted_do_not_count else seen == job.all_sources
+
+
+def may_close(job: Job, record: Record, rules: Rules) -> bool:
+    """Whether a block may be closed without somebody."""
+    enough = record.src_cnt >= job.quorum or not rules.quorum
+    return job.block_exp != 0 and enough and not (record.firm and rules.firm_waits)
+
+
+def all_but_suspects(job: Job, record: Record, frontier: Frontier, rules: Rules) -> bool:
+    """Whether a block lacks nobody but suspects, and may be closed without them."""
+    if not rules.suspects_close or not may_close(job, record, rules):
+        return False
+    return (record.seen | frontier.suspects) & job.all_sources == job.all_sources
+
+
+def closed(record: Record, rules: Rules, *, late: bool) -> Record:
+    """The record of a block that waits no longer; ``late``: for somebody who is late, not for nobody."""
+    partial = int(late and rules.marks_partial)
+    return record._replace(state=BlockState.DONE, degraded=record.degraded | partial)
+
+
+def close_waiting(
+    job: Job, record: Record, frontier: Frontier, rules: Rules, *, old: bool
+) -> tuple[Record, Frontier] | None:
+    """What a sweep, or a member that asks again, makes of an open block; None: it has to wait."""
+    if all_in(job, record.seen, rules):
+        return closed(record, rules, late=False), frontier
+    if old and may_close(job, record, rules):
+        missing = job.all_sources & ~record.seen
+        return closed(record, rules, late=True), frontier._replace(suspects=frontier.suspects | missing)
+    return None
+
+
+def current(job: Job, frontier: Frontier, rules: Rules) -> Frontier:
+    """What is known of a job whose blocks age: nothing from another epoch. Every block of the first window may be open."""
+    if job.block_exp == 0 or (frontier.epoch == job.epoch or (frontier.epoch and not rules.frontier_of_this_epoch)):
+        return frontier
+    return Frontier(0, job.epoch, (job.first_block_id + job.window - 1) & ID_MASK)
+
+
+def heard(job: Job, member: Member, frontier: Frontier, block_id: int, rules: Rules) -> Frontier:
+    """A contribution of a member has come, whatever becomes of it: a suspect that is less than a window behind is none."""
+    behind = (frontier.newest - block_id) & ID_MASK
+    if job.block_exp == 0 or not rules.hears_again or job.window <= behind < 1 << 31:
+        return frontier
+    return frontier._replace(suspects=frontier.suspects & ~member.source)
+
+
+def moved(job: Job, frontier: Frontier, block_id: int, rules: Rules) -> Frontier:
+    """A contribution to a block was accepted: the newest may be this one."""
+    ahead = ((frontier.newest - block_id) & ID_MASK) >> 31
+    return frontier._replace(newest=block_id) if job.block_exp and ahead and rules.newest_moves else frontier
+
+
+def swept_slots(job: Job, frontier: Frontier) -> list[int]:
+    """The slots that a sweep looks at, in its order: those that blocks may be open in."""
+    first, count = (frontier.newest + 1 - job.window, job.window) if job.block_exp else (0, job.slots)
+    return [job.slot_of(first + offset) for offset in range(count)]

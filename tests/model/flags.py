@@ -1,0 +1,40 @@
+"""The switch's rules that can be switched off: a checker that finds nothing then would prove nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The switch's rules that can be switched off, each with what protects it (docs/protocol.md)."""
+
+    exact_lap: bool = True  # only a block exactly one lap ahead opens a slot; off: any block ahead
+    stale_behind: bool = True  # a block behind the slot's never opens it; off: any other block opens a closed slot
+    closed_before_first: bool = True  # an empty slot, or one of another epoch, reads as the lap before the first
+    first_payload_overwrites: bool = True
+    ignore_duplicates: bool = True
+    replay: bool = True  # a finished block is answered with its result
+    replay_to_asker: bool = True  # off: the replay goes to the job's first member
+    sticky_status: bool = True  # the highest status stays; off: the last one does
+    abort_exempt: bool = True  # ABORT and MISMATCH pass whatever the signature
+    abort_does_not_sign: bool = True
+    evicted_do_not_count: bool = True  # a block needs the job's sources; off: exactly those, no evicted one
+    quorum: bool = True  # no block is closed partially with fewer workers
+    firm_waits: bool = True  # no firm block is closed partially
+    closed_is_immutable: bool = True  # off: a late contribution is added to a closed block
+    marks_partial: bool = True  # the record of a block that was closed partially says so
+    tells_late: bool = True  # who is not in a partial result is told so
+    closes_on_duplicate: bool = True  # a member that asks again for a block that is old enough closes it
+    sweeps: bool = True  # a sweep closes what is old enough
+    suspects_close: bool = True  # a block that lacks only suspects does not wait
+    hears_again: bool = True  # a suspect that is up to date again is none
+    newest_moves: bool = True  # a sweep looks at the window up to the newest block; off: at the first window
+    frontier_of_this_epoch: bool = True  # what was kept in another epoch is forgotten
+
+    def lap_opens(self, delta: int) -> bool:
+        """Whether a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
+        return not self.stale_behind or (not self.exact_lap and not delta >> 31)
+
+
+ALL_RULES = Rules()

@@ -1,0 +1,111 @@
+"""What the model's switch knows: packets in and out, jobs, block records and the frontier of a job whose blocks age out.
+
+Fields are those of ``netsum.wire.schema``; there is no clock: what is old enough is for the caller to say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import BlockState
+
+Payload = tuple[int, ...]
+"""The chunks of a payload, each a 2048-bit int; () of a header-only packet. An empty contribution (grad_cnt 0) may be
+padded with chunks that mean nothing, to make room for the result."""
+
+ID_MASK = 0xFFFFFFFF
+
+
+class Packet(NamedTuple):
+    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port."""
+
+    port: int
+    udp_port: int
+    header: Header
+    payload: Payload = ()
+
+
+class Reply(NamedTuple):
+    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to whoever asked."""
+
+    port: int
+    replica: int | None
+    udp_port: int
+    header: Header
+    payload: Payload = ()
+
+
+class Member(NamedTuple):
+    """One member of a job: where it is, its bit, the workers behind it and its UDP port in this epoch."""
+
+    src_id: int
+    port: int
+    udp_port: int
+    rank: int
+    workers: int = 1
+
+    @property
+    def source(self) -> int:
+        return 1 << self.src_id
+
+
+class Job(NamedTuple):
+    """What the controller installs for a job: entries of ``job``, ``member`` and ``rewrite`` and a multicast group."""
+
+    epoch: int
+    first_block_id: int
+    slots: int
+    slot_base: int
+    members: tuple[Member, ...]
+    block_exp: int = 0  # microseconds; 0: blocks wait for ever
+    quorum: int = 0
+    window: int = 0
+
+    @property
+    def all_sources(self) -> int:
+        return sum(member.source for member in self.members)
+
+    def slot_of(self, block_id: int) -> int:
+        return self.slot_base + (block_id & (self.slots - 1))
+
+    def member_at(self, src_id: int, port: int) -> Member | None:
+        found = (member for member in self.members if (member.src_id, member.port) == (src_id, port))
+        return next(found, None)
+
+
+class Record(NamedTuple):
+    """A block record, fields as in ``wire.schema.RECORD_FIELDS``, and ``buffer``: the payload in the registers."""
+
+    epoch: int = 0
+    block_id: int = 0
+    state: BlockState = BlockState.EMPTY
+    seen: int = 0
+    src_cnt: int = 0
+    data_cnt: int = 0
+    status: int = 0
+    signed: int = 0
+    gen_id: int = 0
+    dest: int = 0
+    op: int = 0
+    lane: int = 0
+    grad_cnt: int = 0
+    degraded: int = 0
+    firm: int = 0
+    buffer: Payload = ()
+
+    @property
+    def chunks(self) -> int:
+        return len(self.buffer) if self.data_cnt else 0
+
+    @property
+    def signature(self) -> tuple[int, int, int, int]:
+        return self.gen_id, self.dest, self.op, self.lane
+
+
+class Frontier(NamedTuple):
+    """What the switch keeps of a job while its blocks age out, as ``wire.schema.FRONTIER_FIELDS``."""
+
+    suspects: int = 0
+    epoch: int = 0
+    newest: int = 0
