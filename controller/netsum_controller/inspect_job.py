@@ -7,9 +7,12 @@ from typing import Any
 
 from netsum.wire.schema import BlockState
 
+from netsum_controller.allocation import SERIAL
+from netsum_controller.causes import Straggler, job_hints, refusal_hints, seat_hints, stragglers
+from netsum_controller.client import SwitchClient
 from netsum_controller.model import Job
 from netsum_controller.site import Site
-from netsum_controller.stages import MemberEntry, Record
+from netsum_controller.stages import JobEntry, MemberEntry, Record
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class MemberTraffic:
     host: str
     joined: bool
     left: bool
+    evicted: bool
     packets: int
 
 
@@ -52,19 +56,21 @@ def stats(site: Site, name: str) -> Stats:
 def _traffic(job: Job, packets: dict[MemberEntry, int]) -> tuple[MemberTraffic, ...]:
     by_source = {entry.src_id: count for entry, count in packets.items() if entry.job_id == job.job_id}
     return tuple(
-        MemberTraffic(seat.rank, seat.host, seat.joined, seat.left, by_source.get(seat.src_id, 0))
+        MemberTraffic(seat.rank, seat.host, seat.joined, seat.left, seat.evicted, by_source.get(seat.src_id, 0))
         for seat in job.epoch.seats
     )
 
 
 @dataclass(frozen=True)
 class BlockReport:
-    """One block: its slot, its state and who is missing. The states: ``open``; ``done``; ``absent``, no contribution
-    has come; ``recycled``, it was finished and its slot holds a later block."""
+    """One block: its slot, its state and who is not in it. The states: ``open``; ``done``; ``absent``, no contribution
+    has come; ``recycled``, it was finished and its slot holds a later block. ``age_ms``: time since its first packet,
+    None when nobody can tell."""
 
     block: int
     slot: int
     state: str
+    age_ms: float | None
     seen: tuple[int, ...]
     missing: tuple[dict[str, Any], ...]
     record: dict[str, Any] | None
@@ -72,11 +78,12 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Why:
-    """Why a job does not go on. ``hints`` are sentences, the likeliest cause first; empty when nothing is open."""
+    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first."""
 
     job: str
     epoch: int
     blocks: tuple[BlockReport, ...]
+    waiting_for: tuple[Straggler, ...] = field(default=())
     hints: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,83 +91,80 @@ class Why:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _State:
+    """What the switch has of a job. ``records``: of all its slots."""
+
+    entry: JobEntry | None
+    records: dict[int, Record]
+    packets: dict[MemberEntry, int]
+    outcomes: dict[str, int]
+
+
 def why(site: Site, name: str, block: int | None = None) -> Why:
     """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
 
-    Reads block records with PacketOuts: one for ``block``, one for each of the job's slots otherwise.
+    Reads the block records with PacketOuts, one for each of the job's slots. :class:`NoSuchJob`, or
+    :class:`SwitchError` when the switch does not answer; that it has lost the job is an answer.
     """
     with site.store.lock:
         job = site.store.job(name)
         with site.client(job.switch) as client:
-            site.require_program(client)
-            slots = range(job.slot_base, job.slot_base + job.slots)
-            if block is not None:
-                slots = range(job.slot_base + block % job.slots, job.slot_base + block % job.slots + 1)
-            records = client.query_records(slots)
-            packets = client.read_member_packets()
-            outcomes = client.read_outcomes(job.job_id)
+            lost = client.pipeline_cookie() != site.program.cookie
+            state = _State(None, {}, {}, {}) if lost else _read(client, job)
+    here = [record for record in state.records.values() if _is_of(job, record)]
     if block is not None:
-        blocks = [_block_report(job, block, records[slots[0]])]
+        slot = job.slot_base + block % job.slots
+        blocks = [_block_report(job, block, slot, state.records.get(slot))]
     else:
-        opened = [
-            record
-            for record in records.values()
-            if record.epoch == job.epoch.number and record.state is BlockState.OPEN
-        ]
-        opened.sort(key=lambda record: (record.block_id - job.epoch.first_block_id) % (1 << 32))
-        blocks = [_block_report(job, record.block_id, record) for record in opened]
-    missing = {person["rank"] for report in blocks for person in report.missing}
-    return Why(job.name, job.epoch.number, tuple(blocks), _hints(missing, _traffic(job, packets), outcomes))
+        opened = [record for record in here if record.state is BlockState.OPEN]
+        opened.sort(key=lambda record: (record.block_id - job.epoch.first_block_id) % SERIAL)
+        blocks = [_block_report(job, record.block_id, record.slot, record) for record in opened]
+    waiting = [report for report in blocks if report.state in ("open", "absent")]
+    waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
+    late = stragglers(job, waited, here, state.packets, state.outcomes)
+    hints = [
+        *job_hints(job, here, state.entry, lost=lost),
+        *(source.sentence for source in late),
+        *seat_hints(job, {source.rank for source in late}),
+        *refusal_hints(state.outcomes),
+    ]
+    return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints))
 
 
-def _block_report(job: Job, block: int, record: Record) -> BlockReport:
-    ours = record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
-    there = ours and record.block_id == block
-    later = ours and 0 < (record.block_id - block) % (1 << 32) < 1 << 31
-    seen = record.seen if there else -1 if later else 0
-    details = asdict(record) if there else None
-    if details is not None:
-        details["state"] = record.state.name.lower()
+def _read(client: SwitchClient, job: Job) -> _State:
+    entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
+    return _State(
+        entry=entries[0] if entries else None,
+        records=client.query_records(range(job.slot_base, job.slot_base + job.slots)),
+        packets={entry: count for entry, count in client.read_member_packets().items() if entry.job_id == job.job_id},
+        outcomes=client.read_outcomes(job.job_id),
+    )
+
+
+def _is_of(job: Job, record: Record) -> bool:
+    return record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
+
+
+def _block_report(job: Job, block: int, slot: int, record: Record | None) -> BlockReport:
+    ours = record if record is not None and _is_of(job, record) else None
+    there = ours if ours is not None and ours.block_id == block else None
+    later = ours is not None and 0 < (ours.block_id - block) % SERIAL < SERIAL // 2
+    seen = there.seen if there is not None else -1 if later else 0
+    details = asdict(there) if there is not None else None
+    if details is not None and there is not None:
+        details["state"] = there.state.name.lower()
         del details["seen"], details["raw"]
     return BlockReport(
         block=block,
-        slot=record.slot,
-        state=record.state.name.lower() if there else "recycled" if later else "absent",
+        slot=slot,
+        state=there.state.name.lower() if there is not None else "recycled" if later else "absent",
+        age_ms=there.age_ms if there is not None else None,
         seen=tuple(seat.rank for seat in job.epoch.seats if seen >> seat.src_id & 1),
         missing=tuple(
             {"rank": seat.rank, "src_id": seat.src_id, "host": seat.host}
-            for seat in job.epoch.seats
+            for seat in job.epoch.members
             if not seen >> seat.src_id & 1
         ),
         record=details,
     )
-
-
-# What a refusal means, in the order of how much it explains.
-_REASONS = {
-    "signature": "ranks made different calls: {} packets were refused because operation, lane, destination or size "
-    "disagree with the block's first",
-    "wrong_port": "{} packets came from a UDP port of an earlier epoch: an old process is still sending, or the "
-    "descriptor file of an earlier run is used",
-    "not_member": "{} packets came from a source on a switch port where it is no member: look at the topology's ports",
-    "window": "{} packets were for a block too far ahead: a rank goes on although others lack results",
-    "unsupported": "{} packets asked for an operation that the switch does not run",
-    "checksum": "{} packets had a wrong checksum",
-    "malformed": "{} packets were malformed",
-    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor "
-    "file that is used for a second run",
-}
-
-
-def _hints(missing: set[int], members: tuple[MemberTraffic, ...], outcomes: dict[str, int]) -> tuple[str, ...]:
-    hints = []
-    for member in members:
-        who = f"rank {member.rank} ({member.host})"
-        if member.left:
-            hints.append(f"{who} has left")
-        elif not member.joined:
-            hints.append(f"{who} has not joined")
-        elif member.rank in missing and member.packets == 0:
-            hints.append(f"{who} has joined, and none of its packets has come")
-    hints += [text.format(outcomes[name]) for name, text in _REASONS.items() if outcomes[name]]
-    return tuple(hints)

@@ -135,6 +135,8 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             answer.config.cookie.CopyFrom(self.config.cookie)
         else:
             answer.config.CopyFrom(self.config)
+            if request.response_type == p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE:
+                answer.config.ClearField("p4_device_config")
         return answer
 
     def Write(self, request: Any, context: grpc.ServicerContext) -> Any:

@@ -58,7 +58,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[2], first, 1000)  # too late: what all others hold is not changed any more
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
-    assert on_live.sweeps.snapshot()["resnet"].closed == 1
+    wait_until(lambda: on_live.sweeps.snapshot()["resnet"].closed == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
 

@@ -166,7 +166,7 @@ def _print_why(found: Why) -> None:
     for block in found.blocks[:_SHOWN]:
         missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
         state = {
-            "open": f"open, waiting for rank {missing}",
+            "open": f"open{_for(block.age_ms)}, waiting for rank {missing}",
             "absent": "no rank's contribution has come",
             "recycled": "finished; its slot holds a later block",
         }.get(block.state, block.state)
@@ -175,6 +175,10 @@ def _print_why(found: Why) -> None:
         click.echo(f"... and {len(found.blocks) - _SHOWN} more open blocks")
     for hint in found.hints:
         click.echo(f"- {hint}")
+
+
+def _for(age_ms: float | None) -> str:
+    return "" if age_ms is None else f" for {age_ms / 1000:.3g} s"
 
 
 @job.command()

@@ -39,6 +39,8 @@ class Record:
     gen_id: int
     grad_cnt: int
     degraded: bool
+    firm: bool = False
+    age_ms: float | None = None
     raw: bytes = field(default=b"", repr=False)
 
     @classmethod
@@ -60,5 +62,6 @@ class Record:
             gen_id=raw["gen_id"],
             grad_cnt=raw["grad_cnt"],
             degraded=bool(raw["degraded"]),
+            firm=bool(raw["firm"]),
             raw=payload,
         )

@@ -1,0 +1,175 @@
+"""Why a member is late, or a job does not go on: likely causes, from what the switch and the state file know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netsum.wire.schema import BlockState
+
+from netsum_controller.allocation import SERIAL
+from netsum_controller.model import Job, Late, Rejoin, Seat
+from netsum_controller.stages import JobEntry, MemberEntry, Record
+
+SWEEPS_LATE = 4
+"""A block this many times as old as block_exp should have been closed: sweeps come twice in each."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A member that open blocks wait for. ``block``: the oldest of them. ``last_block``: the newest block of the epoch
+    that it has contributed to, as far as the switch remembers. ``behind``: how many blocks that is behind the newest of
+    anybody. ``packets``: what its member entry has counted in this epoch."""
+
+    rank: int
+    src_id: int
+    host: str
+    block: int
+    last_block: int | None
+    behind: int | None
+    packets: int
+    cause: str
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return f"rank {self.rank} ({self.host}) {self.cause}"
+
+
+def stragglers(
+    job: Job,
+    waited: Mapping[int, int],
+    records: Sequence[Record],
+    packets: Mapping[MemberEntry, int],
+    outcomes: Mapping[str, int],
+) -> list[Straggler]:
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, with the likely cause of each.
+
+    ``records`` are those of the job's epoch, ``packets`` what its member entries have let in.
+    """
+    first = job.epoch.first_block_id
+    counts = {entry.src_id: count for entry, count in packets.items()}
+    ids = [(record.block_id - first) % SERIAL for record in records]
+    newest = max(ids, default=None)
+    found = []
+    for seat in job.epoch.members:
+        if seat.rank not in waited:
+            continue
+        block = waited[seat.rank]
+        own = [ahead for ahead, record in zip(ids, records, strict=True) if record.seen >> seat.src_id & 1]
+        last = max(own, default=None)
+        behind = None if last is None or newest is None else newest - last
+        cause = _cause(job, seat, (block - first) % SERIAL, last, behind, counts.get(seat.src_id), outcomes)
+        last_block = None if last is None else (first + last) % SERIAL
+        found.append(
+            Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, counts.get(seat.src_id, 0), cause)
+        )
+    return found
+
+
+def _cause(
+    job: Job,
+    seat: Seat,
+    block: int,
+    last: int | None,
+    behind: int | None,
+    packets: int | None,
+    outcomes: Mapping[str, int],
+) -> str:
+    """What holds a member up; blocks count from the epoch's first here."""
+    if seat.left:
+        return "has left"
+    if not seat.joined:
+        return "has not joined"
+    if packets is None:
+        return f"is missing in the tables of switch {job.switch}: `netsum reconcile` puts it back"
+    if last is not None and last > block:
+        return "has gone on to later blocks: its packet was lost, and it will send it again"
+    if last is not None:
+        return f"is {behind} blocks behind: it is slow, or has stopped after block {(job.epoch.first_block_id + last) % SERIAL}"
+    if packets == 0 and outcomes.get("not_member"):
+        return (
+            f"has joined, and none of its packets has come in at the port where the topology has {seat.host}; "
+            f"{outcomes['not_member']} came from a source at a port where it is no member"
+        )
+    if packets == 0:
+        return "has joined, and none of its packets has come"
+    if outcomes.get("wrong_port"):
+        return f"still sends as in an earlier epoch, from another UDP port than {seat.udp_port}: it must join again"
+    return f"is connected ({packets} packets), and has contributed to no block that the switch remembers"
+
+
+def job_hints(job: Job, records: Sequence[Record], entry: JobEntry | None, *, lost: bool) -> Iterator[str]:
+    """What holds the whole job up. ``lost``: the switch does not run the program."""
+    if lost:
+        yield (
+            f"switch {job.switch} has restarted, or runs another program: `netsum serve` restores it, and so does "
+            f"`netsum switch push`"
+        )
+        return
+    if job.epoch.rejoin is Rejoin.WAITING:
+        missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
+        yield f"switch {job.switch} had restarted: the job goes on when all have joined again (missing: rank {missing})"
+    elif entry is None or entry.epoch != job.epoch.number:
+        yield f"switch {job.switch} does not have the job as it is: `netsum reconcile` installs it"
+    if job.late is Late.DEGRADE:
+        yield from _ageing_hints(job, [record for record in records if record.state is BlockState.OPEN])
+
+
+def _ageing_hints(job: Job, opened: Sequence[Record]) -> Iterator[str]:
+    """Why blocks of a degrade job are not closed although they wait."""
+    if not job.ageing:
+        if opened:
+            missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
+            yield f"no block ages out before everyone has joined (missing: rank {missing})"
+        return
+    few = [record for record in opened if record.src_cnt < job.quorum_now]
+    if few:
+        yield (
+            f"block {few[0].block_id} has {few[0].src_cnt} of the {job.quorum_now} workers that the quorum asks for: it "
+            f"does not age out"
+        )
+    if any(record.firm for record in opened):
+        yield "blocks that every source was asked for (broadcasts, exponents) do not age out"
+    late = [
+        record
+        for record in opened
+        if record not in few and not record.firm and (record.age_ms or 0) > SWEEPS_LATE * job.block_exp_ms
+    ]
+    if late:
+        yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the sweeps; is it running?"
+
+
+def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
+    """Members that are not taking part, without those that were ``told`` of."""
+    for seat in job.epoch.seats:
+        who = f"rank {seat.rank} ({seat.host})"
+        if seat.evicted:
+            yield f"{who} was evicted"
+        elif seat.rank in told:
+            continue
+        elif seat.left:
+            yield f"{who} has left"
+        elif not seat.joined:
+            yield f"{who} has not joined"
+
+
+# What a refusal means, in the order of how much it explains.
+_REFUSALS = {
+    "signature": "ranks made different calls: {} packets were refused because operation, lane, destination or size "
+    "disagree with the block's first",
+    "wrong_port": "{} packets came from a UDP port of an earlier epoch: an old process is still sending, or the "
+    "descriptor file of an earlier run is used",
+    "not_member": "{} packets came from a source on a switch port where it is no member: look at the topology's ports",
+    "window": "{} packets were for a block too far ahead: a rank goes on although others lack results",
+    "unsupported": "{} packets asked for an operation that the switch does not run",
+    "checksum": "{} packets had a wrong checksum",
+    "malformed": "{} packets were malformed",
+    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor "
+    "file that is used for a second run",
+}
+
+
+def refusal_hints(outcomes: Mapping[str, int]) -> Iterable[str]:
+    """What the outcome counters say."""
+    return [text.format(outcomes[name]) for name, text in _REFUSALS.items() if outcomes.get(name)]
