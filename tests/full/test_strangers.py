@@ -258,6 +258,37 @@ def test_the_block_that_all_of_them_wanted_is_finished_by_its_member(fabric: Fab
         assert np.frombuffer(result[58:], ">u4").tolist() == (3 * GRADIENTS).tolist()
 
 
+FORGERIES = {
+    "whole": lambda frame: frame,
+    "first fragment": lambda frame: changed(frame, 20, 0x2000, 2),
+    "last fragment": lambda frame: changed(frame, 20, 0x0003, 2),
+    "with options": lambda frame: changed(frame[:34] + b"\1\1\1\0" + frame[34:], 14, 0x46),
+    "cut short": lambda frame: frame[:34],
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+def test_a_result_that_the_switch_did_not_send_reaches_nobody(site: Site, forge: Callable[[bytes], bytes]) -> None:
+    """A frame from the switch's address to the member that waits for block 1; behind it one from the host's own."""
+    at = site.now[0]
+    ours = (at.host.mac, at.host.ip, at.host.udp_port)
+    header = Header(at.job_id, at.first_block_id + 1 & 0xFFFFFFFF, src_cnt=3, gen_id=7, grad_cnt=64, data_cnt=3)
+    body = pack_header(header) + GRADIENTS.tobytes()
+    switch = FrameFormat((at.switch.mac, at.switch.ip, at.switch.port), ours)
+    honest = FrameFormat((at.switch.mac, "10.0.0.99", at.switch.port), ours).prefix(len(body)) + body
+    site.exchange(0)
+    for frame in (forge(switch.prefix(len(body)) + body), honest):
+        site.wires[STRANGER].send(frame)
+    came: list[bytes] = []
+    deadline = time.monotonic() + ARRIVES
+    while honest not in came:
+        select.select([site.wires[0].fileno()], [], [], 0.1)
+        came += site.wires[0].receive()
+        assert time.monotonic() < deadline, "other traffic is not forwarded any more"
+    assert came == [honest]
+    assert site.record(1).state == BlockState.OPEN
+
+
 def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:
     """Every kind again and again, aimed at a live job from a host that is none of its members'."""
     wire = open_wire(fabric, STRANGER)
