@@ -13,7 +13,7 @@ from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 
 from netsum_controller.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.errors import Busy, Evicted, InputError, NoSuchMember, Refused, StateError, Unauthorized
-from netsum_controller.jobs import start_ageing, token_is
+from netsum_controller.jobs import start_ageing, token_hash, token_is
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.rejoin import Place, rejoin
 from netsum_controller.site import Site
@@ -39,7 +39,10 @@ class Membership:
         """(epoch, rank) that is waiting for others to leave -> since when, and when it last asked."""
 
     def job(self, name: str, token: str) -> Job:
-        """The job, if the token is its own. Raises :class:`NoSuchJob` or :class:`Unauthorized`."""
+        """The job, if the token is its own. Raises :class:`Unauthorized`, or :class:`NoSuchJob`: that only for a token
+        of some job, so that a stranger does not learn which jobs there are, nor from how long it takes."""
+        if not self._site.store.knows_token(token_hash(token)):
+            raise Unauthorized(name)
         job = self._site.store.job(name)
         if not token_is(job, token):
             raise Unauthorized(name)

@@ -189,7 +189,14 @@ class Store:
             *(job.late.value, job.block_exp_us, job.quorum),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+        self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?)", (job.token_sha256,))
         self._set_meta("last_job_id", job.job_id)
+
+    def knows_token(self, sha256: str) -> bool:
+        """Whether some job, here or deleted, has or had the token of this hash (whose bytes nobody can choose, so that
+        the time of looking it up tells nothing)."""
+        with self._guard:
+            return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
     def add_epoch(self, name: str, switch: str, job_id: int, epoch: Epoch, port_cursor: int) -> None:
         """Record an epoch; it is not yet the job's. Call it in a transaction."""

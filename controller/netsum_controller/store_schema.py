@@ -28,6 +28,7 @@ CREATE TABLE seats (
     needs INTEGER,                                         -- first block whose result the member lacks
     PRIMARY KEY (epoch, rank)
 ) WITHOUT ROWID;
+CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;   -- of every job there ever was
 """
 
 _MIGRATIONS: dict[int, str] = {
@@ -39,6 +40,8 @@ ALTER TABLE epochs ADD COLUMN resumes INTEGER;
 ALTER TABLE epochs ADD COLUMN rejoin TEXT NOT NULL DEFAULT 'none';
 ALTER TABLE seats ADD COLUMN evicted INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE seats ADD COLUMN needs INTEGER;
+CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;
+INSERT INTO tokens SELECT DISTINCT token_sha256 FROM jobs;
 """,
 }
 """What turns a file of format ``n`` into one of ``n + 1``. A file is never turned back."""

@@ -64,6 +64,38 @@ def test_join_and_leave(controller: Controller, call: Caller) -> None:
     ]
 
 
+def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
+    path = "/v1/jobs/resnet/join"
+    first = [call("POST", path, {"rank": rank, "instance": "a"})[1] for rank in range(3)]
+    place = {"instance": "a", "epoch": first[0]["epoch"], "needs": first[0]["first_block_id"] + 7}
+    assert call("POST", path, {"rank": 0, **place})[1]["epoch"] == first[0]["epoch"]
+    switch.restart()
+    controller.reconcile()
+    for rank in (0, 1):
+        status, body = call("POST", path, {"rank": rank, **place})
+        assert (status, body["retry_ms"] > 0) == (409, True)
+        assert "must still rejoin" in body["error"]
+    status, body = call("POST", path, {"rank": 2, **place})
+    assert (status, body["resumes"], body["first_block_id"]) == (200, place["epoch"], place["needs"])
+    status, body = call("POST", path, {"rank": 1, "instance": "b"})  # it is replaced: a new epoch
+    assert (status, body["resumes"]) == (200, None)
+    status, body = call("POST", path, {"rank": 0, **place})
+    assert (status, body["reason"]) == (410, "anew")
+    with controller.site.store.transaction():
+        controller.site.store.set_evicted(controller.job("resnet").epoch.number, 0)
+    for body in ({"rank": 0, **place}, {"rank": 0, "instance": "c"}):
+        status, answer = call("POST", path, body)
+        assert (status, answer["reason"]) == (403, "evicted")
+
+
+def test_a_member_of_a_deleted_job_learns_that(controller: Controller, call: Caller) -> None:
+    """A stranger does not: for it, every job has another token."""
+    controller.delete_job("resnet")
+    body = {"rank": 0, "instance": "a", "epoch": 1, "needs": 1}
+    assert call("POST", "/v1/jobs/resnet/join", body)[0] == 404
+    assert call("POST", "/v1/jobs/resnet/join", body, "wrong-token")[0] == 401
+
+
 def test_a_link_of_ones_own(call: Caller) -> None:
     link = {"kind": "packet", "interface": "eth7"}
     _, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": link})
@@ -102,6 +134,34 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
         ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token"),
         ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, None, 401, "send the job's token"),
         ("POST", "/v1/jobs/vgg/join", {"rank": 0, "instance": "a"}, TOKEN, 404, "no job 'vgg'"),
+        ("POST", "/v1/jobs/vgg/join", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token for job 'vgg'"),
+        ("POST", "/v1/jobs/vgg/leave", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token for job 'vgg'"),
+        ("GET", "/v1/jobs/vgg/why", None, "wrong-token", 401, "wrong token for job 'vgg'"),
+        ("GET", "/v1/jobs/vgg/members", None, "wrong-token", 401, "wrong token for job 'vgg'"),
+        (
+            "POST",
+            "/v1/jobs/resnet/join",
+            {"rank": 0, "instance": "a", "epoch": 1},
+            TOKEN,
+            400,
+            "needs must be a number",
+        ),
+        (
+            "POST",
+            "/v1/jobs/resnet/join",
+            {"rank": 0, "instance": "a", "needs": 1},
+            TOKEN,
+            400,
+            "epoch must be a number",
+        ),
+        (
+            "POST",
+            "/v1/jobs/resnet/join",
+            {"rank": 0, "instance": "a", "epoch": 1, "needs": 1 << 32},
+            TOKEN,
+            400,
+            "needs must be 0..",
+        ),
         ("POST", "/v1/jobs/resnet/join", {"rank": 3, "instance": "a"}, TOKEN, 404, "has no rank 3"),
         ("POST", "/v1/jobs/resnet/join", {"rank": "0", "instance": "a"}, TOKEN, 400, "rank must be a number"),
         ("POST", "/v1/jobs/resnet/join", {"rank": True, "instance": "a"}, TOKEN, 400, "rank must be a number"),
