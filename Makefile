@@ -12,7 +12,7 @@ READY := .venv/.ready
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify fuzz bench p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify fuzz bench stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothi
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
 	@scripts/as-root $(BIN)/netsum bench $(ARGS)
+
+stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
+	@scripts/as-root $(BIN)/netsum stragglers --switch $(SWITCH) $(ARGS)
+
+detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every switch there is; last line JSON
+	@scripts/as-root $(BIN)/netsum detection --switch $(SWITCH) $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py

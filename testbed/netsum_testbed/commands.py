@@ -97,7 +97,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
-    with _fabric(topology, switch, reason, console) as fabric:
+    with open_star(topology, switch, reason, console) as fabric:
         console.print(f"{fabric.switch} switch and {workers} workers, {kind}: up", highlight=False)
         outcome = run_demo(fabric, kind, workers, steps, console)
     console.print(
@@ -111,8 +111,8 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
         raise TestbedError("the replicas differ: they must be equal to the last bit")
 
 
-def _fabric(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
-    """The fabric for ``netsum demo``: Mininet, or for a ``reason`` the loopback."""
+def open_star(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
+    """A fabric for trainings: Mininet, or for a ``reason`` the loopback."""
 
     def say(words: str) -> None:
         console.print(words, highlight=False, soft_wrap=True)

@@ -70,14 +70,17 @@ class Digits:
 
 
 class Perceptron:
-    """Layers with ReLU between them, softmax and cross-entropy at the end, momentum SGD. Equal seeds: equal weights."""
+    """Layers with ReLU between them, softmax and cross-entropy at the end, momentum SGD. Equal seeds: equal weights.
+
+    ``parameters`` and ``velocity``, the momentum's, are all of its state.
+    """
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SEED + 2)
         self.parameters: Floats = np.zeros(
             sum(rows * columns + columns for rows, columns in pairwise(LAYERS)), np.float32
         )
-        self._velocity = np.zeros_like(self.parameters)
+        self.velocity = np.zeros_like(self.parameters)
         for weights, _ in self._layers(self.parameters):
             weights[...] = rng.normal(0, np.sqrt(2 / len(weights)), weights.shape)
 
@@ -122,9 +125,9 @@ class Perceptron:
 
     def update(self, gradient: Floats) -> None:
         """One step of momentum SGD."""
-        self._velocity *= np.float32(MOMENTUM)
-        self._velocity += gradient
-        self.parameters -= np.float32(RATE) * self._velocity
+        self.velocity *= np.float32(MOMENTUM)
+        self.velocity += gradient
+        self.parameters -= np.float32(RATE) * self.velocity
 
     def accuracy(self, images: Floats, labels: Integers) -> float:
         """The part of the images that it gets right."""

@@ -70,9 +70,7 @@ class Detected:
         offsets = [((each.start - first.start) & mask) / 1e6 - (each.sent - first.sent) for each in self.samples]
         fastest = min(offsets)
         on_the_way = [offset - fastest for offset in offsets]
-        return [
-            (sample.noticed - late) / self.block_exp for sample, late in zip(self.samples, on_the_way, strict=True)
-        ]
+        return [(sample.noticed - late) / self.block_exp for sample, late in zip(self.samples, on_the_way, strict=True)]
 
 
 class Straggling:
@@ -164,7 +162,9 @@ class Straggling:
                 pause *= 2
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
-        raise TestbedError(f"block {block}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost")
+        raise TestbedError(
+            f"block {block}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
+        )
 
     def _is_result(self, which: int, block: int, header: Header) -> bool:
         if header.block_id != block or header.job_id != self._job.job_id:

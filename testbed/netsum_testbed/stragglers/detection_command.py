@@ -30,7 +30,9 @@ EXPIRIES = "5,10,20,50,100"
 )
 @click.option("--block-exp", callback=milliseconds, default=EXPIRIES, show_default=True, help="milliseconds, a list")
 @click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="of the moments when blocks begin")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="of the moments when blocks begin"
+)
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
 
