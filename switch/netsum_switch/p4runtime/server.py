@@ -25,8 +25,19 @@ _STOPS = 5.0
 # Threads for requests beside those that streams hold.
 _REQUEST_THREADS = 8
 
+# Calls that wait for a thread beside those that have one; what comes then is refused, RESOURCE_EXHAUSTED: each may hold
+# a request of the largest size.
+_WAITING = 24
+
+# Milliseconds in which a connection must have shaken hands.
+_HANDSHAKE_MS = 10_000
+
+_CALLS = MAX_STREAMS + _REQUEST_THREADS + _WAITING
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_REQUEST),
+    ("grpc.max_concurrent_streams", _CALLS),  # on one connection
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),  # a second switch on a taken port is an error, not a lottery
 )
@@ -59,7 +70,7 @@ class Server:
             ServerError: the address cannot be bound.
         """
         self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _REQUEST_THREADS, thread_name_prefix="p4runtime")
-        self._server = grpc.server(self._pool, options=_OPTIONS)
+        self._server = grpc.server(self._pool, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
         self._server.add_generic_rpc_handlers((_handlers(Servicer(device)),))
         try:
             port = self._bind(address, tls)

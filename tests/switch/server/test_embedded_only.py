@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
 from netsum_switch.p4runtime import device
+from netsum_switch.p4runtime.servicer import MAX_STREAMS
+from netsum_switch.runtime import EmbeddedSwitch
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1.p4runtime_pb2_grpc import P4RuntimeStub
 
 from tests.switch.harness.controller import INSERT, Controller, Program, refusal, update_refusal
 from tests.switch.harness.embedded import EmbeddedUnderTest
@@ -123,3 +129,26 @@ def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> No
         error = two.end_of_stream()
         assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "New election id already exists")
         one.write_updates([])
+
+
+def test_streams_by_the_hundred_leave_room_for_others() -> None:
+    """Strangers open streams on many connections and say nothing: all but a bounded number are refused, and whoever asks
+    something is still answered; afterwards everything is free again."""
+    with EmbeddedSwitch(device_id=1) as switch, ExitStack() as stack:
+        strangers = [stack.enter_context(grpc.insecure_channel(switch.grpc_address)) for _ in range(4)]
+        for channel in strangers:
+            grpc.channel_ready_future(channel).result(timeout=30)
+        silence = threading.Event()
+        stack.callback(silence.set)
+        streams = [
+            P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in strangers for _ in range(50)
+        ]
+        refused: queue.SimpleQueue[grpc.StatusCode] = queue.SimpleQueue()
+        for stream in streams:
+            stream.add_done_callback(lambda ended: refused.put(ended.code()))
+        codes = {refused.get(timeout=30) for _ in range(len(streams) - MAX_STREAMS)}
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert sum(stream.is_active() for stream in streams) == MAX_STREAMS
+        capabilities = P4RuntimeStub(stack.enter_context(grpc.insecure_channel(switch.grpc_address))).Capabilities
+        assert capabilities(p4rt.CapabilitiesRequest(), timeout=30).p4runtime_api_version
+        silence.set()
