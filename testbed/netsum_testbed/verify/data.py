@@ -16,7 +16,11 @@ def contribution(round_: Round, call: Call, rank: int) -> Array:
     """What ``rank`` contributes: an array of the call's dtype and shape, not contiguous if the call is ``strided``."""
     rng = np.random.default_rng([round_.seed, round_.index, call.index, rank])
     make = _floats if call.dtype in FLOATS else _integers
-    flat = make(rng, call, round_.workers, rank).astype(call.dtype)
+    return lay_out(call, make(rng, call, round_.workers, rank).astype(call.dtype))
+
+
+def lay_out(call: Call, flat: Array) -> Array:
+    """Values in the call's shape; not contiguous in memory if the call is ``strided``."""
     if not call.strided:
         return flat.reshape(call.shape)
     wide = np.zeros(2 * call.elements, dtype=call.dtype)

@@ -1,0 +1,152 @@
+"""Rounds of a soak as data: a job, what its ranks call, and what goes wrong meanwhile; all from a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from netsum_testbed.faults.make import Possible, make_scenario
+from netsum_testbed.faults.scenario import Kind, Scenario
+from netsum_testbed.verify.cases import FLOATS, Call, Round, make_round
+
+MIN_WORKERS: Final = 2
+MAX_WORKERS: Final = 6
+CALLS: Final = (10, 30)
+MAX_ELEMENTS: Final = 1 << 15
+TIMEOUTS: Final = (1.5, 5.0, 20.0)
+"""Seconds that the calls of a round have: too few for some faults, enough for others."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What every rank calls once: an allreduce, a broadcast of ``root``'s array, or a barrier."""
+
+    kind: str
+    call: Call
+    late: str = "accept"
+    root: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of its result."""
+        return 0 if self.kind == "barrier" else self.call.elements
+
+    def describe(self) -> str:
+        """The call in a line."""
+        if self.kind == "barrier":
+            return "barrier"
+        if self.kind == "broadcast":
+            return f"broadcast of rank {self.root}'s {self.call.dtype}{list(self.call.shape)}"
+        return f"{self.call.describe()}, late={self.late}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round. ``base`` has the job's workers, window and chunks; ``block_exp_ms`` 0: the job waits for every rank."""
+
+    base: Round
+    steps: tuple[Step, ...]
+    scenario: Scenario
+    timeout: float
+    block_exp_ms: float = 0.0
+    quorum: int = 0
+
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+        return self.base.workers
+
+    @property
+    def degrades(self) -> bool:
+        """Whether results may be partial because a rank is late."""
+        return self.block_exp_ms > 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a sum may be without somebody: then the contributions must tell who is in it."""
+        return self.degrades or self.scenario.has(Kind.EVICT)
+
+    def describe(self) -> str:
+        """The round in a line."""
+        late = f"degrade after {self.block_exp_ms:g} ms, quorum {self.quorum}" if self.degrades else "wait"
+        return (
+            f"{self.workers} workers, window {self.base.window}, {self.base.chunks} chunks, {late}, {len(self.steps)} "
+            f"calls of {self.timeout:g} s"
+        )
+
+
+def make_plan(seed: int, index: int, possible: Possible, scenario: Scenario | None = None) -> Plan:
+    """Round ``index`` of the run with that seed; with a ``scenario``, that is what goes wrong in it."""
+    rng = np.random.default_rng([seed, index, 0x50])
+    calls = int(rng.integers(*CALLS))
+    least = MIN_WORKERS if scenario is None else max(MIN_WORKERS, 1 + highest_rank(scenario))
+    counts = tuple(range(least, max(MAX_WORKERS, least) + 1))
+    base = make_round(seed, index, calls=calls, workers=counts, max_elements=MAX_ELEMENTS)
+    degrades = bool(rng.random() < 0.45)
+    if scenario is None:
+        scenario = make_scenario(seed, index, ranks=base.workers, calls=calls, possible=possible)
+    steps = tuple(_step(rng, call, base.workers, degrades=degrades) for call in base.calls)
+    return Plan(
+        base=base,
+        steps=steps,
+        scenario=scenario,
+        timeout=float(rng.choice(TIMEOUTS)),
+        block_exp_ms=float(rng.choice([5, 10, 20, 50])) if degrades else 0.0,
+        quorum=int(rng.integers(1, base.workers + 1)) if degrades else 0,
+    )
+
+
+def highest_rank(scenario: Scenario) -> int:
+    """The highest rank that a scenario speaks of; -1: none."""
+    return max([*scenario.links, *(event.rank for event in scenario.events if event.rank is not None)], default=-1)
+
+
+def _step(rng: np.random.Generator, call: Call, workers: int, *, degrades: bool) -> Step:
+    if rng.random() < 0.08:
+        return Step("barrier", replace(call, joined=False, shape=(0,)))
+    if rng.random() < 0.12:
+        return Step("broadcast", replace(call, joined=False), root=int(rng.integers(workers)))
+    if not degrades:
+        return Step("allreduce", call)
+    # A rank that sleeps for long, in one call of eight: what the job degrades for.
+    sleeps = rng.uniform(0.02, 0.3, workers) * (rng.random(workers) < 0.125)
+    call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
+    policies = ["accept", "accept", "accept", "wait", "raise"]
+    if call.dtype in FLOATS and call.dtype != "float16" and call.op != "max":
+        policies.append("carry")
+    return Step("allreduce", call, late=str(rng.choice(policies)))
+
+
+def groups_of(steps: tuple[Step, ...], start: int) -> Iterator[range]:
+    """Numbers of the steps from ``start`` on that are under way together: neighbours that are ``joined``; others alone."""
+    while start < len(steps):
+        stop = start + 1
+        while steps[start].call.joined and stop < len(steps) and steps[stop].call.joined:
+            stop += 1
+        yield range(start, stop)
+        start = stop
+
+
+def weight(rank: int) -> int:
+    """What a rank's elements are, modulo :func:`modulus`: a sum of some ranks' tells whose."""
+    return 1 << rank
+
+
+def modulus(workers: int) -> int:
+    """More than the sum of all ranks' weights."""
+    return 1 << workers
+
+
+def largest_rest(dtype: str, workers: int) -> int:
+    """How often the modulus fits beside the weights, so that the sum over all ranks is exact in ``dtype``."""
+    bits = {"int8": 7, "int16": 15, "float16": 11}.get(dtype, 20)
+    return max(0, ((1 << bits) - modulus(workers)) // (modulus(workers) * workers))
+
+
+def bytes_of(step: Step) -> int:
+    """Size of a result."""
+    return math.prod(step.call.shape) * np.dtype(step.call.dtype).itemsize

@@ -1,0 +1,118 @@
+"""The ``netsum soak`` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from netsum_testbed.commands import end_on_sigterm
+from netsum_testbed.faults.kernel import KernelError, check_kernel
+from netsum_testbed.faults.make import Possible
+from netsum_testbed.faults.scenario import Scenario, Where
+from netsum_testbed.soak.cases import MAX_WORKERS, highest_rank
+from netsum_testbed.soak.outside import open_outside
+from netsum_testbed.soak.report import Totals
+from netsum_testbed.soak.run import Options, Soak
+from netsum_testbed.switches import choose_switch
+from netsum_testbed.verify.command import SWITCH_INTERVAL
+
+MINUTES = 10.0
+
+
+def possible_on(*, rootless: bool) -> tuple[Possible, str | None]:
+    """What can go wrong on such a fabric, and in words what cannot because this kernel lacks it."""
+    places = [Where.HOSTS]
+    missing = None
+    if not rootless:
+        try:
+            check_kernel()
+            places.append(Where.KERNEL)
+        except KernelError as error:
+            missing = f"NO PACKETS ARE LOST IN THE KERNEL: {error}"
+    return Possible(where=tuple(places)), missing
+
+
+@click.command()
+@click.option(
+    "--switch",
+    type=click.Choice(["auto", "bmv2", "embedded"]),
+    default="auto",
+    show_default=True,
+    help="auto: simple_switch_grpc if it is on PATH (and we are root), else the embedded one",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=MINUTES,
+    show_default=True,
+    help="to begin rounds for",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
+@click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
+@click.option(
+    "--scenario",
+    "scenario_file",
+    type=click.Path(path_type=Path),
+    help="what goes wrong in every round, JSON or YAML: the line that a round logs, for instance",
+)
+@click.option("--rootless", is_flag=True, help="the embedded switch over loopback even when we are root")
+def soak(
+    switch: str, minutes: float, seed: int, round_: int | None, scenario_file: Path | None, rootless: bool
+) -> None:
+    """Make random calls while packets are lost, ranks stall or are killed, and switch and controller restart.
+
+    Every result must be exact, or a partial one that says so; every error must come within its time. The last line is one
+    JSON object; the exit code is 1 when a result was wrong, a rank hung or an error came late.
+    """
+    if rootless and switch == "bmv2":
+        raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
+    scenario = None if scenario_file is None else Scenario.load(scenario_file)
+    end_on_sigterm()
+    console = Console()
+    name = "embedded" if rootless else choose_switch(switch)
+    rootless = rootless or os.geteuid() != 0
+    possible, missing = possible_on(rootless=rootless)
+    options = Options(60 * minutes, seed, round_, scenario, possible)
+    totals = Totals(name, seed)
+    hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with _progress_bar(console) as bar, open_outside(name, hosts, rootless=rootless) as fabric:
+
+            def say(line: str) -> None:
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+            say(f"soak on the {name} switch ({'rootless' if rootless else 'namespace'}), seed {seed}, {minutes:g} min")
+            if missing is not None:
+                say(missing)
+            task = bar.add_task("", total=options.duration, note="")
+
+            def progress() -> None:
+                note = f"{totals.calls} calls, {totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late"
+                bar.update(task, completed=min(totals.seconds, options.duration), note=note)
+
+            Soak(fabric, options, totals, say, progress).run()
+    except KeyboardInterrupt:
+        totals.interrupted = True
+    finally:
+        sys.setswitchinterval(interval)
+    click.echo(totals.to_json())
+    sys.exit(totals.exit_code)
+
+
+def _progress_bar(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        # Not on a terminal only what is said and the JSON line are shown.
+        disable=not console.is_terminal,
+    )

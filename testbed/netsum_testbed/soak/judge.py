@@ -1,0 +1,168 @@
+"""Is what the ranks got what they should have got? Every answer of a round is looked at, at its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from netsum_testbed.faults.scenario import Kind
+from netsum_testbed.soak.cases import Plan, Step
+from netsum_testbed.soak.data import contribution
+from netsum_testbed.soak.subsets import Members, members_of
+from netsum_testbed.soak.words import Answer, Failure
+from netsum_testbed.verify.check import Checker
+from netsum_testbed.verify.data import Array
+
+_ALWAYS = frozenset({"Timeout", "Desynchronized", "Closed", "NotReady"})
+
+
+@dataclass
+class Finding:
+    """One call in one epoch: how many ranks have its result, whether it was partial, and what is wrong with it."""
+
+    step: Step
+    number: int
+    results: int
+    degraded: bool
+    complaints: list[str]
+
+
+class Judge:
+    """Takes a round's answers as they come, and judges them when it is over.
+
+    ``evicted``: ranks that were evicted at some time, ``upheaval``: whether anything happened by which an epoch may end; both
+    are kept up to date by whoever does these things.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._answers: dict[int, dict[int, dict[int, Answer]]] = defaultdict(lambda: defaultdict(dict))
+        self.evicted: set[int] = set()
+        self.upheaval = plan.degrades
+
+    def take(self, answer: Answer) -> str | None:
+        """Keep an answer; what is wrong with the error that it brings, if anything is."""
+        if answer.step < len(self._plan.steps):
+            self._answers[answer.since][answer.step][answer.rank] = answer
+        return None if answer.failure is None else self.complaint(answer.failure)
+
+    def complaint(self, failure: Failure) -> str | None:
+        """Why this error should not have been raised; None if it may be."""
+        if not failure.ours:
+            return f"{failure.name} is none of netsum's errors: {failure.text}"
+        if failure.name == "Desynchronized" and not self.upheaval:
+            return f"Desynchronized, and nothing had happened that ends an epoch: {failure.text}"
+        allowed = set(_ALWAYS)
+        if self._plan.degrades:
+            allowed |= {"Behind", "Degraded"}
+        if self._plan.scenario.has(Kind.EVICT):
+            allowed.add("Evicted")
+        if failure.name not in allowed:
+            return f"{failure.name} should not have been raised: {failure.text}"
+        # Whoever gives a call up makes the others begin anew.
+        self.upheaval = True
+        return None
+
+    def findings(self) -> Iterator[Finding]:
+        """All calls, in the order in which they were made."""
+        for since in sorted(self._answers):
+            whole = Checker(self._plan.base)
+            partial = _Partial(self._plan, self.evicted)
+            for number, answers in sorted(self._answers[since].items()):
+                step = self._plan.steps[number]
+                with_result = {rank: each for rank, each in sorted(answers.items()) if each.result is not None}
+                degraded = any(each.report.degraded for each in answers.values())
+                complaints: list[str] = []
+                if step.kind == "broadcast":
+                    complaints = self._broadcast(step, with_result)
+                elif step.kind == "allreduce" and with_result:
+                    if self._plan.partial:
+                        complaints = partial.complaints(step, with_result)
+                    else:
+                        results = [each.result for each in with_result.values() if each.result is not None]
+                        complaints = whole.complaints(step.call, results)
+                yield Finding(step, number, len(with_result), degraded, complaints)
+
+    def _broadcast(self, step: Step, answers: dict[int, Answer]) -> list[str]:
+        sent = contribution(self._plan, step, step.root)
+        return [
+            f"rank {rank} has not what rank {step.root} sent"
+            for rank, answer in answers.items()
+            if not same_bits(answer.result, sent)
+        ]
+
+
+def same_bits(one: Array | None, other: Array) -> bool:
+    """Whether two arrays are the same to the last bit."""
+    return (
+        one is not None and one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+class _Partial:
+    """Calls of one epoch whose results may be without somebody, in order: what was carried over is in later ones."""
+
+    def __init__(self, plan: Plan, evicted: set[int]) -> None:
+        self._plan = plan
+        self._evicted = evicted
+        self._carried: dict[tuple[object, ...], list[Array]] = {}
+
+    def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
+        """What is wrong with the results of the ranks that have one."""
+        plan, call = self._plan, step.call
+        inputs = [contribution(plan, step, rank) for rank in range(plan.workers)]
+        kind = (call.op, call.dtype, call.shape)
+        if step.late == "carry" and kind in self._carried:
+            inputs = [own + rest for own, rest in zip(inputs, self._carried[kind], strict=True)]
+        first_rank, first = next(iter(answers.items()))
+        assert first.result is not None
+        apart = [rank for rank, each in answers.items() if not same_bits(each.result, first.result)]
+        if apart:
+            return [f"ranks {apart} have another result than rank {first_rank}"]
+        if first.result.shape != call.shape or str(first.result.dtype) != call.dtype:
+            return [f"the result is {first.result.dtype}{list(first.result.shape)}"]
+        members = members_of(call.op, inputs, first.result)
+        if (bad := members.unexplained).size:
+            where = int(bad[0])
+            values = [array.reshape(-1)[where] for array in inputs]
+            return [
+                f"{bad.size} of {first.result.size} elements are no {call.op} of some ranks' inputs; element {where}: "
+                f"{first.result.reshape(-1)[where]!r}, from {values}"
+            ]
+        if step.late == "carry":
+            self._carry(kind, inputs, members)
+        return [line for rank, each in answers.items() for line in self._flags(step, rank, each, members)]
+
+    def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
+        """What each rank came too late with: it is in its next call of the kind."""
+        self._carried[kind] = [
+            np.where(members.with_rank(rank).reshape(array.shape), 0, array).astype(array.dtype)
+            for rank, array in enumerate(inputs)
+        ]
+
+    def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
+        """Whether a rank was told the truth about who is in its result."""
+        plan, report = self._plan, answer.report
+        if not members.matches.shape[1]:
+            return []
+        everybody = range(plan.workers)
+        whole = members.exactly(everybody)
+        for evicted in self._evicted:
+            whole |= members.exactly([other for other in everybody if other != evicted])
+        least = report.src_cnt_min or 0
+        floor = max(1, min(plan.quorum, plan.workers - len(self._evicted)))
+        found = []
+        if not whole.all() and not report.degraded:
+            found.append(f"{int((~whole).sum())} elements are partial and the report has no degraded block")
+        if not whole.all() and step.late in ("wait", "raise"):
+            found.append(f"{int((~whole).sum())} elements are partial, with late={step.late}")
+        if not members.at_least(least).all():
+            found.append(f"elements with fewer ranks than the {least} that the report has in each block")
+        if plan.degrades and not members.at_least(floor).all():
+            found.append(f"elements with fewer ranks than the quorum of {floor}")
+        if not report.missed and not members.with_rank(rank).all():
+            found.append("elements without this rank's part, and the report has no block that was missed")
+        return [f"rank {rank}: {line}" for line in found]

@@ -1,0 +1,89 @@
+"""Fabrics whose controller serves in a process of its own, so that it can be killed."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from typing import Final
+
+from netsum_controller.controller import Controller
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.opening import star
+from netsum_testbed.processes import Child
+from netsum_testbed.rootless import RootlessFabric
+
+STARTS: Final = 30.0
+"""Seconds until the endpoint must answer."""
+
+_SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
+
+
+class ServesOutside(Fabric):
+    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; members join, switches are
+    watched and blocks age by ``netsum serve`` in a process."""
+
+    _serving: Child | None = None
+
+    def _serve(self, controller: Controller) -> None:
+        file = self.directory / "topology.yaml"
+        file.write_text(self.topology.to_yaml(), "utf-8")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        words = [
+            "--topology",
+            str(file),
+            "--state",
+            str(self.directory / "state.db"),
+            "-v",
+            "serve",
+            "--port",
+            str(port),
+        ]
+        self._command = [sys.executable, "-c", _SERVE, *words]
+        self._address = ("127.0.0.1", port)
+        controller.site.url = f"http://127.0.0.1:{port}"
+        self._stack.callback(self._stop_serving)
+        self.start_controller()
+
+    def _stop_serving(self) -> None:
+        if self._serving is not None:
+            self._serving.stop()
+
+    def kill_controller(self) -> None:
+        """End the controller's process at once and without warning."""
+        assert self._serving is not None, "the fabric is not up"
+        self._serving.kill()
+        self._serving.stop()
+
+    def start_controller(self) -> None:
+        """Start it (again), on the same state and at the same address; returns when it answers. Call it from a thread that
+        outlives the fabric."""
+        self._serving = Child(self._command, output=self.directory / "controller.log")
+        deadline = time.monotonic() + STARTS
+        while True:
+            try:
+                socket.create_connection(self._address, timeout=1.0).close()
+                return
+            except OSError as error:
+                if self._serving.exit_code is not None or time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"the controller does not answer ({error}): {self._serving.last_words()}"
+                    ) from None
+                time.sleep(0.02)
+
+
+class OutsideRootless(ServesOutside, RootlessFabric):
+    """On the loopback."""
+
+
+class OutsideNamespace(ServesOutside, NamespaceFabric):
+    """With veths in a namespace."""
+
+
+def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
+    """A fabric whose controller is a process, to be used as a context manager."""
+    return OutsideRootless(star(hosts), switch) if rootless else OutsideNamespace(star(hosts), switch)
