@@ -100,7 +100,8 @@ def test_only_what_is_possible_is_planned() -> None:
         ("events: [{after: 1, kind: restart_switch, rank: 1}]", "leave `rank` out"),
         ("events: [{after: 1, kind: flood}]", r"events\.0\.kind"),
         ("- 1", "dictionary"),
-        ("{", "neither JSON nor YAML"),
+        ("{", r"scenario\.yaml:1: not valid YAML"),
+        ("seed: 1\nwhere: !!int", r"scenario\.yaml:2: not valid YAML"),
     ],
 )
 def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -20,8 +20,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
-import yaml
 from netsum.transports.faulty import Faults
+from netsum_controller.errors import InputError
+from netsum_controller.yaml_marks import MarkedYaml, load_yaml, validate
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from netsum_testbed.errors import TestbedError
@@ -153,11 +154,13 @@ class Scenario(_Data):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`."""
+        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
         try:
-            data = yaml.safe_load(Path(path).read_text("utf-8"))
-        except OSError as error:
-            raise ScenarioError(f"{path}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ScenarioError(f"{path} is neither JSON nor YAML: {error}") from None
-        return cls.parse(data, str(path))
+            return cls.read(load_yaml(path))
+        except InputError as error:
+            raise ScenarioError(str(error)) from None
+
+    @classmethod
+    def read(cls, document: MarkedYaml) -> Self:
+        """Scenario of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+        return validate(cls, document)
