@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-TARGETS: Final = ("pipeline", "cpu_port", "wire", "descriptor", "yaml_files", "http_requests", "p4runtime")
+TARGETS: Final = ("pipeline", "cpu_port", "wire", "window", "descriptor", "yaml_files", "http_requests", "p4runtime")
 FOUND: Final = Path(__file__).parent / "found"
 RUNS: Final = 100_000
 
@@ -28,8 +28,15 @@ _WATCHED = {
     "pipeline": ["netsum_switch"],
     "cpu_port": ["netsum_switch"],
     "wire": ["netsum", "scapy.packet", "scapy.fields", "scapy.layers.inet", "scapy.layers.l2"],
+    "window": ["netsum.window"],
     "descriptor": ["netsum", "json"],
-    "yaml_files": ["netsum_controller.topology", "netsum_controller.job_spec", "netsum_controller.yaml_marks", "yaml"],
+    "yaml_files": [
+        "netsum_controller.topology",
+        "netsum_controller.job_spec",
+        "netsum_controller.yaml_marks",
+        "netsum_testbed.faults.scenario",
+        "yaml",
+    ],
     "http_requests": ["netsum_controller", "http.server", "email.feedparser", "urllib.parse"],
     "p4runtime": ["netsum_switch.p4runtime", "netsum_switch.table", "netsum_switch.match"],
 }

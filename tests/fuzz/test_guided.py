@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.guided import FOUND, TARGETS, load, run
 from tests.fuzz.targets.api import FuzzTarget
 
-RUNS = 1500
+RUNS = 600
 
 
 @cache

@@ -1,7 +1,8 @@
-"""The readers of what people write: topologies and jobs."""
+"""The readers of what people write: topologies, jobs, scenarios of faults."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +10,8 @@ from typing import TypeVar
 from netsum_controller.errors import InputError
 from netsum_controller.job_spec import parse_job
 from netsum_controller.topology import parse_topology
+from netsum_controller.yaml_marks import parse_yaml
+from netsum_testbed.faults.scenario import Scenario
 
 from tests.fuzz.targets.api import FuzzTarget
 
@@ -30,6 +33,17 @@ late: degrade
 block_exp: 50
 quorum: 2
 """
+_SCENARIO = b"""\
+seed: 17
+where: hosts
+links:
+  0:
+    up: {loss: 0.05, burst: 4}
+    down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
+events:
+  - {after: 3, kind: stall, rank: 1, seconds: 0.2}
+  - {after: 5, kind: restart_switch, seconds: 0.5}
+"""
 _ODD = (b"a: &a [*a]", b"? [1]\n: 2", b"{a: 1, a: 2}", b"!!python/object:os.system x", b"- " * 300, b"%YAML 9.9\n---\n",
         b"a: 2001-02-30", b"a: 1e400\n<<: {b: 1}", b"\xff\xfe", b"a: !!int x", b"hosts: {<<: 1}")  # fmt: skip
 
@@ -42,9 +56,15 @@ def target() -> FuzzTarget:
         _one_line_or_none(parse_job, text)
         topology = _one_line_or_none(parse_topology, text)
         assert topology is None or parse_topology(topology.to_yaml()) == topology
+        scenario = _one_line_or_none(_scenario, text)
+        assert scenario is None or Scenario.parse(json.loads(scenario.to_line()), "log") == scenario
 
     files = [path.read_bytes() for path in sorted(Path("mininet").glob("*.yaml"))]
-    return FuzzTarget(take, [_TOPOLOGY, _JOB, *files, *_ODD], 2048)
+    return FuzzTarget(take, [_TOPOLOGY, _JOB, _SCENARIO, *files, *_ODD], 2048)
+
+
+def _scenario(text: str, source: str) -> Scenario:
+    return Scenario.read(parse_yaml(text, source))
 
 
 def _one_line_or_none(read: Callable[[str, str], Model], text: str) -> Model | None:
