@@ -134,7 +134,7 @@ def _ageing_hints(job: Job, opened: Sequence[Record]) -> Iterator[str]:
     late = [
         record
         for record in opened
-        if record not in few and not record.firm and (record.age_ms or 0) > SWEEPS_LATE * job.block_exp_ms
+        if record not in few and not record.firm and record.age_ms > SWEEPS_LATE * job.block_exp_ms
     ]
     if late:
         yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the sweeps; is it running?"

@@ -323,7 +323,7 @@ class SwitchClient:
                 answer = self.program.packet_in_metadata(packet.metadata)
                 slot = answer.get("slot", -1) if answer.get("kind") == PacketOutKind.QUERY else -1
                 if waiting.pop(slot, None) is not None:
-                    records[slot] = Record.parse(slot, packet.payload)
+                    records[slot] = Record.parse(slot, packet.payload, answer["closed"])
         return records
 
     def sweep(self, frame: bytes) -> int:

@@ -213,7 +213,7 @@ header packet_out_h {
     bit<8>    kind;            // see PacketOutKind
     bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)
 }
 
 @controller_header("packet_in")
@@ -221,7 +221,7 @@ header packet_in_h {
     bit<8>    kind;            // see PacketOutKind
     bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)
 }
 
 #endif

@@ -9,7 +9,12 @@ control Query(inout headers_t hdr, inout standard_metadata_t standard) {
         record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
         hdr.packet_in.setValid();
         hdr.packet_in.kind = hdr.packet_out.kind;
-        hdr.packet_in.closed = 0;
+        // How long ago the block began, in units of 1024 microseconds, as far as the field goes.
+        bit<48> age = standard.ingress_global_timestamp - RECORD_START(hdr.record.raw);
+        hdr.packet_in.closed = age[25:10];
+        if (age[47:26] != 0) {
+            hdr.packet_in.closed = 0xffff;
+        }
         hdr.packet_in.slot = hdr.packet_out.slot;
         hdr.packet_in.cookie = hdr.packet_out.cookie;
         hdr.packet_out.setInvalid();

@@ -52,6 +52,8 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         """The frame of every sweep that came from the primary."""
         self.sweeps_close = 0
         """What the next sweep says that it closed."""
+        self.age = 0
+        """Of every block, as a query brings it."""
         self.writes: list[Any] = []
         """Every update that was carried out, in order."""
         self._streams: list[_FakeStream] = []
@@ -305,6 +307,8 @@ class _FakeStream:
                 switch.sweeps.append(packet.payload)
                 given["closed"] = switch.sweeps_close.to_bytes(2, "big")
                 switch.sweeps_close = 0
+            else:
+                given["closed"] = switch.age.to_bytes(2, "big")
             answer = p4.StreamMessageResponse()
             answer.packet.payload = switch.records.get(slot, bytes(RECORD_BITS // 8)) + bytes(8)
             for field in fields["packet_in"]:

@@ -87,9 +87,10 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     for block in range(job["first_block_id"], job["first_block_id"] + 10):
         slot = job["slot_base"] + block % job["slots"]
         switch.records[slot] = pack_record(epoch=job["epoch"], block_id=block, state=1, seen=0b101, src_cnt=2)
+    switch.age = 1500
     why = run("job", "why", "resnet").out.splitlines()
     first = job["first_block_id"]
-    assert why[0] == f"block {first} (slot {first % 16}): open, waiting for rank 1 (h2)"
+    assert why[0] == f"block {first} (slot {first % 16}): open for 1.54 s, waiting for rank 1 (h2)"
     assert why[8] == "... and 2 more open blocks"
     assert "- rank 1 (h2) has joined, and none of its packets has come" in why
     one = json.loads(run("job", "why", "resnet", "--block", str(first + 1), "--json").out)

@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,18 @@ def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) ->
     contribute(live, members[2], block, 1)
     contribute(live, members[2], block, 1)  # a duplicate: counted, not added
     wait_until(lambda: sum(on_live.stats("resnet").outcomes.values()) == 3)
-    (report,) = on_live.why("resnet").blocks
+    before = time.monotonic()
+    found = on_live.why("resnet")
+    (report,) = found.blocks
     assert (report.block, report.state, report.seen) == (block, "open", (0, 2))
     assert [person["host"] for person in report.missing] == ["h2"]
+    (straggler,) = found.waiting_for
+    assert (straggler.rank, straggler.block, straggler.last_block, straggler.packets) == (1, block, None, 0)
+    assert found.hints == ("rank 1 (h2) has joined, and none of its packets has come",)
+    assert report.age_ms is not None
+    later = report.age_ms + 100
+    wait_until(lambda: (on_live.why("resnet", block).blocks[0].age_ms or 0) >= later)
+    assert time.monotonic() - before > 0.09
     assert on_live.stats("resnet").outcomes["duplicate"] == 1
     contribute(live, members[1], block, 5)
     assert struct.unpack_from(">I", receive(live, members[1])[1]) == (7,)

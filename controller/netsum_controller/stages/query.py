@@ -13,6 +13,8 @@ from netsum.wire.schema import BlockState, PacketOutKind
 
 PACKET_OUT = "packet_out"
 PACKET_IN = "packet_in"
+AGE_UNIT_US = 1024
+"""Microseconds in a unit of a block's age, which comes in 16 bits of metadata and stays at its largest value."""
 
 
 def query_fields(slot: int) -> dict[str, int]:
@@ -22,8 +24,8 @@ def query_fields(slot: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Record:
-    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source; ``raw`` is all of it, as
-    the switch brought it."""
+    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source; ``age_ms`` is the time
+    since the block's first packet, at most 67 s; ``raw`` is all of the record, as the switch brought it."""
 
     slot: int
     epoch: int
@@ -40,12 +42,12 @@ class Record:
     grad_cnt: int
     degraded: bool
     firm: bool = False
-    age_ms: float | None = None
+    age_ms: float = 0.0
     raw: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def parse(cls, slot: int, payload: bytes) -> Record:
-        """From the payload of a PacketIn; :class:`ValueError` when it is too short."""
+    def parse(cls, slot: int, payload: bytes, age: int) -> Record:
+        """From a PacketIn's payload and the age in its metadata; :class:`ValueError` when it is too short."""
         raw = parse_record(payload)
         return cls(
             slot=slot,
@@ -63,5 +65,6 @@ class Record:
             grad_cnt=raw["grad_cnt"],
             degraded=bool(raw["degraded"]),
             firm=bool(raw["firm"]),
+            age_ms=age * AGE_UNIT_US / 1000,
             raw=payload,
         )

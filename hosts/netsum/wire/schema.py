@@ -205,7 +205,11 @@ QUERY_FIELDS: Final = (
     Field("kind", 8, "see PacketOutKind"),
     Field("slot", 16, "query: index into the record register; sweep: the job's slot to begin with"),
     Field("cookie", 16, "returned as it came"),
-    Field("closed", 16, "packet_in of a sweep: blocks that it closed"),
+    Field(
+        "closed",
+        16,
+        "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)",
+    ),
 )
 """Metadata of packet_out and of the packet_in that answers it. A sweep's payload is a frame: a header-only
 contribution of the job to the switch's address, which says what job and from where results come."""
