@@ -3,8 +3,10 @@
 WORKERS  ?= 4
 SWITCH   ?= auto
 DURATION ?= 60
+MINUTES  ?= 10
 PACKETS  ?= 1000000
 SEED     ?= 1
+SCENARIO ?=
 ARGS     ?=
 
 BIN   := .venv/bin
@@ -12,11 +14,11 @@ READY := .venv/.ready
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify fuzz bench stragglers detection p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify fuzz soak bench stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) PACKETS=n SEED=n (fuzz) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak) SCENARIO=file (soak) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -38,6 +40,9 @@ verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION sec
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
 	@scripts/as-root $(BIN)/netsum fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
+
+soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=file); last line JSON
+	@scripts/as-root $(BIN)/netsum soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
 	@scripts/as-root $(BIN)/netsum bench $(ARGS)
