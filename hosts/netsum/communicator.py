@@ -9,16 +9,13 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from netsum.collectives.allreduce import Memory
-from netsum.collectives.allreduce import allreduce as allreduce_flow
-from netsum.collectives.barrier import barrier as barrier_flow
-from netsum.collectives.broadcast import broadcast as broadcast_flow
+from netsum.calls import CollectiveCalls
 from netsum.collectives.call import Context
-from netsum.collectives.options import check
+from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
 from netsum.environment import DEFAULT_CALL_TIMEOUT
-from netsum.errors import CommunicatorError, Desynchronized, Unsupported
+from netsum.errors import CommunicatorError, Desynchronized
 from netsum.fixed_point import Array
 from netsum.recovery import Recovery
 from netsum.report import Report
@@ -42,7 +39,7 @@ class Seat(Protocol):
         """Take the rank again, in an epoch where nobody remembers us."""
 
 
-class Communicator:
+class Communicator(CollectiveCalls):
     """The ranks of one job, in one epoch. Every rank makes the same calls in the same order, as in MPI and NCCL.
 
     Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. Thread-safe, but calls from
@@ -79,7 +76,7 @@ class Communicator:
         self._window = Window(descriptor, join_deadline if seat is None else 0.0)
         self._engine = Engine(self._window, transport, self._explain, self._recovery)
         self._gen = 0
-        self._memory = Memory()
+        self._memory = Memory(self._count_redone)
         self._report = Report()
 
     @property
@@ -113,101 +110,11 @@ class Communicator:
         background, ``work.report`` says it."""
         return self._report
 
-    def allreduce(
-        self,
-        x: Any,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        scale: str = "agreed",
-        late: str = "accept",
-        give: bool = True,
-        timeout: float | None = None,
-    ) -> Array:
-        """Reduce ``x`` over all ranks; every rank gets the result.
-
-        Args:
-            x: array of any shape and size, float16/32/64 or int8/16/32/64; equal shapes and types on all ranks.
-            op: ``sum``, ``mean`` (floats) or ``max``.
-            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
-            scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
-                last call of the same kind and skip that round trip; blocks that do not fit are done again.
-            late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
-                divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
-                next call of the same kind (sums and means of floats). ``wait``: wait for every rank. ``raise``: Degraded.
-            give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
-                late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
-
-        Returns:
-            ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
-            (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
-            32 (64 for float64); with predicted scales e is up to the exponent of the last call's sums plus one.
-
-        Raises:
-            Unsupported: type, operation or ``out`` does not go; nothing was sent.
-            NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
-            DoesNotFit: an integer sum does not fit the type; on every rank.
-            Mismatch: the ranks made different calls; on every rank.
-            Behind: this rank was so late that results are gone; nothing was returned.
-            Degraded: partial results and ``late="raise"``.
-            Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
-        """
-        work = self._allreduce(x, op, out, scale, late, timeout, give=give, background=False)
-        return work.wait()  # type: ignore[no-any-return]
-
-    def allreduce_async(
-        self,
-        x: Any,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        scale: str = "agreed",
-        late: str = "accept",
-        give: bool = True,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin an :meth:`allreduce`; ``wait()`` on what it returns gives the result. ``x`` must not change until then."""
-        return self._allreduce(x, op, out, scale, late, timeout, give=give, background=True)
-
     def behind(self) -> int:
         """How many blocks the others are ahead of this rank, as far as results of theirs have arrived; 0 in a job that
         waits. Looks at what has come since the last call; to be asked between calls."""
         self._engine.listen()
         return max(0, self._window.heard - self._window.next_serial)
-
-    def broadcast(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Array:
-        """Every rank gets the root's ``x``, bit for bit.
-
-        Args:
-            x: array of any shape, size and plain type; the same shape and type on every rank, whose values only the root's
-                count.
-            root: the rank whose array it is.
-            out: array to put the result in; may be ``x`` itself. Default: a new one.
-
-        Raises:
-            Unsupported: objects cannot be sent, there is no such root, or ``out`` does not go; nothing was sent.
-            Mismatch, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
-        """
-        array = np.asarray(x)
-        if array.dtype.hasobject:
-            raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
-        if not 0 <= root < self.size:
-            raise Unsupported(f"root {root} is not one of the {self.size} ranks")
-        if out is not None:
-            _check_out(out, array)
-
-        def flow(context: Context) -> Any:
-            result = yield from broadcast_flow(context, np.ascontiguousarray(array).reshape(array.shape), root)
-            if out is None:
-                return result
-            out[...] = result
-            return out
-
-        return self._start(flow, timeout, background=False, firm=True).wait()  # type: ignore[no-any-return]
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Return when every rank has called it. It waits for every rank, also in a job that degrades."""
-        self._start(barrier_flow, timeout, background=False, firm=True).wait()
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Come back into step after Behind, Desynchronized, or any error that ended the communicator: join again, together with
@@ -256,35 +163,9 @@ class Communicator:
             self.broadcast(array, root, out=array, timeout=left())
         return furthest
 
-    def _allreduce(
-        self,
-        x: Any,
-        op: str,
-        out: Array | None,
-        scale: str,
-        late: str,
-        timeout: float | None,
-        *,
-        give: bool,
-        background: bool,
-    ) -> Work:
-        array = np.asarray(x)
-        degrade = self._descriptor.block_exp_ms > 0
-        options = check(array, op, scale, late, degrade=degrade)
-        if not give and (not degrade or options.firm):
-            raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
-        if out is not None:
-            _check_out(out, array)
-
-        def flow(context: Context) -> Any:
-            whole = np.ascontiguousarray(array).reshape(array.shape)
-            result = yield from allreduce_flow(context, whole, options, self._memory, self._count_redone)
-            if out is None:
-                return result
-            out[...] = result
-            return out
-
-        return self._start(flow, timeout, background=background, firm=options.firm, give=give)
+    @property
+    def _degrades(self) -> bool:
+        return self._descriptor.block_exp_ms > 0
 
     def _start(
         self,
@@ -299,8 +180,8 @@ class Communicator:
         with self._numbering:
             gen = self._gen & 0xFFFF
             descriptor = self._descriptor
-            degrade = descriptor.block_exp_ms > 0
-            context = Context(self._window, self.rank, self.size, descriptor.block_bytes, gen, degrade, firm, give)
+            size = descriptor.block_bytes
+            context = Context(self._window, self.rank, self.size, size, gen, self._degrades, firm, give)
             work = self._engine.start(flow(context), gen, bound, background=background, report=context.report)
             self._gen += 1
             self._report = context.report
@@ -324,15 +205,6 @@ class Communicator:
 
     def __repr__(self) -> str:
         return f"<Communicator {self._descriptor.job!r} rank {self.rank} of {self.size}>"
-
-
-def _check_out(out: Any, array: Array) -> None:
-    if not isinstance(out, np.ndarray):
-        raise Unsupported(f"out must be a numpy array, not {type(out).__name__}")
-    if out.shape != array.shape or out.dtype != array.dtype:
-        raise Unsupported(f"out is {out.dtype} {out.shape}, the input {array.dtype} {array.shape}")
-    if not out.flags.writeable:
-        raise Unsupported("out is read-only")
 
 
 def wait_all(works: Iterable[Work]) -> list[Any]:

@@ -7,7 +7,8 @@ block: with 2^b the largest power of two that is at most B, and e the block's ex
 q = rint(x * 2^(b - e)). The error of a sum is at most n/2 quanta, the quantum at most 2^(e+1) / B. The idea is SwitchML's
 (NSDI 2021, section 4.2), the bias ours.
 
-**Max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same order.
+**Min, max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same
+order. **And, or, xor** take the bits as they are.
 
 Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire.
 """
@@ -23,12 +24,16 @@ from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
 
+FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+"""Names of the float types; bfloat16 is ml_dtypes'."""
+INTEGERS: Final = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
 WIRE_LANES: Final = {lane: np.dtype(f">u{lane.bytes}") for lane in Lane}
 """dtype of a lane on the wire."""
 _UNSIGNED: Final = {lane: np.dtype(f"u{lane.bytes}") for lane in Lane}
 _SIGNED: Final = {lane: np.dtype(f"i{lane.bytes}") for lane in Lane}
 
-_FLOAT_LANES: Final = {"float16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
+_FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
 _LANES_BY_BYTES: Final = {lane.bytes: lane for lane in Lane}
 
 
@@ -108,14 +113,28 @@ def decode_floats(
         return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
 
 
+def encode_bits(values: Array) -> Array:
+    """The values' own bits as lanes."""
+    lane = own_lane(values.dtype)
+    return np.ascontiguousarray(values).view(_UNSIGNED[lane]).astype(WIRE_LANES[lane])
+
+
+def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
+    """What :func:`encode_bits` encoded."""
+    return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
+
+
 def encode_order(values: Array) -> Array:
-    """Unsigned lanes in the order of the values: integers by moving zero, floats by the trick of flipping the bits of
-    negative ones (Herf, "Radix tricks", 2001). Not for NaN."""
+    """Unsigned lanes in the order of the values: signed integers by moving zero, floats by the trick of flipping the bits
+    of negative ones (Herf, "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = np.ascontiguousarray(values).view(unsigned)
-    bits = np.where(bits & top, ~bits, bits | top) if values.dtype.kind == "f" else bits ^ top
+    if values.dtype.name in FLOATS:
+        bits = np.where(bits & top, ~bits, bits | top)
+    elif values.dtype.kind == "i":
+        bits = bits ^ top
     return bits.astype(WIRE_LANES[lane])
 
 
@@ -125,5 +144,8 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = lanes.astype(unsigned)
-    bits = np.where(bits & top, bits ^ top, ~bits) if dtype.kind == "f" else bits ^ top
+    if dtype.name in FLOATS:
+        bits = np.where(bits & top, bits ^ top, ~bits)
+    elif dtype.kind == "i":
+        bits = bits ^ top
     return bits.view(dtype)

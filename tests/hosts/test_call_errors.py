@@ -103,7 +103,7 @@ def test_different_predicted_calls_are_a_mismatch_too() -> None:
         (np.ones(3), {"op": "product"}),
         (np.ones(3), {"scale": "guessed"}),
         (np.ones(3, np.complex64), {}),
-        (np.ones(3, np.uint8), {}),
+        (np.ones(3, np.uint8), {"op": "mean"}),
         (np.ones(3, bool), {}),
         (["a"], {}),
         (np.ones(3), {"out": np.ones(4)}),

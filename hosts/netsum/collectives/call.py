@@ -1,16 +1,17 @@
-"""What the collectives share: the agreement that starts a call, and the blocks of an array."""
+"""What every collective begins with: the agreement on what call it is, and on how large its values are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsum.block import Block
+from netsum.collectives.layout import chunked
 from netsum.errors import Aborted, CallError, Mismatch
 from netsum.exponents import (
     CODE_LANE,
@@ -20,14 +21,11 @@ from netsum.exponents import (
     Codes,
     signature_lanes,
 )
-from netsum.fixed_point import WIRE_LANES, Array
+from netsum.fixed_point import WIRE_LANES
 from netsum.report import Report
 from netsum.window import Window
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
-
-GROUP: Final = 64
-"""Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
+from netsum.wire.schema import AgeOp, Op, Status
 
 Waiting = Generator[Any, None, Any]
 
@@ -63,11 +61,6 @@ class Verdict:
             raise Mismatch("another rank made a different call (operation, type or size)")
         if self.highest == Status.ABORT:
             raise own if own is not None else Aborted("another rank gave the call up; its own error says why")
-
-
-def chunked(size: int) -> int:
-    """Bytes rounded up to whole chunks."""
-    return -(-size // CHUNK_BYTES) * CHUNK_BYTES
 
 
 class _Codes:
@@ -209,137 +202,3 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) ->
         context.window.submit(block)
         blocks += 1
     return blocks
-
-
-class Group:
-    """Consecutive blocks of a call: their lanes on the way out and the results on the way in. Rows are blocks."""
-
-    def __init__(self, start: int, rows: int, width: int, lane: Lane) -> None:
-        self.start = start
-        self.rows = rows
-        self.missing = rows
-        self.results = np.zeros((rows, width), WIRE_LANES[lane])
-        self._bytes = self.results.view(np.uint8).reshape(rows, -1)
-        self.data_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self.src_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self.statuses = [0] * rows
-        self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
-        self._late: list[int] = []  # rows whose result is without this member's contribution
-        self._lost: list[int] = []
-        self._degraded = 0
-
-    def take(self, row: int, header: Header, payload: memoryview) -> None:
-        """The result of one block."""
-        self.missing -= 1
-        self.statuses[row] = header.status
-        self.data_cnt[row] = header.data_cnt
-        self.src_cnt[row] = header.src_cnt
-        if header.degraded:
-            self._degraded += 1
-            if header.age_op == AgeOp.LATE:
-                self._late.append(row)
-        if payload:
-            size = min(len(payload), self._bytes.shape[1])
-            self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
-
-    def lose(self, row: int) -> None:
-        """There will be no result for this block."""
-        self.missing -= 1
-        self._lost.append(row)
-
-    def missed(self) -> list[int]:
-        """Numbers of the blocks whose result is without this member's contribution."""
-        rows = {*self._late, *self._lost}
-        if self.passed is not None:
-            rows.update(int(row) for row in np.flatnonzero(self.passed))
-        return [self.start + row for row in sorted(rows)]
-
-    def report_to(self, report: Report, *, unfit: bool = True) -> None:
-        """Add this group to the call's report, all of its results being there. ``unfit``: that is why blocks were passed."""
-        report.blocks += self.rows
-        report.degraded += self._degraded
-        report.lost += len(self._lost)
-        report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
-        report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0
-        if len(self._lost) < self.rows:
-            there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
-            fewest = int(there.min())
-            report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
-
-
-class Blocks:
-    """An array of ``count`` elements cut into blocks of lanes. Rows are blocks; the last may be shorter on the wire."""
-
-    def __init__(self, context: Context, count: int, lane: Lane) -> None:
-        self._context = context
-        self.lane = lane
-        self.count = count
-        self.width = context.block_bytes // lane.bytes
-        self.number = -(-count // self.width)
-        last = count - (self.number - 1) * self.width
-        self.last_bytes = chunked(last * lane.bytes)
-
-    def rows(self, flat: Array, start: int, stop: int) -> Array:
-        """Blocks ``start`` to ``stop`` of a flat array as rows, the last padded with zeros; a view where possible."""
-        low, high = start * self.width, stop * self.width
-        part = flat[low:high]
-        if len(part) < high - low:
-            padded = np.zeros(high - low, flat.dtype)
-            padded[: len(part)] = part
-            part = padded
-        return part.reshape(stop - start, self.width)
-
-    def groups(self) -> Iterator[tuple[int, int]]:
-        """(start, stop) of every group."""
-        for start in range(0, self.number, GROUP):
-            yield start, min(start + GROUP, self.number)
-
-    def payload_bytes(self, block: int) -> int:
-        """Bytes of a block on the wire."""
-        return self.last_bytes if block == self.number - 1 else self._context.block_bytes
-
-    def submit(
-        self,
-        op: Op,
-        lanes: Array,
-        numbers: Any,
-        skip: Callable[[int], Status] | None = None,
-        *,
-        passed: NDArray[np.bool_] | None = None,
-        final: bool = False,
-    ) -> Group:
-        """Submit rows of lanes as the blocks ``numbers``. ``skip(row)`` other than OK makes a row an empty contribution
-        with that status; to rows ``passed`` this member answers without adding anything."""
-        group = Group(int(numbers[0]), len(numbers), self.width, self.lane)
-        group.passed = passed
-        raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
-        stride = self._context.block_bytes
-        window, gen = self._context.window, self._context.gen
-        for row, number in enumerate(numbers):
-            status = Status.OK if skip is None else skip(row)
-            size = self.payload_bytes(int(number))
-            passing = passed is not None and bool(passed[row])
-            payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
-            block = Block(gen, op, self.lane, payload, status, firm=self._context.firm, passing=passing)
-            block.room = size if passing else 0
-            block.final = final and row == len(numbers) - 1
-            block.on_result = partial(group.take, row)
-            block.on_lost = partial(group.lose, row)
-            window.submit(block)
-        return group
-
-    def await_results(self, op: Op, numbers: range) -> Group:
-        """Submit empty contributions with room for the results to the blocks ``numbers``."""
-        group = Group(numbers.start, len(numbers), self.width, self.lane)
-        for row, number in enumerate(numbers):
-            block = Block(self._context.gen, op, self.lane, firm=self._context.firm, room=self.payload_bytes(number))
-            block.on_result = partial(group.take, row)
-            block.on_lost = partial(group.lose, row)
-            self._context.window.submit(block)
-        return group
-
-
-def room(context: Context) -> Callable[[], bool]:
-    """A condition: the window has taken most of what was submitted, convert the next group."""
-    window = context.window
-    return lambda: window.queued < GROUP

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import exponents, fixed_point
-from netsum.collectives.call import GROUP, Blocks, Context, Group, Verdict, agree, agree_on, open_call
+from netsum.collectives.blocks import GROUP, Blocks, Group
+from netsum.collectives.call import Context, Verdict, agree, agree_on, open_call
+from netsum.collectives.layout import Layout
 from netsum.collectives.stream import Stream, all_in, blocks_of, place
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import CallError
@@ -72,12 +74,13 @@ class FloatSum:
         redone: Any,
         error: CallError | None,
         *,
+        layout: Layout,
         carried: Carried | None = None,
     ) -> None:
         self._context = context
         self._dtype = flat.dtype
-        # float16 is summed as float32, which holds it exactly.
-        self._flat = flat.astype(np.float32) if flat.dtype.name == "float16" else flat
+        # The short types are summed as float32, which holds them exactly.
+        self._flat = flat.astype(np.float32) if flat.dtype.itemsize == 2 else flat
         self._signature = signature
         self.mean = False
         self._carried = carried
@@ -86,8 +89,9 @@ class FloatSum:
         self._predictions = predictions
         self._redone = redone
         self._lane = fixed_point.float_lane(flat.dtype)
-        self._blocks = Blocks(context, flat.size, self._lane)
-        self._result = np.empty_like(flat)
+        self._blocks = Blocks(context, layout, self._lane)
+        self._flat = self._blocks.cut.padded(self._flat)
+        self._result = np.empty(len(self._flat), flat.dtype)
         self._error = error
 
     def _codes(self) -> exponents.Codes:
@@ -107,12 +111,11 @@ class FloatSum:
         workers, lane = self._context.workers, self._lane
         divisor = np.maximum(group.src_cnt, 1) if self.mean else None
         values = fixed_point.decode_floats(group.results, powers, group.data_cnt, lane, workers, self._dtype, divisor)
-        width = self._blocks.width
         if len(numbers) == numbers[-1] - numbers[0] + 1:
-            place(self._result, values.reshape(-1), int(numbers[0]) * width)
+            place(self._result, values, int(numbers[0]), group.mine)
         else:
             for row, number in enumerate(numbers):
-                place(self._result, values[row], int(number) * width)
+                place(self._result, values[row : row + 1], int(number))
 
     def agreed(self, remember: bool) -> Flow:
         """Agree on the exponents first."""
@@ -149,7 +152,7 @@ class FloatSum:
         self._context.report.lost = max(self._context.report.lost, int(agreed.unknown.sum()))
         if self._carried is not None:
             self._carried.keep(self._signature, self._flat, stream.missed, blocks.width)
-        return self._result
+        return self._blocks.cut.parts(self._result)
 
     def predicted(self) -> Flow:
         """Send at once at the predicted exponents, behind the first block that compares the calls; what did not fit
@@ -189,7 +192,7 @@ class FloatSum:
             following[redo] = yield from self._redo(redo)
         self._predictions.learn(self._signature, following)
         yield SUBMITTED
-        return self._result
+        return self._blocks.cut.parts(self._result)
 
     def _following(self, group: Group, powers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Exponents for the next call, from the sums: one more than the sum's own, since a sum may be smaller than what
@@ -197,9 +200,7 @@ class FloatSum:
         used = powers[group.start : group.start + group.rows]
         workers, lane = self._context.workers, self._lane
         sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, workers)
-        beyond = (group.start + group.rows) * self._blocks.width - self._blocks.count
-        if beyond > 0:
-            sums[-1, -beyond:] = 0  # past the array's end, where there is no sum
+        sums[self._blocks.cut.beyond(group.start, group.start + group.rows)] = 0  # padding, where there is no sum
         largest = np.abs(sums.astype(np.float64)).max(axis=1)
         own = np.frexp(largest)[1] + used - fixed_point.scale_bits(lane, workers)
         return np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1)

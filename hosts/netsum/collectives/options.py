@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import Array
+from netsum.fixed_point import FLOATS, INTEGERS, Array
 
-FLOATS: Final = frozenset({"float16", "float32", "float64"})
-INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64"})
-OPERATIONS: Final = ("sum", "mean", "max")
+ARITHMETIC: Final = ("sum", "mean")
+ORDER: Final = ("min", "max")
+BITS: Final = ("and", "or", "xor")
+OPERATIONS: Final = (*ARITHMETIC, *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
 LATE: Final = ("accept", "carry", "wait", "raise")
+TYPES: Final = {
+    "sum": FLOATS | INTEGERS,
+    "mean": FLOATS,
+    **dict.fromkeys(ORDER, FLOATS | INTEGERS | {"bool"}),
+    **dict.fromkeys(BITS, INTEGERS | {"bool"}),
+}
+"""Types by operation."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +30,7 @@ class Options:
     """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades."""
 
     op: str
-    scale: str
+    scale: str = "agreed"
     late: str = "accept"
 
     @property
@@ -29,7 +39,7 @@ class Options:
         return self.late == "wait"
 
 
-def check(array: Array, op: str, scale: str, late: str = "accept", *, degrade: bool = False) -> Options:
+def check(array: Array, op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False) -> Options:
     """The options, if this dtype can be reduced so; Unsupported otherwise, before anything is sent.
 
     A job that degrades does not predict scales: a block that does not fit would have to be done again by all, also by those
@@ -39,13 +49,15 @@ def check(array: Array, op: str, scale: str, late: str = "accept", *, degrade: b
     for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
-    if name not in FLOATS | INTEGERS or not array.dtype.isnative:
-        raise Unsupported(
-            f"dtype {array.dtype.str} cannot be reduced; use one of {', '.join(sorted(FLOATS | INTEGERS))}"
-        )
-    if op == "mean" and name in INTEGERS:
-        raise Unsupported(f"the mean of {name} is not an integer; convert to a float first or use op='sum'")
-    if late == "carry" and (op == "max" or name in INTEGERS):
+    if name not in TYPES[op] or not array.dtype.isnative:
+        raise Unsupported(_why(array.dtype, op))
+    if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
-    agreed = degrade or op == "max" or name in INTEGERS
+    agreed = degrade or op not in ARITHMETIC or name in INTEGERS
     return Options(op, "agreed" if agreed else scale, late if degrade else "accept")
+
+
+def _why(dtype: np.dtype[Any], op: str) -> str:
+    if op == "mean" and dtype.name in INTEGERS:
+        return f"the mean of {dtype.name} is not an integer; convert to a float first or use op='sum'"
+    return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.call import Blocks, Context, Group, Verdict, room
+from netsum.collectives.blocks import Blocks, Group, room
+from netsum.collectives.call import Context, Verdict
 from netsum.engine import SUBMITTED, Flow
 from netsum.fixed_point import Array
 from netsum.wire.schema import Op, Status
@@ -22,10 +23,16 @@ def all_in(group: Group) -> Any:
     return lambda: group.missing == 0
 
 
-def place(result: Array, values: Array, start: int) -> None:
-    """Put values at ``start`` of a flat array; what is beyond its end is padding."""
-    count = min(len(values), len(result) - start)
-    result[start : start + count] = values[:count]
+def place(result: Array, values: Array, start: int, mine: NDArray[np.bool_] | None = None) -> None:
+    """Put rows of values, blocks from number ``start`` on, into a flat array; what is beyond its end is padding. Only rows that
+    are ``mine``."""
+    if mine is not None:
+        for row in np.flatnonzero(mine):
+            place(result, values[row : row + 1], start + int(row))
+        return
+    first = start * values.shape[1]
+    count = min(values.size, len(result) - first)
+    result[first : first + count] = values.reshape(-1)[:count]
 
 
 class Stream:

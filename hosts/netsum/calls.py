@@ -1,0 +1,476 @@
+"""The calls that a communicator offers: one method a collective, and one with ``_async`` behind its name that begins it.
+
+long: a method for each collective, blocking and not, each with its arguments spelt out for readers and editors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from netsum.collectives.all_gather import all_gather
+from netsum.collectives.all_to_all import all_to_all
+from netsum.collectives.allreduce import allreduce
+from netsum.collectives.barrier import barrier
+from netsum.collectives.broadcast import broadcast
+from netsum.collectives.call import Context
+from netsum.collectives.gather import gather
+from netsum.collectives.options import Options, check
+from netsum.collectives.reduce import reduce
+from netsum.collectives.reduce_scatter import reduce_scatter
+from netsum.collectives.reduction import Memory
+from netsum.collectives.scatter import scatter
+from netsum.engine import Flow, Work
+from netsum.errors import Unsupported
+from netsum.fixed_point import Array
+
+Make = Callable[[Context], Flow]
+
+
+class CollectiveCalls:
+    """What :class:`netsum.Communicator` inherits. Every rank makes the same calls in the same order.
+
+    Arrays of any shape; results are new arrays, or ``out``, which may be the input itself where it has the result's shape.
+    What a rank gives must not change until the call is over. Every call takes ``timeout`` in seconds (default: the
+    communicator's). Errors: Unsupported before anything is sent; NotFinite, Aborted, DoesNotFit, Degraded, Behind, Mismatch,
+    Timeout, Refused, Evicted, Desynchronized, Closed as in :mod:`netsum.errors`.
+    """
+
+    rank: Any
+    size: Any
+    _memory: Memory
+
+    @property
+    def _degrades(self) -> bool:
+        raise NotImplementedError
+
+    def _start(
+        self, flow: Make, timeout: float | None, *, background: bool, firm: bool = False, give: bool = True
+    ) -> Work:
+        raise NotImplementedError
+
+    # Reductions
+
+    def allreduce(
+        self,
+        x: Any,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        scale: str = "agreed",
+        late: str = "accept",
+        give: bool = True,
+        timeout: float | None = None,
+    ) -> Array:
+        """Reduce ``x`` over all ranks; every rank gets the result.
+
+        Args:
+            x: array of any shape and size; equal shapes and types on all ranks.
+            op: ``sum``, ``mean`` (of float16, bfloat16, float32, float64; ``sum`` also of signed and unsigned integers of 8 to
+                64 bits), ``min``, ``max`` (these and bool), ``and``, ``or``, ``xor`` (integers and bool).
+            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
+            scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
+                last call of the same kind and skip that round trip; blocks that do not fit are done again.
+            late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
+                divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
+                next call of the same kind (sums and means of floats). ``wait``: wait for every rank. ``raise``: Degraded.
+            give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
+                late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
+
+        Returns:
+            ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
+            (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
+            32 (64 for float64); with predicted scales e is up to the exponent of the last call's sums plus one.
+
+        Raises:
+            Unsupported: type, operation or ``out`` does not go; nothing was sent.
+            NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
+            DoesNotFit: an integer sum does not fit the type; on every rank.
+            Mismatch: the ranks made different calls; on every rank.
+            Behind: this rank was so late that results are gone; nothing was returned.
+            Degraded: partial results and ``late="raise"``.
+            Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
+        """
+        work = self._allreduce(x, op, out, scale, late, timeout, give=give, background=False)
+        return work.wait()  # type: ignore[no-any-return]
+
+    def allreduce_async(
+        self,
+        x: Any,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        scale: str = "agreed",
+        late: str = "accept",
+        give: bool = True,
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin an :meth:`allreduce`; ``wait()`` on what it returns gives the result. ``x`` must not change until then."""
+        return self._allreduce(x, op, out, scale, late, timeout, give=give, background=True)
+
+    def _allreduce(
+        self,
+        x: Any,
+        op: str,
+        out: Array | None,
+        scale: str,
+        late: str,
+        timeout: float | None,
+        *,
+        give: bool,
+        background: bool,
+    ) -> Work:
+        array = np.asarray(x)
+        options = check(array, op, scale, late, degrade=self._degrades)
+        if not give and (not self._degrades or options.firm):
+            raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
+        _check_out(out, array.shape, array.dtype)
+        make = _into(out, lambda context: allreduce(context, _whole(array), options, self._memory))
+        return self._start(make, timeout, background=background, firm=options.firm, give=give)
+
+    def reduce(
+        self,
+        x: Any,
+        root: int = 0,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Array | None:
+        """Reduce ``x`` over all ranks; ``root`` gets the result, the others None. ``op`` and ``late`` as for :meth:`allreduce`;
+        DoesNotFit is raised by the root alone."""
+        return self._reduce(x, root, op, out, late, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def reduce_async(
+        self,
+        x: Any,
+        root: int = 0,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin a :meth:`reduce`."""
+        return self._reduce(x, root, op, out, late, timeout, background=True)
+
+    def _reduce(
+        self, x: Any, root: int, op: str, out: Array | None, late: str, timeout: float | None, *, background: bool
+    ) -> Work:
+        array = np.asarray(x)
+        options = self._options(array, op, late)
+        self._check_root(root)
+        if self.rank == root:
+            _check_out(out, array.shape, array.dtype)
+        make = _into(out, lambda context: reduce(context, _whole(array), root, options, self._memory))
+        return self._start(make, timeout, background=background, firm=options.firm)
+
+    def reduce_scatter(
+        self,
+        x: Any,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Array:
+        """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
+
+        ``counts``: how many rows each rank gets, together as many as ``x`` has. Default: equally many. ``op`` and ``late`` as for
+        :meth:`allreduce`; DoesNotFit is raised by the ranks in whose part it happens.
+        """
+        return self._reduce_scatter(x, op, out, counts, late, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def reduce_scatter_async(
+        self,
+        x: Any,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin a :meth:`reduce_scatter`."""
+        return self._reduce_scatter(x, op, out, counts, late, timeout, background=True)
+
+    def _reduce_scatter(
+        self,
+        x: Any,
+        op: str,
+        out: Array | None,
+        counts: Sequence[int] | None,
+        late: str,
+        timeout: float | None,
+        *,
+        background: bool,
+    ) -> Work:
+        array = np.atleast_1d(np.asarray(x))
+        options = self._options(array, op, late)
+        rows = self._split(counts, len(array))
+        _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
+        make = _into(out, lambda context: reduce_scatter(context, _whole(array), rows, options, self._memory))
+        return self._start(make, timeout, background=background, firm=options.firm)
+
+    # Exchanges
+
+    def broadcast(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Array:
+        """Every rank gets the root's ``x``, bit for bit. ``x``: of any plain type, of the same shape and type on every rank; only
+        the root's values count."""
+        return self._broadcast(x, root, out, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def broadcast_async(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Work:
+        """Begin a :meth:`broadcast`."""
+        return self._broadcast(x, root, out, timeout, background=True)
+
+    def _broadcast(self, x: Any, root: int, out: Array | None, timeout: float | None, *, background: bool) -> Work:
+        array = _plain(np.asarray(x))
+        self._check_root(root)
+        _check_out(out, array.shape, array.dtype)
+        make = _into(out, lambda context: broadcast(context, _whole(array), root))
+        return self._start(make, timeout, background=background, firm=True)
+
+    def all_gather(
+        self,
+        x: Any,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Every rank gets all ranks' rows (along the first axis), in the order of ranks. ``counts``: how many rows each rank has;
+        default: as many as this one."""
+        return self._all_gather(x, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def all_gather_async(
+        self,
+        x: Any,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin an :meth:`all_gather`."""
+        return self._all_gather(x, out, counts, timeout, background=True)
+
+    def _all_gather(
+        self, x: Any, out: Array | None, counts: Sequence[int] | None, timeout: float | None, *, background: bool
+    ) -> Work:
+        array = np.atleast_1d(_plain(np.asarray(x)))
+        rows = self._rows(counts, array)
+        _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
+        make = _into(out, lambda context: all_gather(context, _whole(array), rows))
+        return self._start(make, timeout, background=background, firm=True)
+
+    def gather(
+        self,
+        x: Any,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array | None:
+        """The root gets all ranks' rows (along the first axis), in the order of ranks; the others None. ``counts`` as for
+        :meth:`all_gather`."""
+        return self._gather(x, root, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def gather_async(
+        self,
+        x: Any,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin a :meth:`gather`."""
+        return self._gather(x, root, out, counts, timeout, background=True)
+
+    def _gather(
+        self,
+        x: Any,
+        root: int,
+        out: Array | None,
+        counts: Sequence[int] | None,
+        timeout: float | None,
+        *,
+        background: bool,
+    ) -> Work:
+        array = np.atleast_1d(_plain(np.asarray(x)))
+        self._check_root(root)
+        rows = self._rows(counts, array)
+        if self.rank == root:
+            _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
+        make = _into(out, lambda context: gather(context, _whole(array), root, rows))
+        return self._start(make, timeout, background=background, firm=True)
+
+    def scatter(
+        self,
+        x: Any,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Each rank gets its rows (along the first axis) of the root's ``x``.
+
+        At the root ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (or,
+        with ``counts``, of the rows at least). ``counts``: how many rows each rank gets; default: equally many.
+        """
+        return self._scatter(x, root, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def scatter_async(
+        self,
+        x: Any,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin a :meth:`scatter`."""
+        return self._scatter(x, root, out, counts, timeout, background=True)
+
+    def _scatter(
+        self,
+        x: Any,
+        root: int,
+        out: Array | None,
+        counts: Sequence[int] | None,
+        timeout: float | None,
+        *,
+        background: bool,
+    ) -> Work:
+        array = np.atleast_1d(_plain(np.asarray(x)))
+        self._check_root(root)
+        if self.rank == root:
+            rows = self._split(counts, len(array))
+        else:
+            rows = [len(array)] * self.size if counts is None else self._counts(counts)
+        _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
+        make = _into(out, lambda context: scatter(context, _whole(array), root, rows))
+        return self._start(make, timeout, background=background, firm=True)
+
+    def all_to_all(
+        self,
+        x: Any,
+        out: Array | None = None,
+        *,
+        counts: Any = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Each rank gets from each rank the rows (along the first axis) that are for it, in the order of ranks.
+
+        ``counts``: a matrix, ``counts[i][j]`` rows from rank i to rank j, the same on every rank. Default: each rank's rows are
+        cut into equally many for everyone.
+        """
+        return self._all_to_all(x, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
+
+    def all_to_all_async(
+        self,
+        x: Any,
+        out: Array | None = None,
+        *,
+        counts: Any = None,
+        timeout: float | None = None,
+    ) -> Work:
+        """Begin an :meth:`all_to_all`."""
+        return self._all_to_all(x, out, counts, timeout, background=True)
+
+    def _all_to_all(self, x: Any, out: Array | None, counts: Any, timeout: float | None, *, background: bool) -> Work:
+        array = np.atleast_1d(_plain(np.asarray(x)))
+        if counts is None:
+            matrix = np.tile(self._split(None, len(array)), (self.size, 1))
+        else:
+            matrix = np.asarray(counts)
+            if matrix.shape != (self.size, self.size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
+                raise Unsupported(f"counts must be a {self.size} x {self.size} matrix of numbers of rows")
+            self._split(matrix[self.rank].tolist(), len(array))
+        _check_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
+        make = _into(out, lambda context: all_to_all(context, _whole(array), matrix))
+        return self._start(make, timeout, background=background, firm=True)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Return when every rank has called it. It waits for every rank, also in a job that degrades."""
+        self._start(barrier, timeout, background=False, firm=True).wait()
+
+    def barrier_async(self, timeout: float | None = None) -> Work:
+        """Begin a :meth:`barrier`."""
+        return self._start(barrier, timeout, background=True, firm=True)
+
+    # Arguments
+
+    def _options(self, array: Array, op: str, late: str) -> Options:
+        if late == "carry":
+            raise Unsupported("late='carry' is for allreduce, whose result every rank gets")
+        return check(array, op, late=late, degrade=self._degrades)
+
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < self.size:
+            raise Unsupported(f"root {root} is not one of the {self.size} ranks")
+
+    def _counts(self, counts: Sequence[int]) -> list[int]:
+        numbers = [int(count) for count in counts]
+        if len(numbers) != self.size or min(numbers) < 0:
+            raise Unsupported(f"counts must be {self.size} numbers of rows, one for each rank; they are {numbers}")
+        return numbers
+
+    def _split(self, counts: Sequence[int] | None, rows: int) -> list[int]:
+        """How many of this rank's rows each rank gets."""
+        if counts is None:
+            if rows % self.size:
+                raise Unsupported(f"{rows} rows cannot be cut into {self.size} equal parts; give counts")
+            return [rows // self.size] * self.size
+        numbers = self._counts(counts)
+        if sum(numbers) != rows:
+            raise Unsupported(f"counts are {sum(numbers)} rows together, the array has {rows}")
+        return numbers
+
+    def _rows(self, counts: Sequence[int] | None, array: Array) -> list[int]:
+        """How many rows each rank has."""
+        if counts is None:
+            return [len(array)] * self.size
+        numbers = self._counts(counts)
+        if numbers[self.rank] != len(array):
+            raise Unsupported(f"counts give this rank {numbers[self.rank]} rows, its array has {len(array)}")
+        return numbers
+
+
+def _whole(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _plain(array: Array) -> Array:
+    if array.dtype.hasobject:
+        raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
+    return array
+
+
+def _into(out: Array | None, flow: Make) -> Make:
+    """The flow, whose result goes into ``out`` if there is one."""
+
+    def make(context: Context) -> Flow:
+        result = yield from flow(context)
+        if out is None or result is None:
+            return result
+        out[...] = result
+        return out
+
+    return make
+
+
+def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if out is None:
+        return
+    if not isinstance(out, np.ndarray):
+        raise Unsupported(f"out must be a numpy array, not {type(out).__name__}")
+    if out.shape != shape or out.dtype != dtype:
+        raise Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
+    if not out.flags.writeable:
+        raise Unsupported("out is read-only")

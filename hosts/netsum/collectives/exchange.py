@@ -1,0 +1,74 @@
+"""What broadcast, all_gather, gather, scatter and all_to_all are: bytes of one rank that come to another, or to everyone.
+
+The source contributes its bytes, the others empty contributions; the switch's COPY sends them on. A block is finished when every
+rank has answered, so no slot is used again before the receivers hold it: reliable like a reduction, and in the same window.
+Its blocks never age out, since nothing could stand for the source's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from netsum.collectives.blocks import Blocks, room
+from netsum.collectives.call import Context, agree
+from netsum.collectives.layout import Layout
+from netsum.collectives.stream import Stream, all_in, place
+from netsum.engine import SUBMITTED, Flow
+from netsum.fixed_point import Array
+from netsum.wire.schema import EVERYONE, Lane, Op
+
+_NO_CODES = np.zeros(0, np.uint16)
+
+
+class Part(NamedTuple):
+    """``size`` bytes of ``source`` for ``dest`` (a rank, or EVERYONE)."""
+
+    source: int
+    dest: int
+    size: int
+
+
+def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
+    """The flow of an exchange; returns the parts' bytes, those that this rank neither has nor gets as None.
+
+    ``mine`` are the parts whose source this rank is, in their order, as flat arrays of uint8. What a rank sends to itself is not
+    sent.
+    """
+    yield from agree(context, signature, _NO_CODES)
+    rank = context.rank
+    own = iter(mine)
+    results: list[Array | None] = []
+    groups = []
+    for part in parts:
+        given = next(own) if part.source == rank else None
+        if part.source == part.dest or context.workers == 1:
+            results.append(given)
+            continue
+        blocks = Blocks(context, Layout.whole(part.size, part.dest), Lane.L8)
+        wanted = part.dest in (EVERYONE, rank)
+        result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
+        results.append(result)
+        for start, stop in blocks.groups():
+            if given is not None:
+                group = blocks.submit(Op.COPY, blocks.rows(given, start, stop), range(start, stop))
+            else:
+                group = blocks.await_results(Op.COPY, range(start, stop), wanted=wanted)
+            groups.append((group, blocks, result if given is None else None))
+            yield room(context)
+    yield SUBMITTED
+    for group, blocks, result in groups:
+        yield all_in(group)
+        stream = Stream(context, blocks, Op.COPY)
+        stream.take(group)
+        stream.raise_failure()
+        if result is not None:
+            place(result, group.results, group.start)
+    return results
+
+
+def as_bytes(array: Array) -> Array:
+    """A C-contiguous array as a flat array of uint8."""
+    return array.reshape(-1).view(np.uint8)
