@@ -24,7 +24,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
     }
     action newest() {
-        meta.frontier = meta.frontier + AS_NEWEST(hdr.netsum.block_id - FRONTIER_NEWEST(meta.frontier));
+        meta.frontier = (meta.frontier & ~AS_NEWEST(32w0xffffffff)) | AS_NEWEST(hdr.netsum.block_id);
         frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
     }
     action suspect_the_missing() {
