@@ -35,7 +35,7 @@ PROBABILITIES = "0.08,0.16,0.32"
 @click.option(
     "--block-exp",
     type=click.FloatRange(MIN_BLOCK_EXP, MAX_BLOCK_EXP),
-    default=10.0,
+    default=20.0,
     show_default=True,
     help="ms after which a block that waits for a straggler is closed",
 )

@@ -86,24 +86,30 @@ class Training:
 
     def run(self) -> None:
         """Train all steps. Raises what :mod:`netsum.errors` has no way back from."""
-        self._comm.barrier()
-        self.diary.ends.append(time.perf_counter())
-        step = 0
-        while step < self._plan.steps:
+        step = -1
+        while step <= self._plan.steps:
             try:
                 self._step(step)
             except (Behind, Desynchronized) as error:
                 # Behind: we have missed results for good. Desynchronized: another rank has, and calls resync().
                 self.diary.behind += isinstance(error, Behind)
                 self.diary.resyncs += 1
-                step = self._comm.resync(self.model.parameters, self.model.velocity, progress=step)
+                step = self._comm.resync(self.model.parameters, self.model.velocity, progress=step + 1) - 1
                 self._late = False
             else:
                 step += 1
-                self.diary.ends.append(time.perf_counter())
-        self._comm.barrier()  # a rank that left could not repeat its last contributions for those that still need them
 
     def _step(self, step: int) -> None:
+        """One step. Before the first they wait for each other, and after the last, for a rank that left could not repeat its
+        last contributions for those that still need them."""
+        if 0 <= step < self._plan.steps:
+            self._train(step)
+        else:
+            self._comm.barrier()
+        if step < self._plan.steps:
+            self.diary.ends.append(time.perf_counter())
+
+    def _train(self, step: int) -> None:
         share = self._batches[step][self._comm.rank :: self._comm.size]
         gradient = self._gradient(step, share)
         give = gradient is not None
