@@ -122,7 +122,7 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
         blocks = [_block_report(job, record.block_id, record.slot, record) for record in opened]
     waiting = [report for report in blocks if report.state in ("open", "absent")]
     waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
-    late = stragglers(job, waited, here, state.packets, state.outcomes)
+    late = [] if lost else stragglers(job, waited, here, state.packets, state.outcomes)
     hints = [
         *job_hints(job, here, state.entry, lost=lost),
         *(source.sentence for source in late),
