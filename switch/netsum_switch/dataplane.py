@@ -123,17 +123,20 @@ class DataPlane:
         ports = self.ports
         for egress_port, frame in sent:
             port = ports.get(egress_port)
-            if port is not None:
-                port.send(frame)
-            elif egress_port == self.cpu_port != 0 and self.on_packet_in is not None:
-                self.on_packet_in(frame)
+            try:
+                if port is not None:
+                    port.send(frame)
+                elif egress_port == self.cpu_port != 0 and self.on_packet_in is not None:
+                    self.on_packet_in(frame)
+            except Exception:  # nor is it for a port or a controller to end it
+                self._report_failure(egress_port, frame, "sending failed")
 
-    def _report_failure(self, ingress_port: int, frame: bytes) -> None:
+    def _report_failure(self, port: int, frame: bytes, what: str = "the program failed") -> None:
         self.failed_packets += 1
         now = time.monotonic()
         if now - self._last_report >= _LOG_INTERVAL:
             self._last_report = now
             log.exception(
-                "the program failed on a frame of %d bytes from port %d, starting %s; dropped (%d so far)",
-                len(frame), ingress_port, frame[:64].hex(), self.failed_packets,
+                "%s on a frame of %d bytes at port %d, starting %s; dropped (%d so far)",
+                what, len(frame), port, frame[:64].hex(), self.failed_packets,
             )  # fmt: skip

@@ -22,8 +22,9 @@ from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, T
 
 log = logging.getLogger("netsum_switch.pipeline")
 
-# A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane.
-MAX_PASSES = 1000
+# A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane. Programs walk
+# through registers that way, some thousand passes long.
+MAX_PASSES = 1 << 16
 
 # What reading JSON of another shape than p4c's ends in.
 _MALFORMED = (
@@ -128,9 +129,13 @@ class Pipeline:
     def process(self, port: int, frame: bytes) -> Sent:
         """Run one frame through the switch; (egress port, frame) of everything that leaves, in order."""
         result: Sent = []
-        self._ingress(result, port, frame, 0, {})
-        if self.pending:
-            self._start_over(result)
+        try:
+            self._ingress(result, port, frame, 0, {})
+            if self.pending:
+                self._start_over(result)
+        except BaseException:
+            self.pending.clear()  # what has begun to go round is not the next packet's
+            raise
         return result
 
     def _start_over(self, result: Sent) -> None:
@@ -138,7 +143,6 @@ class Pipeline:
             if not self.pending:
                 return
             self._ingress(result, *self.pending.popleft())
-        self.pending.clear()
         raise SwitchError(f"a packet started over {MAX_PASSES} times; dropped")
 
     def _width(self, element: Json) -> int:

@@ -100,6 +100,27 @@ def test_a_frame_that_the_program_fails_on(
     assert dataplane.failed_packets == 2
 
 
+def test_a_port_that_fails(embedded: EmbeddedUnderTest, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong behind the pipeline costs one frame, too."""
+    dataplane: DataPlane = embedded.switch.device._dataplane
+    port = dataplane.ports[2]
+    with Controller(embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+        send = port.send
+
+        def failing(data: bytes) -> None:
+            if len(data) == 100:
+                raise ZeroDivisionError("a bug")
+            send(data)
+
+        monkeypatch.setattr(port, "send", failing)
+        for size in (100, 64):
+            embedded.send(1, frame(1, size=size))
+        assert embedded.recv(2) == frame(1, size=64)
+    assert dataplane.failed_packets == 1
+
+
 def test_port_counters(embedded: EmbeddedUnderTest, program: Program) -> None:
     with Controller(embedded.grpc_address).become_primary() as controller:
         controller.push(program)

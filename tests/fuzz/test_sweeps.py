@@ -1,0 +1,36 @@
+"""The longest walk that a packet of the program makes: a sweep through every slot, half of them to be closed."""
+
+from __future__ import annotations
+
+import pytest
+from netsum.wire.codec import Header
+from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
+from netsum_controller.stages import Item, JobEntry
+from netsum_testbed.fuzz import in_process, site
+from netsum_testbed.fuzz.site import TRIO, frame
+
+WINDOW = SLOTS // 2
+
+
+def one_large_job() -> list[Item]:
+    """TRIO with every slot of the switch, from block 0 on."""
+    entry = JobEntry(TRIO.job_id, TRIO.epoch, TRIO.all_sources, 0, SLOTS - 1, 0, 0, 0, WINDOW)
+    return [item for item in site.items() if not isinstance(item, JobEntry)] + [entry]
+
+
+def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "items", one_large_job)
+    target = in_process.InProcess()
+    stayed = TRIO.members[:2]
+    for block in range(WINDOW):
+        for member in stayed:
+            target.exchange(member.port, frame(member, Header(TRIO.job_id, block, gen_id=1)))
+    [entry] = target._tables["job"].entries()
+    params = list(entry.params)
+    params[1] = sum(member.source for member in stayed)
+    target._tables["job"].modify(entry.match, entry.action, tuple(params))
+    sweep = bytes((PacketOutKind.SWEEP, 0, 0, 0x12, 0x34, 0, 0)) + frame(stayed[0], Header(TRIO.job_id, 0))
+    sent = target.exchange(CPU_PORT, sweep)
+    [answer] = [data for port, data in sent if port == CPU_PORT]
+    assert (answer[3:5], int.from_bytes(answer[5:7], "big")) == (b"\x12\x34", WINDOW)
+    assert len(sent) == 1 + WINDOW * len(TRIO.members)
