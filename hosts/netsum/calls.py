@@ -47,7 +47,15 @@ class CollectiveCalls:
         raise NotImplementedError
 
     def _start(
-        self, flow: Make, timeout: float | None, *, background: bool, firm: bool = False, give: bool = True
+        self,
+        flow: Make,
+        timeout: float | None,
+        *,
+        background: bool,
+        firm: bool = False,
+        give: bool = True,
+        collective: str,
+        nbytes: int = 0,
     ) -> Work:
         raise NotImplementedError
 
@@ -128,7 +136,15 @@ class CollectiveCalls:
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: allreduce(context, _whole(array), options, self._memory))
-        return self._start(make, timeout, background=background, firm=options.firm, give=give)
+        return self._start(
+            make,
+            timeout,
+            background=background,
+            firm=options.firm,
+            give=give,
+            collective="allreduce",
+            nbytes=array.nbytes,
+        )
 
     def reduce(
         self,
@@ -166,7 +182,9 @@ class CollectiveCalls:
         if self.rank == root:
             _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: reduce(context, _whole(array), root, options, self._memory))
-        return self._start(make, timeout, background=background, firm=options.firm)
+        return self._start(
+            make, timeout, background=background, firm=options.firm, collective="reduce", nbytes=array.nbytes
+        )
 
     def reduce_scatter(
         self,
@@ -214,7 +232,9 @@ class CollectiveCalls:
         rows = self._split(counts, len(array))
         _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: reduce_scatter(context, _whole(array), rows, options, self._memory))
-        return self._start(make, timeout, background=background, firm=options.firm)
+        return self._start(
+            make, timeout, background=background, firm=options.firm, collective="reduce_scatter", nbytes=array.nbytes
+        )
 
     # Exchanges
 
@@ -232,7 +252,7 @@ class CollectiveCalls:
         self._check_root(root)
         _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: broadcast(context, _whole(array), root))
-        return self._start(make, timeout, background=background, firm=True)
+        return self._start(make, timeout, background=background, firm=True, collective="broadcast", nbytes=array.nbytes)
 
     def all_gather(
         self,
@@ -264,7 +284,9 @@ class CollectiveCalls:
         rows = self._rows(counts, array)
         _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_gather(context, _whole(array), rows))
-        return self._start(make, timeout, background=background, firm=True)
+        return self._start(
+            make, timeout, background=background, firm=True, collective="all_gather", nbytes=array.nbytes
+        )
 
     def gather(
         self,
@@ -307,7 +329,7 @@ class CollectiveCalls:
         if self.rank == root:
             _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: gather(context, _whole(array), root, rows))
-        return self._start(make, timeout, background=background, firm=True)
+        return self._start(make, timeout, background=background, firm=True, collective="gather", nbytes=array.nbytes)
 
     def scatter(
         self,
@@ -355,7 +377,7 @@ class CollectiveCalls:
             rows = [len(array)] * self.size if counts is None else self._counts(counts)
         _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: scatter(context, _whole(array), root, rows))
-        return self._start(make, timeout, background=background, firm=True)
+        return self._start(make, timeout, background=background, firm=True, collective="scatter", nbytes=array.nbytes)
 
     def all_to_all(
         self,
@@ -394,15 +416,17 @@ class CollectiveCalls:
             self._split(matrix[self.rank].tolist(), len(array))
         _check_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_to_all(context, _whole(array), matrix))
-        return self._start(make, timeout, background=background, firm=True)
+        return self._start(
+            make, timeout, background=background, firm=True, collective="all_to_all", nbytes=array.nbytes
+        )
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return when every rank has called it. It waits for every rank, also in a job that degrades."""
-        self._start(barrier, timeout, background=False, firm=True).wait()
+        self._start(barrier, timeout, background=False, firm=True, collective="barrier").wait()
 
     def barrier_async(self, timeout: float | None = None) -> Work:
         """Begin a :meth:`barrier`."""
-        return self._start(barrier, timeout, background=True, firm=True)
+        return self._start(barrier, timeout, background=True, firm=True, collective="barrier")
 
     # Arguments
 

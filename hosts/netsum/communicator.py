@@ -21,6 +21,7 @@ from netsum.recovery import Recovery
 from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
+from netsum.watching import CallEnd, MemberLog, Watcher
 from netsum.window import Window
 
 Explain = Callable[[int], tuple[str, tuple[int, ...]]]
@@ -65,6 +66,9 @@ class Communicator(CollectiveCalls):
         self._explain = explain
         self._seat = seat
         self._leave = leave
+        self.watchers: list[Watcher] = []
+        """Told of every call that ends, on the thread that drives it: they must be quick and raise nothing."""
+        self._log = MemberLog(descriptor.job, descriptor.rank)
         self._numbering = threading.Lock()  # generations rise in the order of the engine's calls
         self._begin(descriptor, transport, join_deadline)
 
@@ -74,10 +78,11 @@ class Communicator(CollectiveCalls):
         seat = self._seat
         self._recovery = Recovery(descriptor, seat.rejoin, seat.open_transport) if seat is not None else None
         self._window = Window(descriptor, join_deadline if seat is None else 0.0)
-        self._engine = Engine(self._window, transport, self._explain, self._recovery)
+        self._engine = Engine(self._window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
         self._memory = Memory(self._count_redone)
         self._report = Report()
+        self._log.joined(descriptor)
 
     @property
     def descriptor(self) -> Descriptor:
@@ -139,6 +144,7 @@ class Communicator(CollectiveCalls):
         if self._seat is None:
             raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
         deadline = time.monotonic() + timeout
+        self._log.resync()
         while True:
             self._engine.close()
             descriptor = self._seat.join_anew(deadline)
@@ -175,14 +181,26 @@ class Communicator(CollectiveCalls):
         background: bool,
         firm: bool = False,
         give: bool = True,
+        collective: str,
+        nbytes: int = 0,
     ) -> Work:
         bound = self.timeout if timeout is None else timeout
+        began = time.monotonic()
+
+        def ended(error: BaseException | None) -> None:
+            call = CallEnd(collective, time.monotonic() - began, nbytes, error, context.report)
+            self._log.call_ended(call)
+            for tell in self.watchers:
+                tell(call)
+
         with self._numbering:
             gen = self._gen & 0xFFFF
             descriptor = self._descriptor
             size = descriptor.block_bytes
             context = Context(self._window, self.rank, self.size, size, gen, self._degrades, firm, give)
-            work = self._engine.start(flow(context), gen, bound, background=background, report=context.report)
+            work = self._engine.start(
+                flow(context), gen, bound, background=background, report=context.report, ended=ended
+            )
             self._gen += 1
             self._report = context.report
         return work
@@ -193,6 +211,7 @@ class Communicator(CollectiveCalls):
     def close(self) -> None:
         """Leave the job. Calls under way end with Closed. May be called twice."""
         self._engine.close()
+        self._log.closed(self.stats)
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()

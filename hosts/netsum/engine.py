@@ -22,11 +22,14 @@ from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, 
 from netsum.recovery import Recovery
 from netsum.report import Report
 from netsum.transports.base import Transport
+from netsum.watching import MemberLog
 from netsum.window import Disagreement, Refusal, Window
 from netsum.wire.schema import Outcome, Status
 
 Condition = Callable[[], bool]
 Flow = Generator["Condition | object", None, Any]
+Ended = Callable[[BaseException | None], None]
+"""Told that a call has ended: what it raises, or None."""
 
 SUBMITTED: Final = object()
 """Yielded by a flow when all its blocks are submitted: the next call may submit."""
@@ -43,10 +46,17 @@ class Work:
     """A call under way."""
 
     def __init__(
-        self, engine: Engine, flow: Flow, gen: int, timeout: float | None, report: Report | None = None
+        self,
+        engine: Engine,
+        flow: Flow,
+        gen: int,
+        timeout: float | None,
+        report: Report | None = None,
+        ended: Ended | None = None,
     ) -> None:
-        """``report``: what the call's blocks came to, filled in as they come."""
+        """``report``: what the call's blocks came to, filled in as they come. ``ended`` is told when the call has ended."""
         self._engine = engine
+        self._ended = ended
         self.report = Report() if report is None else report
         self.flow = flow
         self.gen = gen
@@ -84,6 +94,8 @@ class Work:
         """End the call; the engine's business."""
         if not self._done.is_set():
             self._value, self._error = value, error
+            if self._ended is not None:
+                self._ended(error)
             self._done.set()
 
 
@@ -96,10 +108,12 @@ class Engine:
         transport: Transport,
         explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None,
         recovery: Recovery | None = None,
+        log: MemberLog | None = None,
     ) -> None:
         """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it
         what has become of the job when the switch refuses us."""
         self.window = window
+        self._log = log or MemberLog(None, None)
         self._recovery = recovery
         self._transport = transport
         self._explain = explain
@@ -111,10 +125,17 @@ class Engine:
         self._closed = False
 
     def start(
-        self, flow: Flow, gen: int, timeout: float | None, *, background: bool, report: Report | None = None
+        self,
+        flow: Flow,
+        gen: int,
+        timeout: float | None,
+        *,
+        background: bool,
+        report: Report | None = None,
+        ended: Ended | None = None,
     ) -> Work:
-        """Begin a call after all earlier ones."""
-        work = Work(self, flow, gen, timeout, report)
+        """Begin a call after all earlier ones; see :class:`Work`."""
+        work = Work(self, flow, gen, timeout, report, ended)
         with self._gate:
             self._check()
             self._works.append(work)
@@ -195,6 +216,8 @@ class Engine:
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
+            else:
+                self._log.asks(self.window.block_id(refusal.serial), str(refusal))
         except Disagreement as error:
             block = self.window.block_id(error.serial)
             self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one"))
@@ -222,6 +245,7 @@ class Engine:
             raise Desynchronized(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
         self._transport = recovery.resumed(descriptor)
+        self._log.resumed(descriptor)
 
     def _send(self) -> None:
         packets = self.window.poll(time.monotonic())
@@ -317,6 +341,7 @@ class Engine:
 
     def _fail(self, error: BaseException) -> None:
         """End the communicator: every call under way raises."""
+        self._log.failed(error)
         for work in self._end(error):
             work.flow.close()
             # A KeyboardInterrupt is for the thread that it hit, not for all that wait for a call.

@@ -7,16 +7,19 @@
 ``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
+``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
+``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
 ======================  ============================================================================
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.errors import JoinError
+from netsum.logs import FORMATS, LEVELS
 
 DEFAULT_CALL_TIMEOUT = 60.0
 
@@ -31,6 +34,8 @@ class Environment:
     controller: str | None = None
     descriptor: str | None = None
     timeout: float = DEFAULT_CALL_TIMEOUT
+    log: str | None = None
+    log_level: str | None = None
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
@@ -45,6 +50,8 @@ class Environment:
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
+            log=_one_of(source, "NETSUM_LOG", FORMATS),
+            log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )
 
 
@@ -68,3 +75,10 @@ def _seconds(source: Mapping[str, str], name: str) -> float | None:
     if not seconds > 0:
         raise JoinError(f"{name} is {text!r}, not a number of seconds above 0")
     return seconds
+
+
+def _one_of(source: Mapping[str, str], name: str, words: Sequence[str]) -> str | None:
+    text = (source.get(name) or "").lower()
+    if text and text not in words:
+        raise JoinError(f"{name} is {source[name]!r}, not {' or '.join((', '.join(words[:-1]), words[-1]))}")
+    return text or None

@@ -1,0 +1,133 @@
+"""Logs: Python's standard logging, whose records have fields for what they are about; as text, or a JSON object a line.
+
+Every record of a member has ``job`` and ``rank``; ``epoch``, ``block`` and others where they make sense. Fields are given as
+``extra``, so that any handler of the application's own finds them on the record. Nothing is printed unless the application
+sets logging up, or ``NETSUM_LOG`` or ``NETSUM_LOG_LEVEL`` asks for it.
+
+::
+
+    {"time": "2026-03-01T12:00:00.123Z", "level": "warning", "logger": "netsum.member", "message": "no result for block ...",
+     "job": "resnet", "rank": 0, "epoch": 1795257008, "block": 4711, "missing": [2]}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    Adapter = logging.LoggerAdapter[logging.Logger]
+    Stream = logging.StreamHandler[TextIO]
+else:
+    Adapter = logging.LoggerAdapter
+    Stream = logging.StreamHandler
+
+NAME: Final = "netsum"
+"""The library's logger; the application configures it as any other."""
+
+FORMATS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What a record was given as ``extra``, without what is None."""
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD and value is not None}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``message``, the fields, and with an
+    exception ``error``, its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{whole}.{int(record.created % 1 * 1000):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)  # ASCII, and no line break in it: a line cannot be forged
+
+
+class TextFormatter(logging.Formatter):
+    """For people: level, logger and message on a line; the fields are in the message where they matter."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+
+
+def formatter(kind: str) -> logging.Formatter:
+    """The formatter of that name, one of :data:`FORMATS`."""
+    return JsonFormatter() if kind == "json" else TextFormatter()
+
+
+class FieldLogger(Adapter):
+    """A logger whose records all have the same fields; a call's own ``extra`` goes on top."""
+
+    def __init__(self, logger: logging.Logger, fields: Mapping[str, Any]) -> None:
+        super().__init__(logger, dict(fields))
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+    def with_fields(self, **fields: Any) -> FieldLogger:
+        """The same with more fields."""
+        return FieldLogger(self.logger, {**(self.extra or {}), **fields})
+
+
+def logger_for(job: str | None, rank: int | None, **fields: Any) -> FieldLogger:
+    """The logger of one member."""
+    return FieldLogger(logging.getLogger(f"{NAME}.member"), {"job": job, "rank": rank, **fields})
+
+
+class _Handler(Stream):
+    """The one that :func:`configure` has set up."""
+
+
+def configure(kind: str | None = None, level: str | None = None, stream: TextIO | None = None) -> None:
+    """Print the library's records to ``stream`` (default: stderr): those of ``level`` (one of :data:`LEVELS`, default
+    ``info``) and above, as ``kind`` (one of :data:`FORMATS`, default ``text``). Again, it replaces what it set up before.
+    Both None: nothing is done, logging is the application's."""
+    if kind is None and level is None:
+        return
+    logger = logging.getLogger(NAME)
+    for before in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
+        logger.removeHandler(before)
+    handler = _Handler(stream or sys.stderr)
+    handler.setFormatter(formatter(kind or "text"))
+    logger.addHandler(handler)
+    logger.setLevel((level or "info").upper())
+    logger.propagate = False  # or an application that configures the root logger would print all of it twice
+
+
+class Seldom:
+    """Lets one of many equal messages through every ``period`` seconds, and tells how many it has held back."""
+
+    def __init__(self, period: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._period, self._clock = period, clock
+        self._next = float("-inf")
+        self._held = 0
+
+    def due(self) -> int | None:
+        """None: hold this one back. A number: let it through; so many were held back since the last."""
+        now = self._clock()
+        if now < self._next:
+            self._held += 1
+            return None
+        held, self._held, self._next = self._held, 0, now + self._period
+        return held
+
+
+logging.getLogger(NAME).addHandler(
+    logging.NullHandler()
+)  # or Python would print warnings of a library nobody configured

@@ -1,0 +1,213 @@
+"""A member's metrics for Prometheus: ``pip install netsum[metrics]``.
+
+    comm = netsum.join(...)
+    netsum.metrics.serve(comm, 9400)       # GET http://HOST:9400/metrics
+    netsum.metrics.register(comm)          # or: among the metrics that the process exports anyway
+
+Counters are of the communicator's current epoch and begin again after ``comm.resync()``, which Prometheus expects of counters;
+those of calls go on. docs/watching.md has the table of all metrics.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from netsum.descriptor import Descriptor
+from netsum.stats import Stats
+from netsum.watching import CallEnd, Watcher
+
+LABELS: Final = ("job", "rank")
+
+COUNTERS: Final = {
+    "blocks": ("netsum_blocks", "Blocks sent, each once."),
+    "packets_sent": ("netsum_sent_packets", "Packets sent."),
+    "packets_received": ("netsum_received_packets", "Packets received."),
+    "bytes_sent": ("netsum_sent_bytes", "Bytes sent: netsum header and gradients, repeats too."),
+    "bytes_received": ("netsum_received_bytes", "Bytes received: netsum header and gradients."),
+    "retransmissions": ("netsum_retransmissions", "Blocks sent again."),
+    "fast_retransmissions": (
+        "netsum_fast_retransmissions",
+        "Those of them that later results overtook; the timer sent the others.",
+    ),
+    "duplicates": ("netsum_duplicates", "Results that were there already."),
+    "notices": ("netsum_notices", "Results that came without their payload, which was then asked for."),
+    "malformed": ("netsum_malformed", "Packets that made no sense."),
+    "stale": ("netsum_stale", "Answers that a block is recycled."),
+    "redone": ("netsum_redone_blocks", "Blocks done again because a predicted scale did not fit."),
+    "degraded": ("netsum_degraded_blocks", "Blocks with a partial result: somebody was late."),
+    "late": ("netsum_late_blocks", "Blocks whose result is without this rank's part."),
+    "lost": ("netsum_lost_blocks", "Blocks whose result was gone before this rank asked for it."),
+    "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not come to."),
+    "resumes": ("netsum_resumes", "Switch restarts survived."),
+}
+"""Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""
+
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the histogram of calls, seconds: from one round trip to the default timeout."""
+
+
+class Member(Protocol):
+    """What is used of a :class:`netsum.Communicator`."""
+
+    watchers: list[Watcher]
+
+    @property
+    def stats(self) -> Stats: ...
+    @property
+    def descriptor(self) -> Descriptor: ...
+    @property
+    def present(self) -> int: ...
+
+
+class Exporter(Collector):
+    """A member's metrics in a registry, until closed. One a member and registry: :class:`ValueError` for a second one."""
+
+    def __init__(self, comm: Member, registry: CollectorRegistry) -> None:
+        self._comm, self._registry = comm, registry
+        self._labels = (comm.descriptor.job, str(comm.descriptor.rank))
+        self._own = CollectorRegistry()  # of the metrics that are counted here; they are given on in `collect`
+        self._calls = Counter(
+            "netsum_calls",
+            "Calls that have ended, by outcome: ok, partial, or the error's name.",
+            (*LABELS, "collective", "outcome"),
+            registry=self._own,
+        )
+        self._seconds = Histogram(
+            "netsum_call_seconds",
+            "Seconds from a call's start to its end.",
+            (*LABELS, "collective"),
+            buckets=BUCKETS,
+            registry=self._own,
+        )
+        self._reduced = Counter(
+            "netsum_goodput_bytes",
+            "Bytes of this rank's arrays in calls that have a result.",
+            (*LABELS, "collective"),
+            registry=self._own,
+        )
+        with _guard:
+            members = _members.setdefault(registry, _Members(registry))
+            members.add(self._labels, self)
+        comm.watchers.append(self._ended)
+
+    def _ended(self, call: CallEnd) -> None:
+        self._calls.labels(*self._labels, call.collective, call.outcome).inc()
+        self._seconds.labels(*self._labels, call.collective).observe(call.seconds)
+        if call.error is None:
+            self._reduced.labels(*self._labels, call.collective).inc(call.nbytes)
+
+    def collect(self) -> Iterator[Metric]:
+        """The member's metrics as they are now."""
+        stats, labels = self._comm.stats, self._labels
+        for field, (name, text) in COUNTERS.items():
+            yield _counter(name, text, labels, getattr(stats, field))
+        refused = CounterMetricFamily(
+            "netsum_refused", "Contributions that the switch refused.", labels=(*LABELS, "reason")
+        )
+        for reason, count in dict(stats.refusals).items():
+            refused.add_metric((*labels, reason.lower()), count)
+        yield refused
+        yield _gauge(
+            "netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0: none yet.", labels, stats.rtt
+        )
+        epoch = self._comm.descriptor.epoch
+        yield _gauge("netsum_epoch", "Number of the epoch that the member is in.", labels, epoch)
+        yield _gauge("netsum_present_ranks", "Ranks that the job waits for.", labels, self._comm.present)
+        for metric in self._own.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+    def close(self) -> None:
+        """Take the metrics out of the registry."""
+        with _guard:
+            _members[self._registry].remove(self._labels)
+        if self._ended in self._comm.watchers:
+            self._comm.watchers.remove(self._ended)
+
+
+class _Members(Collector):
+    """All members of one registry: a metric must come once, with the samples of all."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._exporters: dict[tuple[str, str], Exporter] = {}
+        registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        return []  # the registry need not collect to know names: they are ours alone
+
+    def add(self, labels: tuple[str, str], exporter: Exporter) -> None:
+        if labels in self._exporters:
+            raise ValueError(
+                f"job {labels[0]!r}, rank {labels[1]}: its metrics are in this registry already; close() those"
+            )
+        self._exporters[labels] = exporter
+
+    def remove(self, labels: tuple[str, str]) -> None:
+        self._exporters.pop(labels, None)
+
+    def collect(self) -> Iterator[Metric]:
+        with _guard:
+            exporters = list(self._exporters.values())
+        merged: dict[str, Metric] = {}
+        for exporter in exporters:
+            for metric in exporter.collect():
+                merged.setdefault(metric.name, metric)
+                if merged[metric.name] is not metric:
+                    merged[metric.name].samples.extend(metric.samples)
+        yield from merged.values()
+
+
+_guard: Final = threading.RLock()
+_members: Final[dict[CollectorRegistry, _Members]] = {}
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], value: float) -> Metric:
+    metric = CounterMetricFamily(name, text, labels=LABELS)
+    metric.add_metric(labels, value)
+    return metric
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], value: float) -> Metric:
+    metric = GaugeMetricFamily(name, text, labels=LABELS)
+    metric.add_metric(labels, value)
+    return metric
+
+
+def register(comm: Member, registry: CollectorRegistry = REGISTRY) -> Exporter:
+    """Export a member's metrics with those of ``registry`` (default: the process's), until the exporter's ``close()``."""
+    return Exporter(comm, registry)
+
+
+class Server:
+    """An HTTP server with the metrics of one member alone."""
+
+    def __init__(self, comm: Member, port: int, address: str) -> None:
+        registry = CollectorRegistry()
+        self._exporter = Exporter(comm, registry)
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except OSError:
+            self.close()
+            raise
+        self.port: int = self._server.server_port
+
+    def close(self) -> None:
+        """Stop serving."""
+        if hasattr(self, "_server"):
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+        self._exporter.close()
+
+
+def serve(comm: Member, port: int = 0, address: str = "127.0.0.1") -> Server:
+    """Serve a member's metrics at ``http://ADDRESS:PORT/metrics`` (port 0: a free one, see ``port``), from a thread of its own,
+    until ``close()``. It says how training goes to whoever can reach it: give an address that only Prometheus does. Raises
+    :class:`OSError` when the port is taken."""
+    return Server(comm, port, address)

@@ -1,0 +1,116 @@
+"""What a member tells about itself: each call as it ends, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from netsum.descriptor import Descriptor
+from netsum.errors import Closed, Degraded, Evicted, Timeout
+from netsum.logs import FieldLogger, Seldom, logger_for
+from netsum.report import Report
+from netsum.stats import Stats
+
+FAULTS: Final = (
+    *("retransmissions", "duplicates", "stale", "refused", "malformed", "redone"),
+    *("degraded", "late", "lost", "resumes"),
+)
+"""Counts of :class:`netsum.Stats` that are 0 where nothing ever goes wrong."""
+
+
+@dataclass(frozen=True)
+class CallEnd:
+    """A call that has ended.
+
+    Attributes:
+        collective: ``allreduce``, ``broadcast`` or ``barrier``.
+        seconds: from its start.
+        nbytes: size of this rank's array.
+        error: what it raises; None: it has a result.
+        report: what its blocks came to.
+    """
+
+    collective: str
+    seconds: float
+    nbytes: int
+    error: BaseException | None
+    report: Report
+
+    @property
+    def outcome(self) -> str:
+        """In a word: ``ok``, ``partial`` (a result, but without a late rank's part), or the error's name in lower case."""
+        if self.error is not None:
+            return type(self.error).__name__.lower()
+        return "partial" if self.report.degraded or self.report.lost else "ok"
+
+
+Watcher = Callable[[CallEnd], None]
+
+
+class MemberLog:
+    """The log of one member; what happens often is told once in a while."""
+
+    def __init__(self, job: str | None, rank: int | None, seldom: Seldom | None = None) -> None:
+        self._log: FieldLogger = logger_for(job, rank)
+        self._seldom = seldom or Seldom()
+        self._open = False
+
+    def joined(self, descriptor: Descriptor) -> None:
+        """It has a rank in an epoch, and has sent nothing yet."""
+        self._open = True
+        self._log = logger_for(descriptor.job, descriptor.rank, epoch=descriptor.epoch)
+        self._log.info(
+            "joined job %s as rank %d of %d, epoch %d, over %s",
+            *(descriptor.job, descriptor.rank, descriptor.workers, descriptor.epoch, descriptor.link.kind),
+        )
+
+    def resync(self) -> None:
+        """It is about to join again as somebody new."""
+        self._log.info("resync: joins again, together with all other ranks")
+
+    def asks(self, block: int, reason: str) -> None:
+        """The switch refuses it, and the controller is asked what has become of the job."""
+        self._log.info("the switch refuses block %d (%s): asking the controller", block, reason, extra={"block": block})
+
+    def resumed(self, descriptor: Descriptor) -> None:
+        """It goes on in an epoch that resumes its own."""
+        block = descriptor.first_block_id
+        self._log = self._log.with_fields(epoch=descriptor.epoch)
+        self._log.warning(
+            "the switch restarted: goes on at block %d, epoch %d", block, descriptor.epoch, extra={"block": block}
+        )
+
+    def failed(self, error: BaseException) -> None:
+        """The communicator has ended."""
+        extra = {}
+        if isinstance(error, Timeout):
+            extra = {"block": error.block_id, "missing": list(error.missing)}
+        if isinstance(error, Evicted):
+            self._log.warning("evicted: %s", error)
+        elif not isinstance(error, Closed):
+            self._log.error("%s: %s", type(error).__name__, error, extra=extra)
+
+    def call_ended(self, call: CallEnd) -> None:
+        """Partial results are told, at most once in ten seconds."""
+        report = call.report
+        if not (report.degraded or report.lost) or not isinstance(call.error, Degraded | None):
+            return
+        held = self._seldom.due()
+        if held is None:
+            return
+        more = f"; so were {held} calls before it" if held else ""
+        self._log.warning(
+            f"%s: %d of %d blocks are partial, %d without this rank's part, %d lost{more}",
+            *(call.collective, report.degraded, report.blocks, report.missed, report.lost),
+            extra={"degraded": report.degraded, "missed": report.missed, "lost": report.lost},
+        )
+
+    def closed(self, stats: Stats) -> None:
+        """It has left; at level DEBUG, what went wrong on the way."""
+        if not self._open:
+            return
+        self._open = False
+        faults = {name: getattr(stats, name) for name in FAULTS if getattr(stats, name)}
+        words = ", ".join(f"{count} {name}" for name, count in faults.items())
+        self._log.debug("closed after %d blocks: %s", stats.blocks, words or "no faults", extra={"faults": faults})
