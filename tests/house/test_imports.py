@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "netsum_testbed": OURS,
 }
 # Parts of netsum that the library never imports: they have dependencies of their own.
-APART = ("packets.py", "agent", "integrations")
+APART = ("packets.py", "metrics.py", "agent", "integrations")
 
 
 def modules(package: str) -> list[Path]:
