@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.wire.schema import CHUNK_BYTES, Lane
+from netsum.wire.schema import CHUNK_BYTES, Lane, Op
 
 CHUNK_BITS = CHUNK_BYTES * 8
 
@@ -18,16 +18,17 @@ def join(lanes: list[int], lane: Lane) -> int:
     return int.from_bytes(b"".join(value.to_bytes(lane.bytes, "big") for value in lanes), "big")
 
 
-def add_chunks(held: tuple[int, ...], ours: tuple[int, ...]) -> tuple[int, ...]:
-    """One addition a chunk, modulo 2^2048, as the switch does it; biased lanes never carry into each other."""
+def combine_chunks(op: Op, lane: Lane, held: tuple[int, ...], ours: tuple[int, ...]) -> tuple[int, ...]:
+    """What the slot holds after another payload, chunk by chunk."""
     held = held + (0,) * (len(ours) - len(held))
-    return tuple((a + b) & ((1 << CHUNK_BITS) - 1) for a, b in zip(held, ours, strict=False))
+    return tuple(_combine(op, lane, a, b) for a, b in zip(held, ours, strict=False))
 
 
-def max_chunks(held: tuple[int, ...], ours: tuple[int, ...], lane: Lane) -> tuple[int, ...]:
-    """Lane-wise unsigned maximum."""
-    held = held + (0,) * (len(ours) - len(held))
-    return tuple(
-        join([max(a, b) for a, b in zip(split(x, lane), split(y, lane), strict=True)], lane)
-        for x, y in zip(held, ours, strict=False)
-    )
+def _combine(op: Op, lane: Lane, a: int, b: int) -> int:
+    """A SUM is one addition modulo 2^2048, as the switch does it: biased lanes never carry into each other."""
+    if op == Op.SUM:
+        return (a + b) & ((1 << CHUNK_BITS) - 1)
+    if op in (Op.AND, Op.OR, Op.XOR):
+        return {Op.AND: a & b, Op.OR: a | b, Op.XOR: a ^ b}[op]
+    best = max if op == Op.MAX else min
+    return join([best(x, y) for x, y in zip(split(a, lane), split(b, lane), strict=True)], lane)

@@ -30,10 +30,8 @@ from netsum.wire.schema import (
 
 from tests.model import ageing
 from tests.model.flags import ALL_RULES, Rules
-from tests.model.lanes import add_chunks, max_chunks
+from tests.model.lanes import combine_chunks
 from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply
-
-SUPPORTED_OPS = frozenset({Op.SUM, Op.MAX, Op.COPY})
 
 
 class Step(NamedTuple):
@@ -110,7 +108,7 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
     """Why the contribution does not go with the block's signature, or None."""
     if h.status >= Status.ABORT and rules.abort_exempt:
         return None
-    if h.op not in SUPPORTED_OPS:
+    if h.op > Op.COPY:
         return Outcome.UNSUPPORTED
     if record.signed and (h.gen_id, h.dest, h.op, h.lane) != record.signature:
         return Outcome.SIGNATURE
@@ -129,10 +127,8 @@ def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Rec
     if h.grad_cnt:
         if record.data_cnt == 0 and rules.first_payload_overwrites:
             buffer = packet.payload
-        elif record.op == Op.SUM:
-            buffer = add_chunks(record.buffer, packet.payload)
         else:
-            buffer = max_chunks(record.buffer, packet.payload, Lane(record.lane))
+            buffer = combine_chunks(Op(record.op), Lane(record.lane), record.buffer, packet.payload)
         record = record._replace(grad_cnt=h.grad_cnt, buffer=buffer)
     return record._replace(
         seen=record.seen | member.source,

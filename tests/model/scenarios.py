@@ -50,7 +50,7 @@ REDO = Scenario("blocks that do not fit are done again", change(_REDO, 1, 0, mis
 ABORT = Scenario("a member aborts", change(sums(2, (2, 1)), 1, 0, aborts=True))
 BLIND_ABORT = Scenario(
     "a member aborts a call whose operation it got wrong",
-    change(change(sums(2, (2, 1)), 0, 0, op=int(Op.MAX)), 1, 0, aborts=True, op=int(Op.MIN), gen=0),
+    change(change(sums(2, (2, 1)), 0, 0, op=int(Op.MAX)), 1, 0, aborts=True, op=7, gen=0),
 )
 MISMATCH = Scenario("calls differ", change(sums(2, (2, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True)
 MISMATCH_GENERATION = Scenario(

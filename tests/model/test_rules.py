@@ -82,7 +82,7 @@ def test_a_refused_packet_that_would_open_leaves_the_old_record() -> None:
     model = switch()
     for rank in (0, 1):
         model.step(packet(rank, 0))
-    assert model.step(packet(0, 4, op=Op.XOR)).outcome == Outcome.UNSUPPORTED
+    assert model.step(packet(0, 4, op=7)).outcome == Outcome.UNSUPPORTED
     assert model.step(packet(0, 0)).outcome == Outcome.REPLAYED
 
 
@@ -105,7 +105,7 @@ def test_a_second_copy_is_refused() -> None:
 
 def test_abort_passes_any_signature_sets_none_and_sticks() -> None:
     model = switch(3)
-    model.step(packet(2, 0, None, room=0, status=Status.ABORT, op=Op.XOR, gen_id=9))
+    model.step(packet(2, 0, None, room=0, status=Status.ABORT, op=7, gen_id=9))
     model.step(packet(0, 0, op=Op.MAX))
     step = model.step(packet(1, 0, None, op=Op.MAX, status=Status.RANGE))
     assert step.outcome == Outcome.COMPLETED

@@ -42,11 +42,16 @@ class FrameModel:
     def process(self, port: int, frame: bytes) -> Sent:
         """What leaves because of this frame."""
         ether_type = int.from_bytes(frame[12:14], "big")
-        if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28 and frame[20:22] == b"\0\1":
-            if int.from_bytes(frame[38:42], "big") == star.SWITCH_IP:
-                return [(port, self._arp_reply(frame))]
-        elif ether_type == TYPE_IPV4 and self._is_contribution(frame):
-            return self._contribution(port, frame)
+        if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28:
+            request = frame[20:22] == b"\0\1"
+            if int.from_bytes(frame[38:42] if request else frame[28:32], "big") == star.SWITCH_IP:
+                return [(port, self._arp_reply(frame))] if request else []
+        elif ether_type == TYPE_IPV4 and len(frame) >= ETHERNET + IPV4:
+            if self._has_netsum(frame):
+                if Datagram.parse(frame).ip_dst == star.SWITCH_IP:
+                    return self._contribution(port, frame)
+            elif int.from_bytes(frame[26:30], "big") == star.SWITCH_IP:
+                return []  # nobody but the switch speaks from its address
         return self._forward(port, frame)
 
     def _forward(self, port: int, frame: bytes) -> Sent:
@@ -57,13 +62,14 @@ class FrameModel:
         asker = int.from_bytes(frame[22:28], "big"), int.from_bytes(frame[28:32], "big")
         return arp(2, (star.SWITCH_MAC, star.SWITCH_IP), asker, asker[0]) + frame[42:]
 
-    def _is_contribution(self, frame: bytes) -> bool:
-        """For the aggregator, with a netsum header: well formed or not."""
+    @staticmethod
+    def _has_netsum(frame: bytes) -> bool:
+        """Whether there is a netsum header, well formed or not."""
         if len(frame) < ETHERNET + IPV4 + UDP + HEADER_BYTES or frame[ETHERNET] != 0x45:
             return False
         datagram = Datagram.parse(frame)
         whole = datagram.fragment & 0x3FFF == 0
-        return whole and (datagram.protocol, datagram.udp_dst, datagram.ip_dst) == (17, UDP_PORT, star.SWITCH_IP)
+        return whole and (datagram.protocol, datagram.udp_dst) == (17, UDP_PORT)
 
     def _contribution(self, port: int, frame: bytes) -> Sent:
         datagram = Datagram.parse(frame)
@@ -80,9 +86,22 @@ class FrameModel:
         job = self.switch.jobs.get(header.job_id)
         if job and not malformed(packet) and job.member_at(header.src_id, port):
             self.let_in[header.job_id, header.src_id, port] += 1
-        step = self.switch.step(packet)
+        step = self.switch.step(packet, old=job is not None and is_old(job))
         trailer = body[HEADER_BYTES + room :]
         return [(reply.port, self._reply(datagram, reply) + trailer) for reply in step.replies]
+
+    def sweep(self, frame: bytes) -> tuple[int, Sent]:
+        """A sweep with this frame: how many blocks it closes, and what leaves."""
+        datagram = Datagram.parse(frame)
+        job = self.switch.jobs.get(datagram.header.job_id)
+        swept = self.switch.sweep(datagram.header.job_id, old=job is not None and is_old(job))
+        return swept.closed, [(reply.port, self._reply(datagram, reply)) for reply in swept.replies]
+
+    def change(self, job_id: int, job: Job) -> None:
+        """The controller changes a job's entries; a member that is gone is no longer counted."""
+        self.switch.jobs[job_id] = job
+        there = {(m.src_id, m.port) for m in job.members}
+        self.let_in = Counter({key: n for key, n in self.let_in.items() if key[0] != job_id or key[1:] in there})
 
     @staticmethod
     def _malformed(frame: bytes, datagram: Datagram, body: bytes) -> Outcome | None:
@@ -100,7 +119,7 @@ class FrameModel:
             or room % CHUNK_BYTES
             or not 0 <= room <= MAX_CHUNKS * CHUNK_BYTES
             or len(body) < HEADER_BYTES + room
-            or body[5] & 3  # spare bits
+            or body[5] & 1  # spare bit
         ):
             return Outcome.MALFORMED
         return None
@@ -124,9 +143,18 @@ class FrameModel:
 
 COMPARED = (
     "seen", "epoch", "block_id", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status", "state",
-    "signed", "chunks",
+    "signed", "degraded", "chunks", "firm",
 )  # fmt: skip
-"""Fields of a record that the model has: all but the time, ``degraded`` (later) and the padding."""
+"""Fields of a record that the model has: all but the time and the padding."""
+
+NEVER = 0xFFFFFFFF
+"""A ``block_exp`` that no block of a test reaches: 71 minutes. Any other that is not 0 is so short that every block is older
+when the next packet comes."""
+
+
+def is_old(job: Job) -> bool:
+    """Whether the job's open blocks are old enough to be closed."""
+    return 0 < job.block_exp < NEVER
 
 
 def header_of(frame: bytes) -> Header:

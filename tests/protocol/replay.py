@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tests.model.rules import Job
 from tests.protocol import star
-from tests.protocol.frame_model import FrameModel
+from tests.protocol.frame_model import FrameModel, Sent
 from tests.protocol.targets import Target
 
 
@@ -18,19 +19,58 @@ class Step(NamedTuple):
     about: str = ""
 
 
+class Sweep(NamedTuple):
+    """The controller sweeps a job."""
+
+    job_id: int
+
+
+class Change(NamedTuple):
+    """The controller changes a job's entries: ageing is switched on or off, a member is evicted."""
+
+    job_id: int
+    job: Job
+
+
+Event = Step | Sweep | Change
+
+
+def follow(model: FrameModel, event: Event) -> tuple[int, Sent]:
+    """What happens in the model: how many blocks a sweep closes (0 otherwise), and what leaves."""
+    if isinstance(event, Change):
+        model.change(event.job_id, event.job)
+        return 0, []
+    if isinstance(event, Sweep):
+        return model.sweep(star.sweep_frame(event.job_id))
+    return 0, model.process(event.port, event.frame)
+
+
+def play(target: Target, model: FrameModel, event: Event) -> tuple[int, Sent]:
+    """The same on a target; of the model only its jobs are asked. Of a job's entries what differs is written, as the
+    controller does it."""
+    if isinstance(event, Change):
+        old, new = star.job_items(event.job_id, model.switch.jobs[event.job_id]), star.job_items(*event)
+        target.replace([item for item in old if item not in new], [item for item in new if item not in old])
+        return 0, []
+    if isinstance(event, Sweep):
+        return target.sweep(star.sweep_frame(event.job_id))
+    return 0, target.exchange(event.port, event.frame)
+
+
 def slots_of(model: FrameModel) -> list[int]:
     """Every slot of every job."""
     return [job.slot_base + offset for job in model.jobs.values() for offset in range(job.slots)]
 
 
-def replay(steps: Iterable[Step], target: Target, model: FrameModel | None = None) -> FrameModel:
+def replay(events: Iterable[Event], target: Target, model: FrameModel | None = None) -> FrameModel:
     """Compare the replies to every frame byte for byte, then records and counters."""
     model = model or FrameModel()
-    for number, step in enumerate(steps):
-        expected = sorted(model.process(step.port, step.frame))
-        got = sorted(target.exchange(step.port, step.frame))
-        assert describe(got) == describe(expected), f"frame {number} on port {step.port}: {step.about}"
-        assert got == expected, f"frame {number} on port {step.port}: {step.about}"
+    for number, event in enumerate(events):
+        closed, got = play(target, model, event)
+        right, expected = follow(model, event)
+        where = f"event {number}: {event if not isinstance(event, Step) else f'port {event.port}, {event.about}'}"
+        assert describe(sorted(got)) == describe(sorted(expected)), where
+        assert (closed, sorted(got)) == (right, sorted(expected)), where
     compare_state(model, target)
     return model
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import FLOOD_GROUP
+from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT
 from netsum_controller.stages import (
     AggregatorEntry,
     ForwardEntry,
@@ -24,8 +24,9 @@ from tests.protocol.frames import Datagram, netsum_body
 
 PORTS = (1, 2, 3, 4)
 SWITCH_MAC, SWITCH_IP = 0x026E730000FE, 0x0A0000FE
-TRIO, PAIR = 3, 200
-"""The jobs: TRIO's three members are on ports 1 to 3, both members of PAIR on port 4."""
+TRIO, PAIR, LATE = 3, 200, 255
+"""The jobs: TRIO's three members are on ports 1 to 3, both members of PAIR on port 4. The blocks of LATE age out as soon as
+two workers are in; one of its members stands for three."""
 
 JOBS = {
     TRIO: Job(
@@ -37,6 +38,16 @@ JOBS = {
     ),
     PAIR: Job(
         epoch=8, first_block_id=64, slots=8, slot_base=8184, members=(Member(1, 4, 20011, 0), Member(2, 4, 20012, 1))
+    ),
+    LATE: Job(
+        epoch=9,
+        first_block_id=0xFFFFFFF9,
+        slots=16,
+        slot_base=16,
+        members=(Member(0, 2, 20021, 1), Member(128, 3, 20022, 2, workers=3), Member(254, 1, 20023, 0)),
+        block_exp=1,
+        quorum=2,
+        window=4,
     ),
 }
 
@@ -67,13 +78,23 @@ def items(jobs: dict[int, Job] | None = None) -> list[Item]:
 def job_items(job_id: int, job: Job) -> list[Item]:
     """One job's entries and group."""
     replicas = frozenset((member.port, member.src_id) for member in job.members)
-    result: list[Item] = [MulticastGroup(job_id, replicas)]
+    onwards = frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})
+    result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SWEEP_GROUPS + job_id, onwards)]
     for m in job.members:
         at = station(m.port)
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
         result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
-    result.append(JobEntry(job_id, job.epoch, job.all_sources, job.slot_base, job.slots - 1, job.first_block_id))
+    slots = job.slot_base, job.slots - 1
+    ageing = job.block_exp, job.quorum, job.window
+    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *ageing))
     return result
+
+
+def sweep_frame(job_id: int) -> bytes:
+    """The payload of a sweep's PacketOut: its results get the IPv4 fields from here."""
+    body = netsum_body(Header(job_id, 0))
+    own = Datagram(SWITCH_MAC, SWITCH_MAC, SWITCH_IP, SWITCH_IP, UDP_PORT, UDP_PORT, body)
+    return own.but(tos=8, identification=0x1234).to_bytes()
 
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:

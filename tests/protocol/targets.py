@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import netsum_p4
 from netsum.wire.codec import parse_record
-from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome
+from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome, PacketOutKind
 from netsum_controller.client import Kind, SwitchClient, Update
 from netsum_controller.p4info import netsum_program
 from netsum_controller.stages import Entry, Item, MulticastGroup
@@ -21,6 +22,9 @@ from tests.protocol.frames import mac
 from tests.switch.harness.api import ARRIVES, SwitchUnderTest
 
 OUTCOMES = "NetsumIngress.deliver.outcomes"
+METADATA = struct.Struct(">BHHH")
+"""kind, slot, cookie, closed: before a PacketOut's and a PacketIn's payload."""
+
 MARKER_TYPE = b"\x88\xb5"  # "local experimental" (IEEE 802)
 IPV6_TYPE = b"\x86\xdd"  # what a kernel says by itself on a new interface
 
@@ -32,6 +36,9 @@ class Target(Protocol):
 
     def exchange(self, port: int, frame: bytes) -> Sent:
         """Put a frame on a port; everything that leaves because of it, in no order."""
+
+    def sweep(self, frame: bytes) -> tuple[int, Sent]:
+        """Send a sweep with this frame: how many blocks it closed, by its PacketIn, and everything that leaves."""
 
     def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
         """Block records by slot, read by PacketOut."""
@@ -81,13 +88,21 @@ class InProcess:
     def exchange(self, port: int, frame: bytes) -> Sent:
         return self.pipeline.process(port, frame)
 
+    def sweep(self, frame: bytes) -> tuple[int, Sent]:
+        sent = self.pipeline.process(CPU_PORT, METADATA.pack(PacketOutKind.SWEEP, 0, 0x1234, 0) + frame)
+        [answer] = [data for port, data in sent if port == CPU_PORT]
+        kind, _, cookie, closed = METADATA.unpack(answer)
+        assert (kind, cookie) == (PacketOutKind.SWEEP, 0x1234)
+        return closed, [(port, data) for port, data in sent if port != CPU_PORT]
+
     def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
         found: dict[int, Mapping[str, int]] = {}
         for slot in slots:
-            [(port, answer)] = self.pipeline.process(CPU_PORT, slot.to_bytes(2, "big") + b"\x12\x34")
+            asked = METADATA.pack(PacketOutKind.QUERY, slot, 0x1234, 0)
+            [(port, answer)] = self.pipeline.process(CPU_PORT, asked)
             assert port == CPU_PORT
-            assert answer[:4] == slot.to_bytes(2, "big") + b"\x12\x34"
-            found[slot] = parse_record(answer[4:])
+            assert METADATA.unpack_from(answer)[:3] == METADATA.unpack(asked)[:3]
+            found[slot] = parse_record(answer[METADATA.size :])
         return found
 
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
@@ -136,6 +151,13 @@ class OnSwitch:
 
     def exchange(self, port: int, frame: bytes) -> Sent:
         self._switch.send(port, frame)
+        return self._until_marked(port)
+
+    def sweep(self, frame: bytes) -> tuple[int, Sent]:
+        return self._client.sweep(frame), self._until_marked(1)
+
+    def _until_marked(self, port: int) -> Sent:
+        """What comes out of the ports before a marker that goes in at this port."""
         self._marker += 1
         body = mac(star.station(port).mac) + MARKER_TYPE + self._marker.to_bytes(46, "big")
         for to in (0xFFFFFFFFFFFF, star.station(port).mac):

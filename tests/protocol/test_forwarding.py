@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 
+from netsum.wire.codec import Header
 from netsum.wire.schema import UDP_PORT
 
 from tests.protocol import star
-from tests.protocol.frames import Datagram, arp, internet_checksum
+from tests.protocol.frames import Datagram, arp, internet_checksum, netsum_body
 from tests.protocol.replay import Step, replay
 from tests.protocol.targets import Target
 
@@ -30,6 +31,24 @@ def test_other_arp_is_flooded(target: Target) -> None:
     assert target.exchange(2, reply) == [(1, reply)]
     gratuitous = arp(2, (H2.mac, H2.ip), (H2.mac, star.SWITCH_IP), BROADCAST)
     assert len(target.exchange(2, gratuitous)) == 3
+
+
+def test_nobody_else_speaks_from_the_switchs_address(target: Target) -> None:
+    """Forged results, whole, in fragments and with options, and forged ARP replies."""
+    forged = Datagram(H2.mac, H1.mac, star.SWITCH_IP, H2.ip, UDP_PORT, 20002, netsum_body(Header(star.TRIO, 0), (1,)))
+    frames = [
+        forged.to_bytes(),
+        forged.but(fragment=0x2000).to_bytes(),
+        forged.but(fragment=1).to_bytes(),
+        forged.but(options=b"\1\1\1\0", version_ihl=0x46).to_bytes(),
+        forged.but(protocol=1).to_bytes(),
+        arp(2, (H1.mac, star.SWITCH_IP), (H2.mac, H2.ip), H2.mac),
+    ]
+    for frame in frames:
+        assert target.exchange(1, frame) == []
+    honest = forged.but(ip_src=H1.ip).to_bytes()
+    assert target.exchange(1, honest) == [(2, honest)]
+    replay([Step(1, frame) for frame in [*frames, honest]], target)
 
 
 def icmp(payload: bytes) -> bytes:

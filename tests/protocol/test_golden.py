@@ -59,7 +59,7 @@ CONVERSATIONS: dict[str, tuple[Said, ...]] = {
     "answers": (
         say("a block before the first", 0, -8, 1),
         say("a block beyond the window", 0, 16, 1),
-        say("an operation that the switch does not run", 0, 0, 1, op=Op.XOR),
+        say("an operation that the switch does not run", 0, 0, 1, op=7),
         say("rank 0 says MAX", 0, 0, 1, op=Op.MAX),
         say("rank 1 says SUM", 1, 0, 1),
         say("rank 1 gives up: MISMATCH for both", 1, 0, status=Status.MISMATCH),
@@ -82,9 +82,10 @@ def frame_text(frame: bytes) -> Iterator[str]:
         ends = f"UDP {datagram.udp_src} > {datagram.udp_dst} length {datagram.udp_length - UDP}"
         to = "everyone" if h.dest == EVERYONE else f"rank {h.dest}"
         reason = f" {Outcome(h.age_op).name}" if h.age_op else ""
+        op = Op(h.op).name if h.op <= Op.COPY else f"op {h.op}"
         yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} source {h.src_id} for {to}"
         yield (
-            f"{Op(h.op).name} {Lane(h.lane).name} grad_cnt {h.grad_cnt} src_cnt {h.src_cnt} data_cnt {h.data_cnt} "
+            f"{op} {Lane(h.lane).name} grad_cnt {h.grad_cnt} src_cnt {h.src_cnt} data_cnt {h.data_cnt} "
             f"{Status(h.status).name}{reason}"
         )
         if datagram.payload:

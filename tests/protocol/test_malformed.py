@@ -113,8 +113,8 @@ def test_unknown_ops_are_refused_and_told(target: Target) -> None:
         Step(
             4, datagram(0, op=op).but(body=netsum_body(GOOD._replace(src_id=1, op=op), PAYLOAD)).to_bytes(), f"op {op}"
         )
-        for op in (1, 3, 4, 5, 7, 15)
+        for op in range(7, 16)
     ]
     model = replay(steps, target)
-    assert model.switch.outcomes == {(star.PAIR, Outcome.UNSUPPORTED): 6}
+    assert model.switch.outcomes == {(star.PAIR, Outcome.UNSUPPORTED): 9}
     assert model.switch.records == {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_, or_, xor
 
 import pytest
 from netsum.wire.codec import Header
@@ -21,13 +23,23 @@ MEMBERS = star.JOBS[star.TRIO].members
 FIRST = star.JOBS[star.TRIO].first_block_id
 
 
+COMBINING = tuple(op for op in Op if op != Op.COPY)
+BY_LANE: dict[Op, Callable[[tuple[int, ...]], int]] = {
+    Op.MIN: min,
+    Op.MAX: max,
+    Op.AND: lambda values: reduce(and_, values),
+    Op.OR: lambda values: reduce(or_, values),
+    Op.XOR: lambda values: reduce(xor, values),
+}
+
+
 def combined(op: Op, lane: Lane, payloads: list[Payload]) -> Payload:
     """What the block must be, straight from the definition."""
     if op == Op.SUM:
         return tuple(sum(chunks) % (1 << CHUNK_BITS) for chunks in zip(*payloads, strict=True))
     lanes = [[split(chunk, lane) for chunk in payload] for payload in payloads]
     columns = [zip(*chunks, strict=True) for chunks in zip(*lanes, strict=True)]
-    return tuple(join([max(values) for values in column], lane) for column in columns)
+    return tuple(join([BY_LANE[op](values) for values in column], lane) for column in columns)
 
 
 def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> Iterator[tuple[Step, Payload]]:
@@ -51,7 +63,7 @@ def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> It
 def test_a_thousand_random_packets_of_a_width(target: Target, lane: Lane) -> None:
     rng = random.Random(int(lane))
     steps: list[Step] = []
-    kinds = [(op, chunks) for op in (Op.SUM, Op.MAX) for chunks in range(1, MAX_CHUNKS + 1)]
+    kinds = [(op, chunks) for op in COMBINING for chunks in range(1, MAX_CHUNKS + 1)]
     for index in range(352):
         op, chunks = kinds[index % len(kinds)]
         steps += [step for step, _ in block(rng, index, op, lane, chunks)]
@@ -60,7 +72,7 @@ def test_a_thousand_random_packets_of_a_width(target: Target, lane: Lane) -> Non
     assert model.switch.outcomes[star.TRIO, Outcome.COMPLETED] == 352
 
 
-@pytest.mark.parametrize("op", [Op.SUM, Op.MAX])
+@pytest.mark.parametrize("op", COMBINING)
 def test_results_by_definition(op: Op) -> None:
     rng = random.Random(7)
     target = InProcess(star.items())

@@ -10,11 +10,11 @@ from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, UDP_PORT, Bloc
 
 from tests.model.rules import Payload
 from tests.protocol import star
-from tests.protocol.frame_model import FrameModel
+from tests.protocol.frame_model import NEVER, FrameModel
 from tests.protocol.frames import RIGHT, Datagram, arp
-from tests.protocol.replay import Step
+from tests.protocol.replay import Change, Event, Step, Sweep, follow
 
-OPS = (Op.SUM, Op.MAX, Op.COPY)
+OPS = (Op.SUM, Op.SUM, *Op, Op.COPY)
 
 
 def random_payload(rng: random.Random, chunks: int) -> Payload:
@@ -38,16 +38,32 @@ class Traffic:
         self._calls: dict[tuple[int, int], Header] = {}
         self._chunks: dict[tuple[int, int], int] = {}
 
-    def steps(self, count: int) -> Iterator[Step]:
-        """That many frames."""
+    def steps(self, count: int) -> Iterator[Event]:
+        """That many frames, sweeps and changes of the job whose blocks age out."""
+        kinds = (self._contribution, self._broken, self._foreign, self._sweep, self._change)
         for _ in range(count):
-            step = self._rng.choices((self._contribution, self._broken, self._foreign), (16, 3, 1))[0]()
-            self._model.process(step.port, step.frame)
-            yield step
+            event = self._rng.choices(kinds, (16, 3, 1, 1, 0.5))[0]()
+            follow(self._model, event)
+            yield event
+
+    def _sweep(self) -> Sweep:
+        return Sweep(self._rng.choice((star.LATE, star.LATE, *star.JOBS, 77)))
+
+    def _change(self) -> Change:
+        """Blocks age at once, in an hour, or never; one member is evicted, or is there again."""
+        members = star.JOBS[star.LATE].members
+        if self._rng.random() < 0.3:
+            members = tuple(self._rng.sample(members, 2))
+        return Change(
+            star.LATE,
+            star.JOBS[star.LATE]._replace(
+                block_exp=self._rng.choice((0, 1, 1, NEVER)), quorum=self._rng.randint(1, 4), members=members
+            ),
+        )
 
     def _block(self, job_id: int) -> int:
         """The job's first unfinished block."""
-        job = star.JOBS[job_id]
+        job = self._model.switch.jobs[job_id]
         while True:
             block_id = self._next[job_id]
             record = self._model.switch.records.get(job.slot_of(block_id))
@@ -69,13 +85,14 @@ class Traffic:
                 lane=rng.choice(list(Lane)),
                 dest=rng.choice((EVERYONE, EVERYONE, 0, 1, 2)),
                 final=rng.getrandbits(1),
+                firm=int(rng.random() < 0.2),
             )
         return self._calls[key]
 
     def _datagram(self) -> tuple[Datagram, int, str]:
         """A member's contribution, in turn or not, its port, and what is odd about it."""
         rng = self._rng
-        job_id = rng.choice((star.TRIO, star.TRIO, star.PAIR))
+        job_id = rng.choice((star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE))
         job = star.JOBS[job_id]
         block_id = (self._block(job_id) + rng.choice((0, 0, 0, 0, 0, 0, 1, 1, -1, -job.slots, job.slots))) & 0xFFFFFFFF
         member = rng.choice(job.members)
@@ -85,7 +102,9 @@ class Traffic:
         about = "in turn"
         if header.op == Op.COPY and member is not job.members[block_id % len(job.members)] and odd > 0.4:
             odd = 0.2  # one member has something to say
-        if odd < 0.25:
+        src_cnt = member.workers if rng.random() < 0.9 else rng.randrange(member.workers)
+        header = header._replace(src_cnt=src_cnt, degraded=int(src_cnt < member.workers))
+        if odd < 0.25 or src_cnt == 0:
             room = rng.choice((0, chunks, MAX_CHUNKS))
             payload, about = (0,) * room, f"empty, room for {room} chunks"
             if odd < 0.06:
@@ -93,10 +112,17 @@ class Traffic:
                 about = f"empty, {Status(header.status).name}"
         else:
             payload = random_payload(rng, chunks)
-            header = header._replace(grad_cnt=lanes_in(chunks, header.lane), data_cnt=1)
+            header = header._replace(grad_cnt=lanes_in(chunks, header.lane), data_cnt=rng.randint(1, src_cnt))
         if 0.25 < odd < 0.35:
             name, value = rng.choice(
-                (("gen_id", 1), ("dest", 3), ("op", rng.randrange(16)), ("final", 1), ("block_id", rng.getrandbits(32)))
+                (
+                    ("gen_id", 1),
+                    ("dest", 3),
+                    ("op", rng.randrange(16)),
+                    ("final", 1),
+                    ("firm", 1),
+                    ("block_id", rng.getrandbits(32)),
+                )
             )
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(
