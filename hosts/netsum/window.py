@@ -266,7 +266,7 @@ class Window:
             stats.stale += 1
             if not self._degrade:
                 raise Refusal(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
-            self._lose(serial, sent)
+            self._lose(serial, sent, now)
         elif header.status == Status.MISMATCH:
             raise Disagreement(serial)
         elif header.status > Status.MISMATCH:
@@ -318,16 +318,20 @@ class Window:
         del self._sent[serial]
         self._kept[serial] = sent.block
 
-    def _lose(self, serial: int, sent: _Sent) -> None:
-        """The others have gone on without us, and the result is gone."""
+    def _lose(self, serial: int, sent: _Sent, now: float) -> None:
+        """The others have gone on without us, and the result is gone. Of what else is outstanding it probably is too, and
+        only asking again tells."""
         self.stats.lost += 1
-        self._backoff, self._alarm = 1, None
+        self._backoff = 1
+        self._needed |= sent.tries > 1
         self._newest = max(self._newest, sent.order)
         self._settle(serial, sent)
+        self._alarm = now + (self._trip.srtt or self._trip.rto) if self._sent else None
         sent.block.delivered = True
         if sent.block.on_lost is not None:
             sent.block.on_lost()
         self._hold(serial)
+        self._find_overtaken()
 
     def _fits(self, block: Block, header: Header, payload: memoryview) -> bool:
         """Whether a result without complaint can be this block's: same operation, as many in it as can be, whole."""
