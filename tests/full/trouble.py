@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,13 +25,14 @@ from netsum_testbed.processes import Child
 PATIENCE = 60.0
 """Seconds within which whatever a test waits for must have happened: many times what it takes."""
 WORKER = Path(__file__).with_name("worker.py")
+SEARCH_PATH = ":".join(filter(None, sys.path))
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> None:
-    """Wait for something; fail when it has not happened in time."""
+def until(condition: Callable[[], Any], what: object, timeout: float = PATIENCE) -> None:
+    """Wait for something; fail when it has not happened in time, and say what."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         time.sleep(0.005)
 
 
@@ -112,12 +114,15 @@ class Training:
             for comm in self.communicators:  # so that no thread goes on into the next test
                 comm.close()
 
+    def __str__(self) -> str:
+        return f"all go on (steps {self.steps}, errors {self.errors}, came back from {self.came_back})"
+
     def on(self, steps: int = 10) -> None:
         """Wait until every rank that has not failed is so many steps further than the first is now."""
         goal = max(self.steps) + steps
         until(
             lambda: all(done >= goal or error is not None for done, error in zip(self.steps, self.errors, strict=True)),
-            f"{steps} steps more",
+            self,
         )
 
     def finish(self, more: int = 10) -> None:
@@ -136,6 +141,19 @@ class Training:
             thread.join(max(0.0, deadline - time.monotonic()))
         stuck = [rank for rank, thread in enumerate(self._threads) if thread.is_alive()]
         assert not stuck, f"ranks {stuck} hang"
+
+    def again(self) -> Training:
+        """After all ranks have ended: they come back together and go on from the state of the furthest."""
+        again = Training(self.communicators, size=self.size, timeout=self.timeout, check=self.check)
+        again.states, again.steps = self.states, self.steps
+
+        def come_back(index: int) -> None:
+            progress = again.steps[index]
+            again.steps[index] = self.communicators[index].resync(again.states[index], progress=progress)
+
+        with ThreadPoolExecutor(len(self.communicators)) as pool:
+            list(pool.map(come_back, range(len(self.communicators))))
+        return again
 
     def kinds(self) -> list[type[Exception] | None]:
         """What each rank ended with; None: it made all its steps."""
@@ -173,8 +191,14 @@ class Served:
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
         words = ["--topology", str(self._topology), "--state", str(self._state), "serve", "--port", str(self._port)]
-        self._child = Child([sys.executable, "-m", "netsum_controller.cli", *words], output=self._log)
-        until(self._answers, f"serving: {self._child.last_words()}")
+        command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", *words]
+        self._child = child = Child(command, output=self._log, environment={"PYTHONPATH": SEARCH_PATH})
+        try:
+            until(lambda: child.exit_code is not None or self._answers(), "serving")
+            assert child.exit_code is None, child.last_words()
+        except BaseException:
+            child.stop()
+            raise
 
     def _answers(self) -> bool:
         try:
@@ -188,13 +212,13 @@ class Served:
         assert self._child is not None
         self._child.kill()
 
-    def join(self, job: Job, rank: int) -> Communicator:
+    def join(self, job: Job, rank: int, timeout: float = 30.0) -> Communicator:
         """A rank of a job that :attr:`controller` made."""
 
         def transport(descriptor: Any) -> Transport:
             return self.fabric.inside(lambda: self.fabric.open_transport(descriptor, job.members[rank]))
 
-        return netsum.join(job.name, rank, token=job.token, controller=self.url, transport=transport)
+        return netsum.join(job.name, rank, token=job.token, controller=self.url, transport=transport, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -221,5 +245,5 @@ def start_worker(fabric: Fabric, job: Job, rank: int, token: str, url: str, **op
         [sys.executable, str(WORKER), json.dumps(config)],
         output=fabric.directory / f"worker.{job.name}.{rank}.log",
         piped=True,
-        environment={"PYTHONPATH": ":".join(filter(None, sys.path))},
+        environment={"PYTHONPATH": SEARCH_PATH},
     )

@@ -1,0 +1,125 @@
+"""The controller is killed and started again: calls do not need it, and what began before is finished after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from netsum.communicator import Communicator
+from netsum.errors import Behind, Desynchronized, NotReady
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Job, Rejoin
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import open_fabric
+
+from tests.full.conftest import FABRICS
+from tests.full.trouble import Served, Training, until
+
+
+@pytest.fixture(scope="module", params=FABRICS)
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A fabric whose controller serves in a process of its own."""
+    kind, switch = request.param.split("-")
+    if kind == "namespace":
+        request.getfixturevalue("require_root")
+    if switch == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    with open_fabric(switch, hosts=5, rootless=kind == "rootless") as fabric, Served(fabric) as served:
+        yield served
+
+
+@contextmanager
+def crew(served: Served, name: str, workers: int = 3, **options: Any) -> Iterator[tuple[Job, list[Communicator]]]:
+    """A job with all its members joined."""
+    members = tuple(served.fabric.topology.hosts)[:workers]
+    job = served.controller.create_job(JobSpec(name=name, members=members, window=8, **options))
+    communicators: list[Communicator] = []
+    try:
+        communicators.extend(served.join(job, rank) for rank in range(workers))
+        yield job, communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+        served.controller.delete_job(name)
+
+
+def restart_switch(fabric: Fabric) -> None:
+    fabric.kill_switch()
+    fabric.start_switch()
+
+
+def test_calls_do_not_need_the_controller(served: Served) -> None:
+    with crew(served, "alone") as (_, communicators), Training(communicators) as training:
+        training.on()
+        served.kill()
+        training.on(50)
+        served.start()
+        training.on()
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [0] * 3
+
+
+def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -> None:
+    """The members ask until a controller answers, and it restores the switch when it first sees it."""
+    with crew(served, "both") as (_, communicators), Training(communicators) as training:
+        training.on()
+        served.kill()
+        restart_switch(served.fabric)
+        served.start()
+        training.on()
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_it_restarts_while_members_rejoin(served: Served) -> None:
+    """Two have told what they lack, the third is still between calls: what was told is in the state file."""
+
+    def pause(rank: int, step: int) -> float:
+        return 6.0 if (rank, step) == (2, 10) else 0.0
+
+    with crew(served, "half") as (job, communicators), Training(communicators, pause=pause) as training:
+        until(lambda: training.steps[0] >= 10, "the step before the pause")
+        restart_switch(served.fabric)
+
+        def told() -> list[int]:
+            epoch = served.controller.job(job.name).epoch
+            return [seat.rank for seat in epoch.seats if epoch.rejoin is Rejoin.WAITING and seat.needs is not None]
+
+        until(lambda: told() == [0, 1], "two have rejoined")
+        served.kill()
+        served.start()
+        training.on()
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
+    """No sweeps come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
+
+    def pause(rank: int, step: int) -> float:
+        return 2.0 if (rank, step) == (2, 10) else 0.0
+
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
+    with (
+        crew(served, "swept", **options) as (_, communicators),
+        Training(communicators, resync=(Behind, Desynchronized), check=False, pause=pause) as training,
+    ):
+        served.kill()
+        until(lambda: all(comm.stats.degraded for comm in communicators[:2]), "partial results")
+        served.start()
+        training.on()
+        training.finish()
+        training.check_equal()
+
+
+def test_nobody_can_join_while_it_is_away(served: Served) -> None:
+    with crew(served, "closed") as (job, _):
+        served.kill()
+        with pytest.raises(NotReady, match="does not answer"):
+            served.join(job, 0, timeout=0.5)
+        served.start()

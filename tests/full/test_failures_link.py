@@ -1,0 +1,145 @@
+"""A link is cut and healed, and a host loses what its receive buffer cannot take."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from netsum.communicator import Communicator
+from netsum.errors import Behind, Desynchronized, Timeout
+from netsum.transports import Faults, FaultyTransport, Transport
+from netsum_controller.job_spec import JobSpec
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.netns import run_command
+
+from tests.full.trouble import Training, until
+
+_SO_MEMINFO = 55
+_DROPS = 8  # its ninth word: datagrams that did not fit the buffer
+
+
+@contextmanager
+def linked(
+    fabric: Fabric, wrap: Callable[[Transport], Transport], rank: int = 1, **options: object
+) -> Iterator[list[Communicator]]:
+    """A job of three, ``wrap`` around the transport of one of them."""
+    members = tuple(fabric.topology.hosts)[:3]
+    job = fabric.create_job(JobSpec.model_validate({"name": "linked", "members": members, "window": 16, **options}))
+    communicators: list[Communicator] = []
+    try:
+        communicators.extend(fabric.join(job, each, wrap=wrap if each == rank else None) for each in range(3))
+        yield communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+        fabric.controller.delete_job("linked")
+
+
+class Link:
+    """The link of host h2: an end of its wire, or, where hosts have no interfaces, what is around its transport."""
+
+    def __init__(self, fabric: Fabric, end: str) -> None:
+        self._prefix = fabric.prefix("h2")
+        self._end = end
+        self.transports: list[FaultyTransport] = []
+
+    def wrap(self, transport: Transport) -> Transport:
+        if self._prefix:
+            return transport
+        self.transports.append(FaultyTransport(transport, Faults(), 1))
+        return self.transports[-1]
+
+    def cut(self, cut: bool) -> None:
+        if self._prefix:
+            interface = {"host": "h2", "switch": "s2"}[self._end]
+            run_command("ip", "-n", self._prefix[-1], "link", "set", interface, "down" if cut else "up")
+        else:
+            self.transports[-1].cut = cut
+
+
+@pytest.mark.parametrize("end", ["host", "switch"])
+def test_calls_go_on_when_a_cut_link_is_healed(fragile: Fabric, end: str) -> None:
+    link = Link(fragile, end)
+    with linked(fragile, link.wrap) as communicators, Training(communicators) as training:
+        training.on()
+        link.cut(True)
+        reached = max(training.steps)
+        resent = communicators[0].stats.retransmissions
+        until(lambda: communicators[0].stats.retransmissions > resent + 2, "it is waited for")
+        assert max(training.steps) <= reached + 1, "a call ended without the rank that was cut off"
+        link.cut(False)
+        training.on()
+        training.finish()
+        training.check_equal()
+
+
+def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
+    """The one that is cut off cannot know what is wrong; the others name it. All come back when it is healed."""
+    link = Link(fragile, "host")
+    with linked(fragile, link.wrap) as communicators:
+        with Training(communicators, timeout=2.0) as training:
+            training.on()
+            link.cut(True)
+            training.join()
+            assert training.kinds() == [Timeout] * 3
+            for rank in (0, 2):
+                error = training.errors[rank]
+                assert isinstance(error, Timeout)
+                assert error.missing == (1,)
+        link.cut(False)
+        with training.again() as after:
+            after.on()
+            after.finish()
+            after.check_equal()
+
+
+def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) -> None:
+    link = Link(fragile, "host")
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
+    with (
+        linked(fragile, link.wrap, **options) as communicators,
+        Training(communicators, check=False, resync=(Behind, Desynchronized)) as training,
+    ):
+        training.on()
+        link.cut(True)
+        degraded = communicators[0].stats.degraded
+        until(lambda: communicators[0].stats.degraded > degraded + 200, "the others go on, far ahead")
+        link.cut(False)
+        training.on()
+        training.finish()
+        training.check_equal()
+        assert training.came_back[1]
+
+
+@pytest.mark.parametrize("late", ["wait", "degrade"])
+def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, late: str) -> None:
+    """Room for one packet or two: most results of a window are lost, and come when they are asked for again."""
+    opened: list[Transport] = []
+
+    def tiny(transport: Transport) -> Transport:
+        number = transport.fileno()
+        assert number is not None
+        with socket.socket(fileno=os.dup(number)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        opened.append(transport)
+        return transport
+
+    # Whoever is slow here is not late: a block waits for half a minute.
+    options: dict[str, Any] = {"late": late}
+    if late == "degrade":
+        options |= {"block_exp": 30_000.0, "quorum": 3}
+    with linked(fragile, tiny, **options) as communicators, Training(communicators, size=30_000) as training:
+        training.on(5)
+        number = opened[-1].fileno()
+        assert number is not None
+        with socket.socket(fileno=os.dup(number)) as sock:
+            words = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))
+        training.finish(3)
+        training.check_equal()
+        assert words[_DROPS] > 0
+        assert communicators[1].stats.retransmissions > 0
