@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -144,3 +147,20 @@ def test_exit_codes() -> None:
     assert totals.exit_code == 130
     totals.tally("bmv2").state_changes = 1
     assert totals.exit_code == 1
+
+
+@pytest.mark.root
+@pytest.mark.bmv2
+@pytest.mark.usefixtures("require_root", "require_bmv2")
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    """The line of JSON comes all the same, with what was sent until then; namespace and switch are gone."""
+    command = [sys.executable, "-m", "netsum_testbed.fuzz", "--packets", "100000000", "--switch", "bmv2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("bmv2: 100,000,000 packets")
+        process.send_signal(signal.SIGINT)
+        line = json.loads(process.stdout.read().splitlines()[-1])
+    assert process.returncode == 130
+    assert (line["interrupted"], line["crashes"], line["state_changes"]) == (True, 0, 0)
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert f"netsum-{process.pid}-" not in names
