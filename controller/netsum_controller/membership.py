@@ -98,7 +98,7 @@ class Membership:
         if not seat.joined:
             # Someone left before this rank came: no block of the epoch can ever be finished. Or the epoch resumes
             # another, and this is not the process that sat there.
-            return any(other.left for other in seats) or seat.instance not in (None, instance)
+            return any(other.left for other in job.epoch.members) or seat.instance not in (None, instance)
         still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
         if seat.left and still_in and job.epoch.rejoin is not Rejoin.WAITING:
             self._wait_for(job, seat, still_in)
@@ -126,17 +126,18 @@ class Membership:
                 return self._site.store.set_left(job.epoch.number, rank, instance)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
-        """Take every rank at once, for members that do not talk to the controller: a new epoch unless nobody has joined
-        the current one. No token is asked: whoever can write the state file owns the jobs."""
+        """Take every rank at once (but those evicted), for members that do not talk to the controller: a new epoch
+        unless nobody has joined the current one. No token is asked: whoever can write the state file owns the jobs."""
         with self._site.store.lock:
             job = self._site.store.job(name)
             seats = job.epoch.seats
             if job.state is not JobState.READY or job.epoch.resumes is not None or any(seat.joined for seat in seats):
                 job = begin_epoch(self._site, job)
             with self._site.store.transaction():
-                self._site.store.set_joined(job.epoch.number, range(job.workers), instance)
+                ranks = [seat.rank for seat in job.epoch.members]
+                self._site.store.set_joined(job.epoch.number, ranks, instance)
             start_ageing(self._site, self._site.store.job(name))
-            return [describe(self._site, job, rank) for rank in range(job.workers)]
+            return [describe(self._site, job, rank) for rank in ranks]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
         """Descriptor files of every rank, ``NAME.RANK.json`` in ``folder``: good for one run of the job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from netsum.wire import parse_header
@@ -106,6 +107,24 @@ def test_an_evicted_rank_cannot_join(controller: Controller, job: Job) -> None:
     with pytest.raises(Evicted):
         controller.join("resnet", TOKEN, 1, "b")
     assert {item.src_id for item in read(controller) if isinstance(item, MemberEntry)} == {0, 2}
+
+
+def test_descriptor_files_leave_evicted_ranks_out(controller: Controller, job: Job, tmp_path: Path) -> None:
+    controller.evict("resnet", 1)
+    paths = controller.write_descriptors("resnet", tmp_path)
+    assert [path.name for path in paths] == ["resnet.0.json", "resnet.2.json"]
+    seats = controller.job("resnet").epoch.seats
+    assert controller.job("resnet").epoch.number > job.epoch.number
+    assert [seat.joined for seat in seats] == [True, False, True]
+
+
+def test_who_left_after_its_eviction_ends_nothing(controller: Controller, spec: JobSpec) -> None:
+    epoch = controller.create_job(spec).epoch.number
+    for rank in (0, 1):
+        controller.join("resnet", TOKEN, rank, "a")
+    controller.evict("resnet", 1)
+    controller.leave("resnet", TOKEN, 1, "a")
+    assert controller.join("resnet", TOKEN, 2, "a").epoch == epoch
 
 
 def test_admitting_is_a_new_epoch_for_all(controller: Controller, job: Job) -> None:
