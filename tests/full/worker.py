@@ -37,7 +37,13 @@ def main(config: dict[str, Any]) -> None:
     if config.get("resync"):
         step = comm.resync(state, progress=0)
     while step != config.get("steps"):
-        state += comm.allreduce(share(comm.rank, step, size), timeout=60.0)
+        try:
+            state += comm.allreduce(share(comm.rank, step, size), timeout=60.0)
+        except (netsum.Behind, netsum.Desynchronized):
+            if not config.get("resync"):
+                raise
+            step = comm.resync(state, progress=step)
+            continue
         step += 1
         print(json.dumps({"step": step, "sum": int(state.sum())}), flush=True)
     comm.close()

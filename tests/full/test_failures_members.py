@@ -1,0 +1,118 @@
+"""The controller takes members out and lets them in again while the others train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from netsum.communicator import Communicator
+from netsum.errors import Behind, Desynchronized, Evicted
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Job
+from netsum_testbed.fabric import Fabric
+
+from tests.full.calls import on_all
+from tests.full.trouble import Training, share, start_worker, until
+
+WORKERS = 4
+COMES_BACK = (Behind, Desynchronized)
+DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
+
+
+@contextmanager
+def crew(fabric: Fabric, name: str, here: Sequence[int], **options: Any) -> Iterator[tuple[Job, list[Communicator]]]:
+    """A job of four, of whose ranks those ``here`` have joined in this process."""
+    members = tuple(fabric.topology.hosts)[:WORKERS]
+    job = fabric.create_job(JobSpec(name=name, members=members, window=8, **options))
+    communicators: list[Communicator] = []
+    try:
+        communicators.extend(fabric.join(job, rank) for rank in here)
+        yield job, communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+        fabric.controller.delete_job(name)
+
+
+def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric) -> None:
+    """Their call under way ends with the sum of the rest, no error; so do all after it."""
+    with crew(fragile, "dead", (0, 1, 3)) as (job, communicators):
+        assert fragile.controller.url is not None
+        worker = start_worker(fragile, job, 2, fragile.tokens[job.name], fragile.controller.url, steps=20)
+        try:
+            with Training(communicators) as training:
+                training.expected = lambda step: range(WORKERS) if step < 20 else (0, 1, 3)
+                until(lambda: min(training.steps) == 20, training)
+                worker.kill()
+                retried = communicators[0].stats.retransmissions
+                until(lambda: communicators[0].stats.retransmissions > retried + 1, "they wait for it")
+                assert training.steps == [20] * 3
+                fragile.controller.evict("dead", 2)
+                training.on()
+                training.finish()
+                training.check_equal()
+                assert [comm.present for comm in communicators] == [3] * 3
+                assert [comm.size for comm in communicators] == [WORKERS] * 3
+                assert all(comm.stats.degraded == 0 for comm in communicators)
+        finally:
+            worker.stop()
+
+
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
+def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[str, Any]) -> None:
+    with crew(fragile, "alive", range(WORKERS), **options) as (_, communicators):
+        with Training(communicators, check=False) as training:
+            training.on()
+            fragile.controller.evict("alive", 1)
+            until(lambda: training.errors[1] is not None, training)
+            others = [training.steps[rank] for rank in (0, 2, 3)]
+            until(lambda: all(training.steps[rank] > others[0] + 10 for rank in (0, 2, 3)), training)
+            training.finish()
+            assert training.kinds() == [None, Evicted, None, None]
+            assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
+        (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=2.0))
+        assert isinstance(got.error, Evicted)
+
+
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
+def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
+    """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
+    with crew(fragile, "elastic", range(WORKERS - 1), **options) as (job, communicators):
+        assert fragile.controller.url is not None
+        fragile.controller.evict("elastic", 3)
+        with Training(communicators, resync=COMES_BACK, check=False) as training:
+            training.on()
+            fragile.controller.admit("elastic", 3)
+            goal = max(training.steps) + 300
+            training.end_after(goal)
+            words = (fragile, job, 3, fragile.tokens[job.name], fragile.controller.url)
+            newcomer = start_worker(*words, resync=True, steps=goal)
+            try:
+                training.join()
+                training.check_equal()
+                assert newcomer.wait(60.0) == 0, newcomer.last_words()
+                said = newcomer.stdout.read().splitlines()
+                assert said
+                assert f'"sum": {int(training.states[0].sum())}' in said[-1]
+                assert all(training.came_back)
+                assert [comm.present for comm in communicators] == [WORKERS] * 3
+            finally:
+                newcomer.stop()
+
+
+def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabric) -> None:
+    with crew(fragile, "smaller", range(WORKERS - 1)) as (_, communicators):
+        fragile.controller.evict("smaller", 3)
+        with Training(communicators) as training:
+            training.expected = lambda _step: (0, 1, 2)
+            training.on()
+            fragile.kill_switch()
+            fragile.start_switch()
+            training.on()
+            training.finish()
+            training.check_equal()
+            assert (
+                int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]
+            )
