@@ -1,6 +1,6 @@
 """Training that does not wait for late workers: softmax regression on scikit-learn's digits, in a job with `late: degrade`.
 
-Start it on every worker of such a job (`netsum job create train h1 h2 h3 --late degrade`; docs/stragglers.md), with NETSUM_JOB,
+Start it on every worker of such a job (`netsum job create FILE --late degrade`; docs/stragglers.md), with NETSUM_JOB,
 NETSUM_RANK, NETSUM_TOKEN and NETSUM_CONTROLLER set. The last rank plays the straggler. The lines that late workers are the
 reason for are marked.
 """
