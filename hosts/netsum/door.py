@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import secrets
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -31,6 +33,7 @@ class Door:
         self._url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
         self._job, self._rank, self._token, self._controller = job, rank, token, controller
         self._instance = secrets.token_hex(8)
+        self._trust = _trust() if controller.startswith("https://") else None
 
     @classmethod
     def find(cls, job: str | None, rank: int | None, token: str | None, controller: str | None) -> Door:
@@ -55,7 +58,8 @@ class Door:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self._url}{path}", data, headers, method=method)
         # No proxy: the controller is a neighbour.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        tls = urllib.request.HTTPSHandler(context=self._trust)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
         with opener.open(request, timeout=timeout) as answer:
             return json.load(answer)
 
@@ -148,6 +152,15 @@ class Door:
         return (
             f"waiting for {names}" if names else f"the block is {answer.get('state', 'not open')} at the switch"
         ), ranks
+
+
+def _trust() -> ssl.SSLContext:
+    """The authorities that may vouch for the controller: those of NETSUM_CA (PEM), else the system's."""
+    path = os.environ.get("NETSUM_CA") or None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise JoinError(f"NETSUM_CA is {path!r}: {error.strerror or error}") from None
 
 
 def _plain(error: BaseException) -> str:

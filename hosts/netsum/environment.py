@@ -5,6 +5,7 @@
 ``NETSUM_RANK``         this member's rank; else ``RANK``, as torchrun sets it
 ``NETSUM_TOKEN``        the job's secret token
 ``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
+``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line

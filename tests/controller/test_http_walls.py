@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
+from netsum.descriptor import Descriptor
+from netsum.door import Door
+from netsum.errors import JoinError, NotReady
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
@@ -147,6 +151,24 @@ def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Cert
         plain.sendall(MEMBERS)
         assert b"resnet" not in plain.makefile("rb").read()
     assert controller.join("resnet", TOKEN, 0, "a").controller == url
+
+
+def test_members_join_over_tls(
+    controller: Controller, spec: JobSpec, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
+
+    def join() -> Descriptor:
+        return Door.find("resnet", 0, TOKEN, url).join(None, time.monotonic())
+
+    with pytest.raises(NotReady, match="CERTIFICATE_VERIFY_FAILED"):
+        join()
+    monkeypatch.setenv("NETSUM_CA", certificates.path("ca.pem"))
+    assert join().controller == url
+    monkeypatch.setenv("NETSUM_CA", certificates.path("nobody.pem"))
+    with pytest.raises(JoinError, match=r"NETSUM_CA is .*nobody\.pem': No such file"):
+        join()
 
 
 def test_files_that_are_no_certificate(controller: Controller, certificates: Certificates) -> None:
