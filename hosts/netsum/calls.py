@@ -17,7 +17,7 @@ from netsum.collectives.barrier import barrier
 from netsum.collectives.broadcast import broadcast
 from netsum.collectives.call import Context
 from netsum.collectives.gather import gather
-from netsum.collectives.options import Options, check
+from netsum.collectives.options import Options, check, compressed
 from netsum.collectives.reduce import reduce
 from netsum.collectives.reduce_scatter import reduce_scatter
 from netsum.collectives.reduction import Memory
@@ -68,6 +68,8 @@ class CollectiveCalls:
         out: Array | None = None,
         *,
         scale: str = "agreed",
+        bits: int | None = None,
+        rounding: str = "nearest",
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
@@ -81,6 +83,10 @@ class CollectiveCalls:
             out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
                 last call of the same kind and skip that round trip; blocks that do not fit are done again.
+            bits: 8 or 16: carry a sum or mean of floats in lanes of so many bits, for a quarter or half of the bytes of
+                float32; the quantum grows as below, with w = ``bits``. Default: 32, for float64 64.
+            rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an
+                element of the sum is then off by less than n quanta.
             late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
                 divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
                 next call of the same kind (sums and means of floats). ``wait``: wait for every rank. ``raise``: Degraded.
@@ -101,7 +107,7 @@ class CollectiveCalls:
             Degraded: partial results and ``late="raise"``.
             Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
         """
-        work = self._allreduce(x, op, out, scale, late, timeout, give=give, background=False)
+        work = self._allreduce(x, op, out, scale, (bits, rounding), late, timeout, give=give, background=False)
         return work.wait()  # type: ignore[no-any-return]
 
     def allreduce_async(
@@ -111,12 +117,14 @@ class CollectiveCalls:
         out: Array | None = None,
         *,
         scale: str = "agreed",
+        bits: int | None = None,
+        rounding: str = "nearest",
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
     ) -> Work:
         """Begin an :meth:`allreduce`; ``wait()`` on what it returns gives the result. ``x`` must not change until then."""
-        return self._allreduce(x, op, out, scale, late, timeout, give=give, background=True)
+        return self._allreduce(x, op, out, scale, (bits, rounding), late, timeout, give=give, background=True)
 
     def _allreduce(
         self,
@@ -124,6 +132,7 @@ class CollectiveCalls:
         op: str,
         out: Array | None,
         scale: str,
+        compression: tuple[int | None, str],
         late: str,
         timeout: float | None,
         *,
@@ -132,6 +141,7 @@ class CollectiveCalls:
     ) -> Work:
         array = np.asarray(x)
         options = check(array, op, scale, late, degrade=self._degrades)
+        options = compressed(options, array, *compression, self.size)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         _check_out(out, array.shape, array.dtype)

@@ -66,11 +66,21 @@ def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
     return np.asarray(values * np.ldexp(values.dtype.type(1), powers)[:, None])
 
 
-def encode_floats(values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int) -> Array:
-    """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i]."""
+def encode_floats(
+    values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int, dither: np.random.Generator | None = None
+) -> Array:
+    """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
+
+    With ``dither`` rounded up or down at random, so that the mean over many roundings is the value (stochastic rounding; Gupta
+    et al., ICML 2015): off by less than a quantum instead of half of one.
+    """
     with np.errstate(under="ignore"):
         scaled = _scaled(values, scale_bits(lane, workers) - exponents)
-    return _biased(np.rint(scaled, out=scaled).astype(_SIGNED[lane]), lane, workers)
+    if dither is None:
+        np.rint(scaled, out=scaled)
+    else:
+        scaled = np.floor(scaled + dither.random(scaled.shape, np.float64))
+    return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
 
 
 def encode_integers(values: Array, lane: Lane, workers: int) -> Array:

@@ -14,6 +14,7 @@ from netsum.descriptor import Descriptor, Link
 from netsum.door import Door
 from netsum.environment import Environment
 from netsum.errors import JoinError
+from netsum.logs import configure
 from netsum.transports.base import Transport
 from netsum.transports.choose import open_transport
 
@@ -48,6 +49,7 @@ def join(
         Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
     """
     environment = Environment.read()
+    configure(environment.log, environment.log_level)
     given_rank, rank = rank, environment.rank if rank is None else rank
     deadline = time.monotonic() + timeout
     token = token or environment.token

@@ -16,6 +16,7 @@ class Report:
         missed: blocks whose result is without this rank's contribution.
         unfit: those of them that this rank could not contribute to, because the others had agreed on a scale that its
             values do not fit, before it came.
+        skipped: blocks that were zeros on every rank, and were not sent.
         lost: blocks whose result was gone before this rank asked for it.
     """
 
@@ -25,3 +26,4 @@ class Report:
     missed: int = 0
     unfit: int = 0
     lost: int = 0
+    skipped: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,16 @@ GROUP: Final = 64
 """Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
 
 
-class Group:
-    """Consecutive blocks of a call: their lanes on the way out and the results on the way in. Rows are blocks."""
+Numbers = range | NDArray[np.int64]
+"""Of blocks, ascending."""
 
-    def __init__(self, start: int, rows: int, width: int, lane: Lane) -> None:
-        self.start = start
-        self.rows = rows
+
+class Group:
+    """Some blocks of a call: their lanes on the way out and the results on the way in. Rows are blocks."""
+
+    def __init__(self, numbers: Numbers, width: int, lane: Lane) -> None:
+        self.numbers = numbers
+        self.rows = rows = len(numbers)
         self.missing = rows
         self.results = np.zeros((rows, width), WIRE_LANES[lane])
         self._bytes = self.results.view(np.uint8).reshape(rows, -1)
@@ -63,7 +67,7 @@ class Group:
         rows = {*self._late, *self._lost}
         if self.passed is not None:
             rows.update(int(row) for row in np.flatnonzero(self.passed))
-        return [self.start + row for row in sorted(rows)]
+        return [int(self.numbers[row]) for row in sorted(rows)]
 
     def report_to(self, report: Report, *, unfit: bool = True) -> None:
         """Add this group to the call's report, all of its results being there. ``unfit``: that is why blocks were passed."""
@@ -88,26 +92,29 @@ class Blocks:
         self.cut = layout.cut(self.width, lane.bytes)
         self.number = self.cut.number
 
-    def rows(self, flat: Array, start: int, stop: int) -> Array:
-        """Blocks ``start`` to ``stop`` of a flat (padded) array as rows, the last filled up with zeros; a view where possible."""
-        low, high = start * self.width, stop * self.width
+    def rows(self, flat: Array, numbers: Numbers) -> Array:
+        """These blocks, ascending, of a flat (padded) array as rows, the last filled up with zeros; a view where possible."""
+        if not isinstance(numbers, range):
+            start = int(numbers[0])
+            return self.rows(flat, range(start, int(numbers[-1]) + 1))[numbers - start]
+        low, high = numbers.start * self.width, numbers.stop * self.width
         part = flat[low:high]
         if len(part) < high - low:
             padded = np.zeros(high - low, flat.dtype)
             padded[: len(part)] = part
             part = padded
-        return part.reshape(stop - start, self.width)
+        return part.reshape(len(numbers), self.width)
 
-    def groups(self) -> Iterator[tuple[int, int]]:
-        """(start, stop) of every group."""
+    def groups(self) -> Iterator[range]:
+        """The numbers of the blocks of every group."""
         for start in range(0, self.number, GROUP):
-            yield start, min(start + GROUP, self.number)
+            yield range(start, min(start + GROUP, self.number))
 
     def submit(
         self,
         op: Op,
         lanes: Array,
-        numbers: Any,
+        numbers: Numbers,
         skip: Callable[[int], Status] | None = None,
         *,
         passed: NDArray[np.bool_] | None = None,
@@ -115,9 +122,9 @@ class Blocks:
     ) -> Group:
         """Submit rows of lanes as the blocks ``numbers``. ``skip(row)`` other than OK makes a row an empty contribution
         with that status; to rows ``passed`` this member answers without adding anything."""
-        group = Group(int(numbers[0]), len(numbers), self.width, self.lane)
+        group = Group(numbers, self.width, self.lane)
         group.passed = passed
-        group.mine = self.cut.mine(self._context.rank, group.start, group.start + group.rows)
+        group.mine = self.cut.mine(self._context.rank, numbers)
         raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
         stride = self._context.block_bytes
         window, gen = self._context.window, self._context.gen
@@ -135,9 +142,9 @@ class Blocks:
             window.submit(block)
         return group
 
-    def await_results(self, op: Op, numbers: range, *, wanted: bool = True) -> Group:
+    def await_results(self, op: Op, numbers: Numbers, *, wanted: bool = True) -> Group:
         """Submit empty contributions to the blocks ``numbers``; with room for the results if they are ``wanted``."""
-        group = Group(numbers.start, len(numbers), self.width, self.lane)
+        group = Group(numbers, self.width, self.lane)
         for row, number in enumerate(numbers):
             block = Block(self._context.gen, op, self.lane, dest=self.cut.owner[number], firm=self._context.firm)
             block.room = self.cut.sizes[number] if wanted else 0

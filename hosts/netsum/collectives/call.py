@@ -129,14 +129,15 @@ class _Codes:
         self.unknown[start : start + count] = True
         self.missing -= 1
 
-    def unfit(self, start: int, stop: int) -> NDArray[np.bool_] | None:
+    def unfit(self, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Which of these codes' blocks this member cannot contribute to: its values are larger than what was agreed, or
         nobody can tell what was. None: to all of them it can."""
         if self.mute:
-            return np.ones(stop - start, np.bool_)
+            return np.ones(len(numbers), np.bool_)
         if not (self.late or self.lost):
             return None
-        return np.asarray((self._own[start:stop] > self.values[start:stop]) | self.unknown[start:stop])
+        which = np.asarray(numbers)
+        return np.asarray((self._own[which] > self.values[which]) | self.unknown[which])
 
 
 def open_call(

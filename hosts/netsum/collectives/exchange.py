@@ -51,11 +51,11 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         wanted = part.dest in (EVERYONE, rank)
         result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
         results.append(result)
-        for start, stop in blocks.groups():
+        for numbers in blocks.groups():
             if given is not None:
-                group = blocks.submit(Op.COPY, blocks.rows(given, start, stop), range(start, stop))
+                group = blocks.submit(Op.COPY, blocks.rows(given, numbers), numbers)
             else:
-                group = blocks.await_results(Op.COPY, range(start, stop), wanted=wanted)
+                group = blocks.await_results(Op.COPY, numbers, wanted=wanted)
             groups.append((group, blocks, result if given is None else None))
             yield room(context)
     yield SUBMITTED
@@ -65,7 +65,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         stream.take(group)
         stream.raise_failure()
         if result is not None:
-            place(result, group.results, group.start)
+            place(result, group.results, group.numbers)
     return results
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import exponents, fixed_point
-from netsum.collectives.blocks import GROUP, Blocks, Group
+from netsum.collectives.blocks import GROUP, Blocks, Group, Numbers
 from netsum.collectives.call import Context, Verdict, agree, agree_on, open_call
 from netsum.collectives.layout import Layout
+from netsum.collectives.options import Options
 from netsum.collectives.stream import Stream, all_in, blocks_of, place
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import CallError
@@ -75,6 +76,7 @@ class FloatSum:
         error: CallError | None,
         *,
         layout: Layout,
+        options: Options,
         carried: Carried | None = None,
     ) -> None:
         self._context = context
@@ -82,40 +84,36 @@ class FloatSum:
         # The short types are summed as float32, which holds them exactly.
         self._flat = flat.astype(np.float32) if flat.dtype.itemsize == 2 else flat
         self._signature = signature
-        self.mean = False
+        self._mean = options.op == "mean"
         self._carried = carried
         if carried is not None and error is None:
             self._flat = carried.added_to(self._flat, signature)
         self._predictions = predictions
         self._redone = redone
-        self._lane = fixed_point.float_lane(flat.dtype)
+        self._lane = fixed_point.float_lane(flat.dtype) if options.lane is None else options.lane
+        # The same numbers on every run, and others on every rank and in every call.
+        self._dither = np.random.default_rng([context.rank, context.gen]) if options.rounding == "stochastic" else None
         self._blocks = Blocks(context, layout, self._lane)
         self._flat = self._blocks.cut.padded(self._flat)
-        self._result = np.empty(len(self._flat), flat.dtype)
+        self._result = np.zeros(len(self._flat), flat.dtype)  # what is skipped stays 0
         self._error = error
 
     def _codes(self) -> exponents.Codes:
         """Codes of all blocks; zeros when the values are not finite, since the call is given up then."""
         if self._error is not None:
             return np.zeros(self._blocks.number, np.uint16)
-        parts = [
-            exponents.float_codes(self._blocks.rows(self._flat, start, stop)) for start, stop in self._blocks.groups()
-        ]
+        parts = [exponents.float_codes(self._blocks.rows(self._flat, numbers)) for numbers in self._blocks.groups()]
         return np.concatenate(parts)
 
     def _encode(self, rows: Array, powers: NDArray[np.int64]) -> Array:
-        return fixed_point.encode_floats(rows, powers, self._lane, self._context.workers)
+        return fixed_point.encode_floats(rows, powers, self._lane, self._context.workers, self._dither)
 
-    def _decode(self, group: Group, numbers: NDArray[np.int64], powers: NDArray[np.int64]) -> None:
-        """Put the group's rows where they belong, and remember how large the sums are."""
+    def _decode(self, group: Group, powers: NDArray[np.int64]) -> None:
+        """Put the group's rows where they belong."""
         workers, lane = self._context.workers, self._lane
-        divisor = np.maximum(group.src_cnt, 1) if self.mean else None
+        divisor = np.maximum(group.src_cnt, 1) if self._mean else None
         values = fixed_point.decode_floats(group.results, powers, group.data_cnt, lane, workers, self._dtype, divisor)
-        if len(numbers) == numbers[-1] - numbers[0] + 1:
-            place(self._result, values, int(numbers[0]), group.mine)
-        else:
-            for row, number in enumerate(numbers):
-                place(self._result, values[row : row + 1], int(number))
+        place(self._result, values, group.numbers, group.mine)
 
     def agreed(self, remember: bool) -> Flow:
         """Agree on the exponents first."""
@@ -123,31 +121,40 @@ class FloatSum:
         agreed = yield from agree(self._context, self._signature, codes, self._error)
         blocks = self._blocks
 
-        def ready(stop: int) -> Any:
-            return lambda: stop <= exponents.FIRST_CODES or agreed.missing == 0
+        def ready(numbers: range) -> Any:
+            return lambda: numbers.stop <= exponents.FIRST_CODES or agreed.missing == 0
 
-        def powers(start: int, stop: int) -> NDArray[np.int64]:
-            return exponents.float_exponents(agreed.values[start:stop])
+        def powers(numbers: Numbers) -> NDArray[np.int64]:
+            return exponents.float_exponents(agreed.values[np.asarray(numbers)])
 
-        def encode(start: int, stop: int) -> Array:
-            if remember and stop == blocks.number:
-                # All codes are known by now. The next call may start when this one has submitted its last block: by
-                # then every rank must hold the prediction, or none.
-                following = exponents.float_exponents(agreed.values) + 1
-                # Of a block of zeros nothing is known: whatever comes is done again at a scale that fits it.
-                following[agreed.values == exponents.ZERO_CODE] = LOWEST
-                self._predictions.learn(self._signature, following)
-            rows, passed = blocks.rows(self._flat, start, stop), agreed.unfit(start, stop)
+        def choose(numbers: range) -> Numbers:
+            """Blocks that are zeros on every rank are not sent. (In a job that degrades they are: a rank that has lost the
+            codes must be able to count its blocks.)"""
+            if self._context.degrade:
+                return numbers
+            there = agreed.values[numbers.start : numbers.stop] != exponents.ZERO_CODE
+            self._context.report.skipped += len(numbers) - int(there.sum())
+            return numbers if there.all() else numbers.start + np.flatnonzero(there)
+
+        def encode(numbers: Numbers) -> Array:
+            rows, passed = blocks.rows(self._flat, numbers), agreed.unfit(numbers)
             if passed is not None:
                 rows = np.where(passed[:, None], 0, rows)
-            return self._encode(rows, powers(start, stop))
+            return self._encode(rows, powers(numbers))
 
         def decode(group: Group) -> None:
-            stop = group.start + group.rows
-            self._decode(group, np.arange(group.start, stop), powers(group.start, stop))
+            self._decode(group, powers(group.numbers))
 
+        if remember:
+            yield lambda: agreed.missing == 0
+            # The next call may start when this one has submitted its last block: by then every rank must hold the
+            # prediction, or none.
+            following = exponents.float_exponents(agreed.values) + 1
+            # Of a block of zeros nothing is known: whatever comes is done again at a scale that fits it.
+            following[agreed.values == exponents.ZERO_CODE] = LOWEST
+            self._predictions.learn(self._signature, following)
         stream = Stream(self._context, blocks, Op.SUM)
-        yield from stream.run(encode, decode, ready, agreed.unfit)
+        yield from stream.run(encode, decode, ready, agreed.unfit, choose)
         # A result without a scale is as good as none.
         self._context.report.lost = max(self._context.report.lost, int(agreed.unknown.sum()))
         if self._carried is not None:
@@ -166,9 +173,9 @@ class FloatSum:
         fits = (exponents.float_exponents(codes) <= powers) | (codes == exponents.ZERO_CODE)
         opened = open_call(self._context, self._signature, np.zeros(0, np.uint16), self._error)
         groups = []
-        for start, stop in self._blocks.groups():
-            rows = self._blocks.rows(self._flat, start, stop)
-            fitting = fits[start:stop]
+        for numbers in self._blocks.groups():
+            rows = self._blocks.rows(self._flat, numbers)
+            fitting = fits[numbers.start : numbers.stop]
 
             def skip(row: int, fitting: NDArray[np.bool_] = fitting) -> Status:
                 if self._error is not None:
@@ -176,10 +183,9 @@ class FloatSum:
                 return Status.OK if fitting[row] else Status.RANGE
 
             safe = np.where(fitting[:, None], rows, 0) if self._error is None else np.zeros_like(rows)
-            lanes = self._encode(safe, powers[start:stop])
-            groups.append(
-                self._blocks.submit(Op.SUM, lanes, range(start, stop), skip, final=stop == self._blocks.number)
-            )
+            lanes = self._encode(safe, powers[numbers.start : numbers.stop])
+            final = numbers.stop == self._blocks.number
+            groups.append(self._blocks.submit(Op.SUM, lanes, numbers, skip, final=final))
             yield lambda: opened.differ or self._context.window.queued < GROUP
             if opened.differ:
                 break
@@ -197,13 +203,13 @@ class FloatSum:
     def _following(self, group: Group, powers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Exponents for the next call, from the sums: one more than the sum's own, since a sum may be smaller than what
         it is made of. A sum of 0 says only that the scale was too coarse, or that there was nothing."""
-        used = powers[group.start : group.start + group.rows]
+        used = powers[np.asarray(group.numbers)]
         workers, lane = self._context.workers, self._lane
         sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, workers)
-        sums[self._blocks.cut.beyond(group.start, group.start + group.rows)] = 0  # padding, where there is no sum
+        sums[self._blocks.cut.beyond(group.numbers)] = 0  # padding, where there is no sum
         largest = np.abs(sums.astype(np.float64)).max(axis=1)
         own = np.frexp(largest)[1] + used - fixed_point.scale_bits(lane, workers)
-        return np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1)
+        return np.asarray(np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1))
 
     def _take_predicted(self, groups: list[Group], powers: NDArray[np.int64]) -> Flow:
         """Decode what fitted; returns the numbers of the blocks that did not."""
@@ -217,10 +223,8 @@ class FloatSum:
         verdict.raise_failure(self._error)
         redo: list[int] = []
         for group in groups:
-            stop = group.start + group.rows
-            numbers = np.arange(group.start, stop)
-            self._decode(group, numbers, powers[group.start : stop])
-            redo += [group.start + row for row, status in enumerate(group.statuses) if status == Status.RANGE]
+            self._decode(group, powers[np.asarray(group.numbers)])
+            redo += [int(group.numbers[row]) for row, status in enumerate(group.statuses) if status == Status.RANGE]
         return np.array(redo, np.int64)
 
     def _redo(self, redo: NDArray[np.int64]) -> Flow:
@@ -231,8 +235,8 @@ class FloatSum:
         exact = exponents.float_exponents(agreed)
         for first in range(0, len(redo), 64):
             numbers = redo[first : first + 64]
-            rows = np.concatenate([self._blocks.rows(self._flat, int(n), int(n) + 1) for n in numbers])
+            rows = self._blocks.rows(self._flat, numbers)
             group = self._blocks.submit(Op.SUM, self._encode(rows, exact[first : first + 64]), numbers)
             yield all_in(group)
-            self._decode(group, numbers, exact[first : first + 64])
+            self._decode(group, exact[first : first + 64])
         return exact + 1

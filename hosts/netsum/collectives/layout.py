@@ -79,18 +79,18 @@ class Cut:
             for first, count in zip(self._first, self._counts, strict=True)
         ]
 
-    def beyond(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Which lanes of blocks ``start`` to ``stop`` are padding; ``(stop - start, width)``."""
+    def beyond(self, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which lanes of these blocks are padding; ``(blocks, width)``."""
         used = np.zeros(self.number, np.int64)
         for first, count in zip(self._first, self._counts, strict=True):
             many = -(-count // self._width)
             used[first : first + many] = self._width
             if many:
                 used[first + many - 1] = count - (many - 1) * self._width
-        return np.asarray(np.arange(self._width) >= used[start:stop, None])
+        return np.asarray(np.arange(self._width) >= used[np.asarray(numbers), None])
 
-    def mine(self, rank: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+    def mine(self, rank: int, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Which of these blocks' results this rank gets; None: all."""
         if all(owner in (EVERYONE, rank) for owner in self._owners):
             return None
-        return np.array([owner in (EVERYONE, rank) for owner in self.owner[start:stop]])
+        return np.array([self.owner[number] in (EVERYONE, rank) for number in numbers])

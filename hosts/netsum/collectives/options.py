@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, Array
+from netsum.fixed_point import FLOATS, INTEGERS, Array, bias
+from netsum.wire.schema import Lane
 
 ARITHMETIC: Final = ("sum", "mean")
 ORDER: Final = ("min", "max")
 BITS: Final = ("and", "or", "xor")
 OPERATIONS: Final = (*ARITHMETIC, *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
+ROUNDINGS: Final = ("nearest", "stochastic")
+LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
 LATE: Final = ("accept", "carry", "wait", "raise")
 TYPES: Final = {
     "sum": FLOATS | INTEGERS,
@@ -27,11 +30,19 @@ TYPES: Final = {
 
 @dataclass(frozen=True)
 class Options:
-    """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades."""
+    """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades. ``lane``: of a sum of
+    floats, if it is not the one of its type."""
 
     op: str
     scale: str = "agreed"
     late: str = "accept"
+    lane: Lane | None = None
+    rounding: str = "nearest"
+
+    @property
+    def agreed(self) -> tuple[object, ...]:
+        """What must be the same on all ranks."""
+        return self.op, self.scale, self.firm, self.lane
 
     @property
     def firm(self) -> bool:
@@ -61,3 +72,20 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
     if op == "mean" and dtype.name in INTEGERS:
         return f"the mean of {dtype.name} is not an integer; convert to a float first or use op='sum'"
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
+
+
+def compressed(options: Options, array: Array, bits: int | None, rounding: str, workers: int) -> Options:
+    """The options for a sum of floats in lanes of so many bits (None: the type's own). Unsupported where that does not go."""
+    if rounding not in ROUNDINGS:
+        raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
+    if bits is None and rounding == "nearest":
+        return options
+    if options.op not in ARITHMETIC or array.dtype.name not in FLOATS:
+        raise Unsupported("bits and rounding are for sums and means of floats")
+    if bits is None:
+        return replace(options, rounding=rounding)
+    if bits not in LANES:
+        raise Unsupported(f"bits is {bits!r}, not one of {', '.join(map(str, LANES))}")
+    if bias(LANES[bits], workers) < 1:
+        raise Unsupported(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
+    return replace(options, lane=LANES[bits], rounding=rounding)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum import exponents, fixed_point
-from netsum.collectives.blocks import Blocks, Group
+from netsum.collectives.blocks import Blocks, Group, Numbers
 from netsum.collectives.call import Context, agree
 from netsum.collectives.float_sum import Carried, FloatSum, Predictions
 from netsum.collectives.layout import Layout
@@ -42,7 +42,7 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
     """The flow of a reduction of a C-contiguous array; returns the layout's segments, new and flat. Those that this rank does not
     get hold nothing."""
     flat = array.reshape(-1)
-    signature: tuple[object, ...] = (name, options.op, options.scale, array.dtype.name, array.shape, options.firm)
+    signature: tuple[object, ...] = (name, array.dtype.name, array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         signature += (layout.counts, layout.owners)
     if not flat.size:
@@ -59,8 +59,9 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
     else:
         carried = memory.carried if options.late == "carry" else None
         predictions = memory.predictions
-        summing = FloatSum(context, flat, signature, predictions, memory.redone, error, layout=layout, carried=carried)
-        summing.mean = options.op == "mean"
+        summing = FloatSum(
+            context, flat, signature, predictions, memory.redone, error, layout=layout, options=options, carried=carried
+        )
         if options.scale == "predicted" and signature in predictions.exponents:
             result = yield from summing.predicted()
         else:
@@ -100,14 +101,14 @@ def _own_lanes(
         else (fixed_point.encode_bits, fixed_point.decode_bits)
     )
 
-    def encode(start: int, stop: int) -> Array:
-        return to_lanes(blocks.rows(given, start, stop))
+    def encode(numbers: Numbers) -> Array:
+        return to_lanes(blocks.rows(given, numbers))
 
     def decode(group: Group) -> None:
-        place(result, from_lanes(group.results, flat.dtype), group.start, group.mine)
+        place(result, from_lanes(group.results, flat.dtype), group.numbers, group.mine)
 
-    def unfit(start: int, stop: int) -> Any:
-        return np.ones(stop - start, np.bool_) if agreed.mute else None
+    def unfit(numbers: Numbers) -> Any:
+        return np.ones(len(numbers), np.bool_) if agreed.mute else None
 
     yield from Stream(context, blocks, OPS[op]).run(encode, decode, unfit=unfit)
     return blocks.cut.parts(result)
@@ -131,25 +132,26 @@ def _integer_sum(context: Context, flat: Array, layout: Layout, signature: tuple
     result = np.zeros(len(given), flat.dtype)
     limits = np.iinfo(flat.dtype)
     overflow = False
-    fits = agreed.unfit(0, 1) is None or not agreed.unfit(0, 1)[0]
+    unfitting = agreed.unfit(range(1))
+    fits = unfitting is None or not unfitting[0]
 
-    def encode(start: int, stop: int) -> Array:
-        rows = blocks.rows(given, start, stop)
+    def encode(numbers: Numbers) -> Array:
+        rows = blocks.rows(given, numbers)
         return fixed_point.encode_integers(rows if fits else np.zeros_like(rows), lane, context.workers)
 
-    def unfit(start: int, stop: int) -> Any:
-        return None if fits else np.ones(stop - start, np.bool_)
+    def unfit(numbers: Numbers) -> Any:
+        return None if fits else np.ones(len(numbers), np.bool_)
 
     def decode(group: Group) -> None:
         nonlocal overflow
         sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, context.workers)
-        sums[blocks.cut.beyond(group.start, group.start + group.rows)] = 0
+        sums[blocks.cut.beyond(group.numbers)] = 0
         if group.mine is not None:
             sums[~group.mine] = 0
         if lane.bytes > flat.dtype.itemsize and (sums.max() > limits.max or sums.min() < limits.min):
             overflow = True
         else:
-            place(result, sums.astype(flat.dtype), group.start, group.mine)
+            place(result, sums.astype(flat.dtype), group.numbers, group.mine)
 
     yield from Stream(context, blocks, Op.SUM).run(encode, decode, unfit=unfit)
     if overflow:

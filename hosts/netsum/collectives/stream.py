@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.blocks import Blocks, Group, room
+from netsum.collectives.blocks import Blocks, Group, Numbers, room
 from netsum.collectives.call import Context, Verdict
 from netsum.engine import SUBMITTED, Flow
 from netsum.fixed_point import Array
 from netsum.wire.schema import Op, Status
-
-Unfit = Callable[[int, int], NDArray[np.bool_] | None]
 
 
 def all_in(group: Group) -> Any:
@@ -23,16 +21,17 @@ def all_in(group: Group) -> Any:
     return lambda: group.missing == 0
 
 
-def place(result: Array, values: Array, start: int, mine: NDArray[np.bool_] | None = None) -> None:
-    """Put rows of values, blocks from number ``start`` on, into a flat array; what is beyond its end is padding. Only rows that
-    are ``mine``."""
-    if mine is not None:
-        for row in np.flatnonzero(mine):
-            place(result, values[row : row + 1], start + int(row))
+def place(result: Array, values: Array, numbers: Numbers, mine: NDArray[np.bool_] | None = None) -> None:
+    """Put rows of values, the blocks of these numbers, into a flat array; what is beyond its end is padding. Only rows that are
+    ``mine``."""
+    if mine is None and isinstance(numbers, range):
+        first = numbers.start * values.shape[1]
+        count = min(values.size, len(result) - first)
+        result[first : first + count] = values.reshape(-1)[:count]
         return
-    first = start * values.shape[1]
-    count = min(values.size, len(result) - first)
-    result[first : first + count] = values.reshape(-1)[:count]
+    for row in range(len(numbers)) if mine is None else np.flatnonzero(mine):
+        number = int(numbers[row])
+        place(result, values[row : row + 1], range(number, number + 1))
 
 
 class Stream:
@@ -47,21 +46,26 @@ class Stream:
 
     def run(
         self,
-        encode: Callable[[int, int], Array],
+        encode: Callable[[Numbers], Array],
         decode: Callable[[Group], None],
-        ready: Callable[[int], Any] | None = None,
-        unfit: Unfit = lambda _start, _stop: None,
+        ready: Callable[[range], Any] | None = None,
+        unfit: Callable[[Numbers], NDArray[np.bool_] | None] = lambda _numbers: None,
+        choose: Callable[[range], Numbers] = lambda numbers: numbers,
     ) -> Flow:
-        """Send all blocks and decode each group when its results are there. ``ready(stop)`` is a condition that must hold before
-        blocks below ``stop`` can be encoded; ``unfit(start, stop)`` says to which this member passes."""
+        """Send the blocks and decode each group when its results are there. ``ready(numbers)`` is a condition that must hold
+        before these blocks can be encoded; ``unfit(numbers)`` says to which this member passes; ``choose(numbers)`` which
+        are sent at all."""
         pending: deque[Group] = deque()
-        for start, stop in self._blocks.groups():
+        for numbers in self._blocks.groups():
             if ready is not None:
-                yield ready(stop)
-            passed = unfit(start, stop)
-            lanes = encode(start, stop)
-            final = stop == self._blocks.number
-            pending.append(self._blocks.submit(self._op, lanes, range(start, stop), passed=passed, final=final))
+                yield ready(numbers)
+            chosen = choose(numbers)
+            if not len(chosen):
+                continue
+            passed = unfit(chosen)
+            lanes = encode(chosen)
+            final = numbers.stop == self._blocks.number
+            pending.append(self._blocks.submit(self._op, lanes, chosen, passed=passed, final=final))
             yield room(self._context)
             self._finish(pending, decode)
         yield SUBMITTED
