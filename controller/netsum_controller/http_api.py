@@ -188,7 +188,14 @@ class _Handler(WalledHandler):
 
     def _members(self, job: Job) -> dict[str, Any]:
         members = [
-            {"rank": seat.rank, "host": seat.host, "joined": seat.joined, "left": seat.left} for seat in job.epoch.seats
+            {
+                "rank": seat.rank,
+                "host": seat.host,
+                "joined": seat.joined,
+                "left": seat.left,
+                "evicted": seat.evicted,
+            }
+            for seat in job.epoch.seats
         ]
         return {"job": job.name, "epoch": job.epoch.number, "members": members}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -161,6 +162,7 @@ def test_serving_sweeps(controller: Controller, switch: FakeSwitch, spec: JobSpe
     assert controller.sweeps.snapshot()["resnet"].sweeps > 2
     controller.close()
     wait_until(lambda: not switch._streams)
+    assert not any(thread.name.startswith("netsum-sweep") for thread in threading.enumerate())
 
 
 def test_another_process_may_create_the_job(

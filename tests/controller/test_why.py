@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller.controller import Controller
+from netsum_controller.inspect_job import NEIGHBOURS
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job, Late
 from netsum_controller.stages.outcomes import COUNTER, first_index
@@ -211,6 +212,24 @@ def test_a_block_that_should_have_aged_out(controller: Controller, switch: FakeS
     assert told in controller.why("resnet").hints
     write(0, 0b011, firm=1)
     assert any("every source was asked for" in hint for hint in controller.why("resnet").hints)
+
+
+def test_one_block_of_a_large_job(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    """Only the slots around it are read."""
+    controller.delete_job("resnet")
+    job = controller.create_job(JobSpec(name="resnet", members=job.members, window=4096, token=TOKEN))
+    assert job.slots > 2 * NEIGHBOURS
+    for rank in range(3):
+        controller.join("resnet", TOKEN, rank, "b")
+    first = job.epoch.first_block_id
+    for ahead, seen in ((0, 0b111), (4000, 0b011)):
+        block = first + ahead
+        switch.records[job.slot_base + block % job.slots] = pack_record(
+            epoch=job.epoch.number, block_id=block, state=BlockState.OPEN, seen=seen
+        )
+    for block, last in ((first + 4000, None), (first + 100, first)):
+        (straggler,) = [one for one in controller.why("resnet", block).waiting_for if one.rank == 2]
+        assert (straggler.block, straggler.last_block) == (block, last)
 
 
 def test_over_http(controller: Controller, write: Write) -> None:
