@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Sequence
 
 from netsum.frames import FrameFormat
-from netsum.transports.frame_socket import FrameSocket
+from netsum.transports.base import Packet
+from netsum.transports.shared_wire import Address, Inbox, SharedWire
 
 
-class FramesTransport(FrameSocket):
-    """One datagram is one frame, between ``local`` and the switch port's ``remote``."""
+class FramesTransport:
+    """One datagram is one frame, between ``local`` and the switch port's ``remote``. Several members of one process may use the
+    same wire."""
 
-    def __init__(self, frame_format: FrameFormat, local: tuple[str, int], remote: tuple[str, int]) -> None:
-        """``local`` and ``remote`` are (address, UDP port) of the link's ends. Raises OSError when ``local`` is taken."""
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            sock.bind(local)
-            sock.connect(remote)
-            super().__init__(frame_format, sock)
-        except BaseException:
-            sock.close()
-            raise
+    def __init__(self, frame_format: FrameFormat, local: Address, remote: Address) -> None:
+        """``local`` and ``remote`` are (address, UDP port) of the link's ends. Raises OSError when another process has
+        ``local``."""
+        self._inbox = Inbox(frame_format)
+        self._wire = SharedWire.attach(local, remote, self._inbox)
+
+    @property
+    def last_error(self) -> str | None:
+        return self._wire.batch.last_error
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        prefix = self._inbox.format.prefix
+        self._wire.send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        return self._wire.recv(self._inbox, timeout)
+
+    def fileno(self) -> int:
+        return self._wire.batch.fileno()
+
+    def close(self) -> None:
+        self._wire.detach(self._inbox)

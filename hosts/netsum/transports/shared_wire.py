@@ -1,0 +1,111 @@
+"""One end of a wire that several members of this process share: two jobs, or the groups of one, on a rootless host.
+
+The end is a UDP socket that only one can hold. Whoever receives hands the others' frames over to them.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from netsum.frames import FrameFormat
+from netsum.transports.base import Packet
+from netsum.transports.sockets import SocketBatch
+
+Address = tuple[str, int]
+
+_SLICE: Final = 0.001
+"""Seconds that a member waits while another one receives, before it looks again whether to do so itself."""
+
+
+class Inbox:
+    """What has come for one member while another one was receiving."""
+
+    def __init__(self, frame_format: FrameFormat) -> None:
+        self.format = frame_format
+        self.packets: deque[bytes] = deque()
+        self.filled = threading.Event()
+
+    def take(self) -> list[memoryview]:
+        """All that has come."""
+        self.filled.clear()
+        taken = []
+        while self.packets:
+            taken.append(memoryview(self.packets.popleft()))
+        return taken
+
+
+class SharedWire:
+    """A socket between ``local`` and ``remote``, and who uses it. Made by :meth:`attach`."""
+
+    _open: ClassVar[dict[tuple[Address, Address], SharedWire]] = {}
+    _guard: ClassVar = threading.Lock()
+
+    def __init__(self, ends: tuple[Address, Address]) -> None:
+        self._ends = ends
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            sock.bind(ends[0])
+            sock.connect(ends[1])
+            self.batch = SocketBatch(sock)
+        except BaseException:
+            sock.close()
+            raise
+        self._users: tuple[Inbox, ...] = ()
+        self._receiving = threading.Lock()
+        self._sending = threading.Lock()
+
+    @classmethod
+    def attach(cls, local: Address, remote: Address, inbox: Inbox) -> SharedWire:
+        """The wire between these ends, opened if nobody in this process has it yet. OSError when another process has it."""
+        with cls._guard:
+            wire = cls._open.get((local, remote)) or cls((local, remote))
+            cls._open[local, remote] = wire
+            wire._users += (inbox,)
+            return wire
+
+    def detach(self, inbox: Inbox) -> None:
+        """Give the wire back; the last one closes it. May be called twice."""
+        with self._guard:
+            if inbox not in self._users:
+                return
+            self._users = tuple(user for user in self._users if user is not inbox)
+            if not self._users:
+                del self._open[self._ends]
+                self.batch.close()
+
+    def send(self, frames: Sequence[Packet]) -> None:
+        with self._sending:
+            self.batch.send(frames)
+
+    def recv(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
+        """Packets for this member, as :meth:`netsum.transports.base.Transport.recv`."""
+        if inbox.packets:
+            return inbox.take()
+        if not self._receiving.acquire(blocking=False):
+            inbox.filled.wait(_SLICE if timeout is None else min(timeout, _SLICE))
+            return inbox.take()
+        try:
+            if len(self._users) == 1:
+                return self._only(inbox, timeout)
+            return self._sort(inbox, timeout)
+        finally:
+            self._receiving.release()
+
+    def _only(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
+        payload = inbox.format.payload
+        return [packet for frame in self.batch.recv(timeout) if (packet := payload(frame)) is not None]
+
+    def _sort(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
+        # Not for long: the others wait for us. And copies, since the next to receive uses the buffers again.
+        for frame in self.batch.recv(_SLICE if timeout is None else min(timeout, _SLICE)):
+            for user in self._users:
+                packet = user.format.payload(frame)
+                if packet is not None:
+                    user.packets.append(bytes(packet))
+                    user.filled.set()
+                    break
+        return inbox.take()
