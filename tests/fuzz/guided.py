@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from netsum_testbed.commands import end_on_sigterm
+
 TARGETS: Final = ("pipeline", "cpu_port", "wire", "window", "descriptor", "yaml_files", "http_requests", "p4runtime")
 FOUND: Final = Path(__file__).parent / "found"
 RUNS: Final = 100_000
@@ -102,6 +104,7 @@ def main() -> int:
     if options.here:
         fuzz_here(names[0], options.runs, options.seed)
         return 0
+    end_on_sigterm()  # and with it the process that fuzzes
     broken = 0
     for name in names:
         done = run(name, options.runs, options.seed)
