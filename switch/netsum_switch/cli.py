@@ -11,11 +11,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from netsum_switch.errors import SwitchError
 from netsum_switch.options import parse
 from netsum_switch.p4runtime.server import Tls
+from netsum_switch.ports.faults import Faults, FaultsError
 from netsum_switch.runtime import EmbeddedSwitch
 
 log = logging.getLogger("netsum_switch")
@@ -25,20 +27,23 @@ _LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM.
+    """Run until SIGINT or SIGTERM. SIGHUP reads the file of `--faults` again.
 
     Returns:
         0 after a signal, 1 on an error, which is one line on standard error. Usage errors exit with 2.
     """
     options = parse(sys.argv[1:] if argv is None else argv)
     # Blocked before any thread starts, so that no thread but this one ever takes them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    waited_for = {signal.SIGINT, signal.SIGTERM} | ({signal.SIGHUP} if options.faults else set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
         _set_up_logging(options)
         with _switch(options) as switch, _ready_file(options.ready_file, switch, options.device_id):
             ports = " ".join(f"{number}@{name}" for number, name in switch.port_names.items()) or "none"
             print(f"P4Runtime server listening on {switch.grpc_address}; ports {ports}", flush=True)
-            received = signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            while (received := signal.sigwait(waited_for)) == signal.SIGHUP:
+                _read_faults_again(switch, options.faults)
+            _report_faults(switch)
             log.info("stopped by %s", signal.Signals(received).name)
     except SwitchError as error:
         print(f"netsum-switch: {error}", file=sys.stderr)
@@ -56,7 +61,24 @@ def _switch(options: argparse.Namespace) -> EmbeddedSwitch:
         program=None if options.no_p4 else options.program,
         p4info=None if options.no_p4 else options.p4info,
         tls=_tls(options) if options.grpc_server_ssl else None,
+        faults=Faults.load(options.faults) if options.faults else None,
     )
+
+
+def _read_faults_again(switch: EmbeddedSwitch, given: str) -> None:
+    """New faults; those that make no sense change nothing. Says what was done until now."""
+    _report_faults(switch)
+    try:
+        switch.set_faults(Faults.load(given))
+    except FaultsError as error:
+        log.error("%s; the faults stay as they were", error)
+
+
+def _report_faults(switch: EmbeddedSwitch) -> None:
+    """A line on standard output: what was done to frames since the start."""
+    if counts := switch.fault_counts:
+        done = {number: {name: asdict(each) for name, each in port.items()} for number, port in counts.items()}
+        print(f"faults done: {json.dumps(done)}", flush=True)
 
 
 def _tls(options: argparse.Namespace) -> Tls:

@@ -69,6 +69,10 @@ def _general_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ready-file", metavar="PATH", help="write {grpc, device_id, ports} as JSON there once everything runs"
     )
+    parser.add_argument(
+        "--faults", metavar="JSON|FILE",
+        help="bad wires: frames are lost, doubled, reordered and delayed; a file is read again on SIGHUP (docs/switch.md)",
+    )  # fmt: skip
     parser.add_argument("--log-console", action="store_true", help="log to standard output")
     parser.add_argument("--log-file", metavar="PATH", help="log to a file")
     parser.add_argument("--log-flush", action="store_true", help="accepted: the log is always flushed")

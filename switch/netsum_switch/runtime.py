@@ -17,6 +17,8 @@ from netsum_switch.p4runtime.device import Device
 from netsum_switch.p4runtime.server import Server, Tls
 from netsum_switch.p4runtime.status import RpcError
 from netsum_switch.ports import Port, PortCounters, PortError, PortSpec, open_port, parse_port
+from netsum_switch.ports.faults import Faults
+from netsum_switch.ports.faulty import FaultCounts, FaultyPort
 from netsum_switch.ports.udp import UdpPort
 
 
@@ -41,6 +43,7 @@ class EmbeddedSwitch:
         program: str | Path | None = None,
         p4info: str | Path | None = None,
         tls: Tls | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """Open the ports, load the program, bind the server and start.
 
@@ -52,12 +55,13 @@ class EmbeddedSwitch:
             drop_port: Egress port that drops.
             program: File with p4c's BMv2 JSON to start with; without one a controller has to bring it.
             p4info: File with the program's p4info (text format), which lets controllers write without pushing it.
+            faults: What the wires do to frames; None: nothing, and `set_faults` cannot change it.
 
         Raises:
             SwitchError: One sentence on what is wrong; nothing is left open.
         """
         with contextlib.ExitStack() as undo:
-            opened = _open_ports(ports, cpu_port, undo)
+            opened = _open_ports(ports, cpu_port, faults, undo)
             self._dataplane = DataPlane(opened, cpu_port)
             undo.callback(self._dataplane.stop)
             self.device = Device(device_id, self._dataplane, drop_port)
@@ -76,10 +80,10 @@ class EmbeddedSwitch:
         Raises:
             PortError: there is no such port or it is not a UDP port.
         """
-        port = self._dataplane.ports.get(number)
-        if not isinstance(port, UdpPort):
+        address = self.udp_ports.get(number)
+        if address is None:
             raise PortError(f"port {number} is not a UDP port of this switch")
-        return port.address
+        return address
 
     @property
     def port_counters(self) -> dict[int, PortCounters]:
@@ -89,12 +93,31 @@ class EmbeddedSwitch:
     @property
     def udp_ports(self) -> dict[int, tuple[str, int]]:
         """UDP addresses by port number, of the ports that have one."""
-        return {number: port.address for number, port in self._dataplane.ports.items() if isinstance(port, UdpPort)}
+        wires = {
+            number: port.inner if isinstance(port, FaultyPort) else port
+            for number, port in self._dataplane.ports.items()
+        }
+        return {number: wire.address for number, wire in wires.items() if isinstance(wire, UdpPort)}
 
     @property
     def port_names(self) -> dict[int, str]:
         """Interface or UDP address by port number."""
         return {number: port.name for number, port in self._dataplane.ports.items()}
+
+    def set_faults(self, faults: Faults) -> None:
+        """From the next frame on the wires do this; the draws go on as they were seeded."""
+        with self._dataplane.lock:
+            for number, port in self._faulty.items():
+                port.set(faults.of(number).into, faults.of(number).out)
+
+    @property
+    def fault_counts(self) -> dict[int, dict[str, FaultCounts]]:
+        """What was done to frames so far, by port number and direction (`in`, `out`); empty without faults."""
+        return {number: port.counts for number, port in self._faulty.items()}
+
+    @property
+    def _faulty(self) -> dict[int, FaultyPort]:
+        return {number: port for number, port in self._dataplane.ports.items() if isinstance(port, FaultyPort)}
 
     def stop(self) -> None:
         """Stop the server, then the data plane, and close the ports. Idempotent."""
@@ -109,7 +132,9 @@ class EmbeddedSwitch:
         self.stop()
 
 
-def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, undo: contextlib.ExitStack) -> list[Port]:
+def _open_ports(
+    ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults | None, undo: contextlib.ExitStack
+) -> list[Port]:
     opened: dict[int, Port] = {}
     for given in ports:
         spec = parse_port(given) if isinstance(given, str) else given
@@ -118,6 +143,9 @@ def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, undo: contextlib
         if spec.number == cpu_port != 0:
             raise PortError(f"Cpu port {cpu_port} is used as a data port")
         port = open_port(spec)
+        if faults is not None:
+            of_port = faults.of(spec.number)
+            port = FaultyPort(port, of_port.into, of_port.out, faults.seed)
         undo.callback(port.close)
         opened[spec.number] = port
     return list(opened.values())

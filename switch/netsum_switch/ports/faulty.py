@@ -1,0 +1,173 @@
+"""A port on a bad wire: frames are lost, doubled, reordered and delayed, in each direction, from a seed.
+
+It wraps any port and knows nothing of what the frames carry. Same seed and same frames in the same order: the same is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import random
+import select
+import threading
+import time
+from dataclasses import dataclass
+
+from netsum_switch.ports.base import Port, PortCounters
+from netsum_switch.ports.faults import Rates
+
+
+@dataclass(slots=True)
+class FaultCounts:
+    """What was done to the frames of one direction."""
+
+    frames: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    delayed: int = 0
+
+
+class _Direction:
+    """The frames of one direction: those that pass now, and those that are held until their time has come."""
+
+    def __init__(self, rates: Rates, seed: str) -> None:
+        self.rates = rates
+        self.counts = FaultCounts()
+        self.held: list[tuple[float, int, bytes]] = []
+        self._rng = random.Random(seed)
+        self._serial = 0
+        self._losing = False
+
+    def passed(self, frame: bytes, now: float) -> list[bytes]:
+        """The frames that pass now in place of this one."""
+        counts, rates, rng = self.counts, self.rates, self._rng
+        counts.frames += 1
+        if self._lost():
+            counts.lost += 1
+            return []
+        copies = 1
+        if rng.random() < rates.duplicate:
+            counts.duplicated += 1
+            copies = 2
+        if rng.random() < rates.reorder:
+            counts.reordered += 1
+            self._hold(frame, now + rates.hold + self._latency())
+            copies -= 1
+        if not (rates.delay or rates.jitter):
+            return [frame] * copies
+        counts.delayed += copies
+        for _ in range(copies):
+            self._hold(frame, now + self._latency())
+        return []
+
+    def due(self, now: float) -> list[bytes]:
+        """Held frames whose time has come, in that order."""
+        released = []
+        while self.held and self.held[0][0] <= now:
+            released.append(heapq.heappop(self.held)[2])
+        return released
+
+    def _hold(self, frame: bytes, due: float) -> None:
+        self._serial += 1
+        heapq.heappush(self.held, (due, self._serial, frame))
+
+    def _latency(self) -> float:
+        rates = self.rates
+        return rates.delay + rates.jitter * self._rng.random() if rates.jitter else rates.delay
+
+    def _lost(self) -> bool:
+        """Gilbert's model: all frames of a burst are lost, and bursts begin as often as makes `loss` the part that is."""
+        rates = self.rates
+        if rates.loss in (0.0, 1.0) or rates.burst == 1.0:
+            return self._rng.random() < rates.loss
+        chance = 1.0 - 1.0 / rates.burst if self._losing else rates.loss / (rates.burst * (1.0 - rates.loss))
+        self._losing = self._rng.random() < chance
+        return self._losing
+
+
+class FaultyPort:
+    """Wraps `inner`, whose counters it shows: they count what was on the wire, so not what was lost on the way in."""
+
+    def __init__(self, inner: Port, into: Rates, out: Rates, seed: int) -> None:
+        """`into` and `out`: what happens to received and to sent frames."""
+        self.number = inner.number
+        self.name = inner.name
+        self.counters: PortCounters = inner.counters
+        self.inner = inner
+        self._into = _Direction(into, f"{seed} {inner.number} in")
+        self._out = _Direction(out, f"{seed} {inner.number} out")
+        # Readable when the wire is, and when a held frame is due.
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.epoll()
+        for descriptor in (inner.fileno(), self._wake):
+            self._poll.register(descriptor, select.EPOLLIN)
+        self._changed = threading.Condition()
+        self._next: float | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def counts(self) -> dict[str, FaultCounts]:
+        """What was done so far, by direction."""
+        return {"in": self._into.counts, "out": self._out.counts}
+
+    def set(self, into: Rates, out: Rates) -> None:
+        """From now on, these faults; what is held stays held. Call it under the data plane's lock or from its thread."""
+        self._into.rates, self._out.rates = into, out
+
+    def fileno(self) -> int:
+        return self._poll.fileno()
+
+    def receive(self) -> list[bytes]:
+        now = time.monotonic()
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        for frame in self._out.due(now):
+            self.inner.send(frame)
+        frames = self._into.due(now)
+        for frame in self.inner.receive():
+            frames += self._into.passed(frame, now)
+        self._schedule()
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        for passed in self._out.passed(frame, time.monotonic()):
+            self.inner.send(passed)
+        self._schedule()
+
+    def close(self) -> None:
+        """Close the wire; what is held is lost."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self._poll.close()
+        os.close(self._wake)
+        self.inner.close()
+
+    def _schedule(self) -> None:
+        """Have the data plane look here when the next held frame is due."""
+        moments = [direction.held[0][0] for direction in (self._into, self._out) if direction.held]
+        following = min(moments, default=None)
+        if following == self._next:
+            return
+        with self._changed:
+            self._next = following
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._alarm, name=f"faults-{self.number}", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _alarm(self) -> None:
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                if self._next is not None and self._next <= now:
+                    os.eventfd_write(self._wake, 1)
+                    self._next = None
+                self._changed.wait(None if self._next is None else self._next - now)
