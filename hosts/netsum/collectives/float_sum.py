@@ -48,19 +48,14 @@ class Carried:
 
     rest: dict[tuple[object, ...], Array] = field(default_factory=dict)
 
-    def added_to(self, flat: Array, signature: tuple[object, ...]) -> Array:
-        """The array with what is left over from earlier calls; the array itself where nothing is."""
-        rest = self.rest.get(signature)
-        return flat if rest is None else flat + rest
+    def take(self, signature: tuple[object, ...]) -> Array | None:
+        """What is left over from earlier calls, for the one that begins now: it is that call's from here on."""
+        return self.rest.pop(signature, None)
 
-    def keep(self, signature: tuple[object, ...], flat: Array, missed: list[int], width: int) -> None:
-        """Remember the blocks that were missed, in place of what was left over before."""
-        self.rest.pop(signature, None)
-        if missed:
-            rest = np.zeros_like(flat)
-            for where in blocks_of(missed, width):
-                rest[where] = flat[where]
-            self.rest[signature] = rest
+    def leave(self, signature: tuple[object, ...], rest: Array) -> None:
+        """Remember what a call could not give. Calls may overlap, so there may be something already."""
+        before = self.rest.get(signature)
+        self.rest[signature] = rest if before is None else before + rest
 
 
 class FloatSum:
@@ -85,9 +80,7 @@ class FloatSum:
         self._flat = flat.astype(np.float32) if flat.dtype.itemsize == 2 else flat
         self._signature = signature
         self._mean = options.op == "mean"
-        self._carried = carried
-        if carried is not None and error is None:
-            self._flat = carried.added_to(self._flat, signature)
+        self._carried = carried if error is None else None
         self._predictions = predictions
         self._redone = redone
         self._lane = fixed_point.float_lane(flat.dtype) if options.lane is None else options.lane
@@ -95,6 +88,9 @@ class FloatSum:
         self._dither = np.random.default_rng([context.rank, context.gen]) if options.rounding == "stochastic" else None
         self._blocks = Blocks(context, layout, self._lane)
         self._flat = self._blocks.cut.padded(self._flat)
+        self._taken = None if self._carried is None else self._carried.take(signature)
+        if self._taken is not None:
+            self._flat = self._flat + self._taken
         self._result = np.zeros(len(self._flat), flat.dtype)  # what is skipped stays 0
         self._error = error
 
@@ -117,6 +113,21 @@ class FloatSum:
 
     def agreed(self, remember: bool) -> Flow:
         """Agree on the exponents first."""
+        try:
+            missed = yield from self._agreed(remember)
+        except BaseException:
+            if self._carried is not None and self._taken is not None:
+                self._carried.leave(self._signature, self._taken)  # nothing of the call counts, so it was not given
+            raise
+        if self._carried is not None and missed:
+            rest = np.zeros_like(self._flat)
+            for where in blocks_of(missed, self._blocks.width):
+                rest[where] = self._flat[where]
+            self._carried.leave(self._signature, rest)
+        return self._blocks.cut.parts(self._result)
+
+    def _agreed(self, remember: bool) -> Flow:
+        """The numbers of the blocks that are without this rank's contribution."""
         codes = self._codes()
         agreed = yield from agree(self._context, self._signature, codes, self._error)
         blocks = self._blocks
@@ -157,9 +168,7 @@ class FloatSum:
         yield from stream.run(encode, decode, ready, agreed.unfit, choose)
         # A result without a scale is as good as none.
         self._context.report.lost = max(self._context.report.lost, int(agreed.unknown.sum()))
-        if self._carried is not None:
-            self._carried.keep(self._signature, self._flat, stream.missed, blocks.width)
-        return self._blocks.cut.parts(self._result)
+        return stream.missed
 
     def predicted(self) -> Flow:
         """Send at once at the predicted exponents, behind the first block that compares the calls; what did not fit

@@ -1,0 +1,74 @@
+"""Ranks of a job that degrades, over the model of the switch: blocks age out when a test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from netsum.communicator import Communicator
+
+from tests.hosts.calls import on_each, together
+from tests.hosts.network import JOB_ID, MemoryNetwork, reply_bytes
+
+
+class AgeingNetwork(MemoryNetwork):
+    """A network whose switch closes blocks without a rank that is late, one at most: all that lack one, at every :meth:`age`."""
+
+    def __init__(self, workers: int, **changes: Any) -> None:
+        quorum = workers - 1
+        super().__init__(workers, **{"block_exp_ms": 50.0, "quorum": quorum, **changes})
+        job = self.switch.jobs[JOB_ID]
+        window = self.descriptors[0].window
+        self.switch.jobs[JOB_ID] = job._replace(block_exp=50_000, quorum=quorum, window=window, slots=4 * job.slots)
+
+    def age(self) -> int:
+        """A sweep, to which every open block is old; how many it closed."""
+        with self.lock:
+            swept = self.switch.sweep(JOB_ID, old=True)
+            for reply in swept.replies:
+                self.transports[reply.port - 1].put(reply_bytes(reply))
+        return swept.closed
+
+    @contextmanager
+    def ageing(self) -> Iterator[None]:
+        """Blocks age out all the time."""
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(0.002):
+                self.age()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+@contextmanager
+def stragglers(workers: int, **options: Any) -> Iterator[tuple[AgeingNetwork, list[Communicator]]]:
+    """A network and its ranks."""
+    network = AgeingNetwork(workers, **options)
+    communicators = network.communicators()
+    try:
+        yield network, communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def one_late(
+    network: AgeingNetwork,
+    communicators: Sequence[Communicator],
+    late: int,
+    call: Callable[[Communicator], Any],
+) -> list[Any]:
+    """``call(comm)`` on all ranks but one, whose blocks age out, and then on that one; outcomes by rank."""
+    with network.ageing():
+        others = on_each([comm for comm in communicators if comm.rank != late], call)
+    (outcome,) = together([lambda: call(communicators[late])])
+    return [*others[:late], outcome, *others[late:]]
