@@ -142,7 +142,11 @@ class WalledServer(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
         if self._tls is not None:  # the handshake is the thread's
-            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            except BaseException:
+                connection.close()
+                raise
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:

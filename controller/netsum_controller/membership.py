@@ -82,7 +82,8 @@ class Membership:
                     job = begin_epoch(self._site, job)
                 with self._site.store.transaction():
                     self._site.store.set_joined(job.epoch.number, [rank], instance)
-            start_ageing(self._site, self._site.store.job(name))
+            if place is None:  # a member asks many times what has become of its epoch
+                start_ageing(self._site, self._site.store.job(name))
             return replace(describe(self._site, job, rank, wish), resumes=resumes)
 
     @staticmethod
