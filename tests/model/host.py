@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Outcome, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, AgeOp, Lane, Op, Outcome, Status
 
 from tests.model.rules import ID_MASK, Packet, Payload, Reply
 
@@ -45,6 +45,8 @@ class Call(NamedTuple):
     misfits: frozenset[int] = frozenset()
     aborts: bool = False
     bare: bool = False  # empties leave without room for the result, which then has to be fetched
+    firm: bool = False  # its blocks wait for everybody, also in a job that degrades
+    passes: bool = False  # this rank answers, adds nothing and is not counted
 
 
 class Todo(NamedTuple):
@@ -61,6 +63,13 @@ class Result(NamedTuple):
     status: int
     data_cnt: int
     payload: Payload
+    src_cnt: int = 0
+    degraded: int = 0
+    late: bool = False  # the rank's own contribution is not in it
+
+
+LOST = Result(int(Status.STALE), 0, ())
+"""In the place of a result that nobody has any more."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class HostRules:
     mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
     rewind: bool = True  # off: after a rejoin only blocks without a result are sent
+    lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
 
 
 ALL_HOST_RULES = HostRules()
@@ -85,7 +95,7 @@ class Host(NamedTuple):
     rank: int
     program: tuple[Call, ...]
     window: int
-    udp_port: int  # negative: closed, between two epochs
+    udp_port: int  # negative: closed, between two epochs or for ever
     origin: int = 0
     run: int = 0
     first: int = 0  # first index of this epoch
@@ -96,6 +106,8 @@ class Host(NamedTuple):
     fetching: frozenset[int] = frozenset()  # noticed: the result waits in the switch
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result
+    degrades: bool = False  # the job's blocks age out
+    dead: bool = False
     broken: str = ""  # what must never happen
 
     @property
@@ -112,7 +124,7 @@ class Host(NamedTuple):
     def done(self) -> bool:
         """Every call of the program is over, or the communicator has ended."""
         finished = self.sent == len(self.plan) and self.prefix == self.sent and next_todos(self) == ()
-        return self.ended or finished
+        return self.ended or self.dead or finished
 
 
 def _results_of(host: Host, call: int) -> list[tuple[Todo, Result | None]]:
@@ -197,6 +209,8 @@ def contribution(host: Host, index: int) -> Packet:
         status = Status.MISMATCH
     elif call.aborts:
         status = Status.ABORT
+    elif call.passes:
+        value = None
     elif todo.phase == Phase.DATA and todo.offset in call.misfits:
         status = Status.RANGE
     if status != Status.OK:
@@ -204,7 +218,10 @@ def contribution(host: Host, index: int) -> Packet:
     header = Header(
         job_id=JOB_ID,
         block_id=(host.origin + index) & ID_MASK,
+        degraded=int(call.passes),
+        firm=int(call.firm and host.degrades),
         src_id=host.rank,
+        src_cnt=int(not call.passes),
         gen_id=call.gen,
         grad_cnt=LANES if value is not None else 0,
         op=op,
@@ -213,7 +230,7 @@ def contribution(host: Host, index: int) -> Packet:
         dest=call.dest,
         data_cnt=int(value is not None),
     )
-    room = 0 if status != Status.OK or (call.bare and index not in host.fetching) else 1
+    room = int(index in host.fetching or not (status != Status.OK or call.bare))
     return Packet(host.rank + 1, host.udp_port, header, (value,) if value is not None else (0,) * room)
 
 
@@ -223,6 +240,11 @@ def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packe
         for index in range(host.first, host.sent):
             if index not in host.settled and may_send(host, index, rules):
                 yield contribution(host, index)
+
+
+def fetches(host: Host) -> Iterator[Packet]:
+    """What a host sends again at once, since a notice has told it that the result is there."""
+    return (contribution(host, index) for index in sorted(host.fetching))
 
 
 def _refused(host: Host, index: int, reason: int) -> Host:
@@ -243,16 +265,17 @@ def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules)
         if held is not None:
             return host._replace(settled=host.settled | {index})
         return host._replace(fetching=host.fetching | {index})
-    result = Result(h.status, h.data_cnt, payload)
+    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, h.age_op == AgeOp.LATE)
+    if held == LOST:
+        return host
     if held not in (None, result):
         return host._replace(broken=f"block {index} has two results: {held} and {result}")
+    return _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
+
+
+def _settled(host: Host, index: int, result: Result) -> Host:
     results = (*host.results[:index], result, *host.results[index + 1 :])
-    return host._replace(
-        results=results,
-        settled=host.settled | {index},
-        fetching=host.fetching - {index},
-        ended=host.ended or h.status == Status.MISMATCH,
-    )
+    return host._replace(results=results, settled=host.settled | {index}, fetching=host.fetching - {index})
 
 
 def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host:
@@ -262,9 +285,11 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
     if host.ended or reply.udp_port != host.udp_port or not host.first <= index < host.sent:
         return host
     if h.status == Status.STALE:
-        if host.results[index] is None:
-            return host._replace(broken=f"block {index} is STALE and still needed")
-        return host
+        if host.results[index] is not None:
+            return host
+        if host.degrades and rules.lost_is_settled:
+            return advance(_settled(host, index, LOST), rules)
+        return host._replace(broken=f"block {index} is STALE and still needed")
     if h.status == Status.REFUSED:
         return host if host.results[index] is not None else _refused(host, index, h.age_op)
     return advance(_take(host, index, h, reply.payload, rules), rules)
@@ -293,6 +318,11 @@ def kept_from(host: Host, rules: HostRules = ALL_HOST_RULES) -> int:
 def leave(host: Host) -> Host:
     """Close the socket of the epoch that is over; the host reports :attr:`Host.prefix` and waits for the others."""
     return host._replace(udp_port=-abs(host.udp_port))
+
+
+def die(host: Host) -> Host:
+    """A process that is gone; what it has sent still flies."""
+    return leave(host)._replace(dead=True, fetching=frozenset())
 
 
 def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RULES) -> Host:

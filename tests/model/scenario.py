@@ -44,6 +44,10 @@ class Scenario:
     replacements: int = 0
     followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
     calls_differ: bool = False  # every rank must end with MISMATCH
+    quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
+    sweeper: bool = True  # a controller is there to sweep; off: only what members send closes blocks
+    mortals: tuple[int, ...] = ()  # ranks that may die
+    evicts: bool = False  # the controller evicts who has died
     rules: Rules = ALL_RULES
     host_rules: HostRules = ALL_HOST_RULES
     epoch_rules: EpochRules = field(default_factory=EpochRules)
@@ -52,23 +56,36 @@ class Scenario:
     def workers(self) -> int:
         return len(self.programs)
 
+    @property
+    def degrades(self) -> bool:
+        return self.quorum > 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a result may lack somebody."""
+        return self.degrades or bool(self.mortals)
+
     def udp_port(self, rank: int, epoch: int) -> int:
         """A rank's UDP port in an epoch."""
         return PORT_BASE + rank + (16 * epoch if self.epoch_rules.fresh_ports else 0)
 
-    def job(self, epoch: int, first_block_id: int) -> Job:
+    def job(self, epoch: int, first_block_id: int, evicted: frozenset[int] = frozenset()) -> Job:
         """What the controller installs for an epoch."""
         ports = [self.udp_port(rank, epoch) for rank in range(self.workers)]
-        members = tuple(Member(rank, rank + 1, port, rank) for rank, port in enumerate(ports))
+        members = tuple(Member(rank, rank + 1, port, rank) for rank, port in enumerate(ports) if rank not in evicted)
         number = epoch if self.epoch_rules.fresh_epoch else 1
-        return Job(number, first_block_id & ID_MASK, self.slots, 0, members)
+        ageing = (1, min(self.quorum, len(members)), self.window) if self.degrades else ()
+        return Job(number, first_block_id & ID_MASK, self.slots, 0, members, *ageing)
 
     def hosts(self, run: int, epoch: int) -> tuple[Host, ...]:
         """The ranks at the start of a run, what may be sent at once already sent."""
         programs = self.replaced if run else self.programs
         origin = self.second_block_id if run and self.epoch_rules.fresh_ids else self.first_block_id
         return tuple(
-            advance(Host(rank, program, self.window, self.udp_port(rank, epoch), origin, run), self.host_rules)
+            advance(
+                Host(rank, program, self.window, self.udp_port(rank, epoch), origin, run, degrades=self.degrades),
+                self.host_rules,
+            )
             for rank, program in enumerate(programs)
         )
 
@@ -96,9 +113,9 @@ def _combined(calls: list[Call], todo: Todo, rank: int) -> Result:
             value = call.blocks[todo.offset]
             values += [] if value is None else [value]
     if status or not values or calls[0].dest not in (255, rank):
-        return Result(status, len(values), ())
+        return Result(status, len(values), (), len(calls))
     op = Op.MAX if todo.phase == Phase.EXPONENTS else calls[0].op
-    return Result(status, len(values), (max(values) if op == Op.MAX else sum(values),))
+    return Result(status, len(values), (max(values) if op == Op.MAX else sum(values),), len(calls))
 
 
 class Epoch(NamedTuple):
@@ -110,6 +127,9 @@ class Epoch(NamedTuple):
     away: frozenset[int] = frozenset()  # ranks still in the run before the last replacement
     switch_restarts: int = 0
     replacements: int = 0
+    mortals: tuple[int, ...] = ()  # ranks that may still die
+    dead: frozenset[int] = frozenset()  # ranks that have died and are not evicted
+    evicted: frozenset[int] = frozenset()
 
 
 def digits(*shape: int) -> list[int]:

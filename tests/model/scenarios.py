@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from netsum.wire.schema import Op
 
-from tests.model.host import Call, HostRules
-from tests.model.rules import Rules
+from tests.model.host import Call
+from tests.model.mutations import Mutation, epoch_rules, host_rule, switch_rule
 from tests.model.scenario import EpochRules, Scenario, digits
 
 Programs = tuple[tuple[Call, ...], ...]
@@ -100,52 +100,31 @@ SCENARIOS = (
 )
 
 
-class Mutation(NamedTuple):
-    """A rule switched off, and what the explorer must find then (a part of the violation's first line)."""
-
-    rule: str
-    scenario: Scenario
-    finds: str
-
-
-def _switch(rule: str, scenario: Scenario, finds: str) -> Mutation:
-    return Mutation(rule, replace(scenario, rules=replace(Rules(), **{rule: False})), finds)
-
-
-def _host(rule: str, scenario: Scenario, finds: str) -> Mutation:
-    return Mutation(rule, replace(scenario, host_rules=replace(HostRules(), **{rule: False})), finds)
-
-
-def _epoch(scenario: Scenario, finds: str, *rules: str) -> Mutation:
-    off = dict.fromkeys(rules, False)
-    return Mutation("+".join(rules), replace(scenario, epoch_rules=replace(scenario.epoch_rules, **off)), finds)
-
-
 MUTATIONS = (
     Mutation("slots >= 2W", replace(NARROW, slots=1), "STALE and still needed"),
     Mutation("slots >= 2W, two blocks", replace(PLAIN, slots=2), "STALE and still needed"),
-    _switch("exact_lap", PORTS_COME_ROUND, "STALE and still needed"),
-    _switch("stale_behind", PLAIN, "WINDOW"),
-    _switch("closed_before_first", PORTS_COME_ROUND, "STALE and still needed"),
-    _switch("first_payload_overwrites", NARROW, "wrong result"),
-    _switch("ignore_duplicates", PLAIN, "wrong result"),
-    _switch("replay", PLAIN, "not everybody can finish"),
-    _switch("replay_to_asker", PLAIN, "not everybody can finish"),
-    _switch("sticky_status", ABORT, "wrong result"),
-    _switch("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
-    _switch("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
-    _host("window_over_all_calls", PLAIN, "STALE and still needed"),
-    _host("keep_window", RESTART, "contribution is gone"),
-    _host("fence", REDO, "SIGNATURE"),
-    _host("abort_finishes_call", ABORT, "SIGNATURE"),
-    _host("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
-    _host("window_of_this_epoch", RESTART_REDO, "WINDOW"),
-    _host("rewind", RESTART, "not everybody can finish"),
-    _epoch(REPLACED, "WINDOW", "fresh_epoch"),
-    _epoch(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
-    _epoch(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
-    _epoch(RESTART, "not everybody can finish", "raised_after_restart"),
-    _epoch(RESTART, "not everybody can finish", "lowest_of_all"),
+    switch_rule("exact_lap", PORTS_COME_ROUND, "STALE and still needed"),
+    switch_rule("stale_behind", PLAIN, "WINDOW"),
+    switch_rule("closed_before_first", PORTS_COME_ROUND, "STALE and still needed"),
+    switch_rule("first_payload_overwrites", NARROW, "wrong result"),
+    switch_rule("ignore_duplicates", PLAIN, "wrong result"),
+    switch_rule("replay", PLAIN, "not everybody can finish"),
+    switch_rule("replay_to_asker", PLAIN, "not everybody can finish"),
+    switch_rule("sticky_status", ABORT, "wrong result"),
+    switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
+    switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
+    host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
+    host_rule("keep_window", RESTART, "contribution is gone"),
+    host_rule("fence", REDO, "SIGNATURE"),
+    host_rule("abort_finishes_call", ABORT, "SIGNATURE"),
+    host_rule("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
+    host_rule("window_of_this_epoch", RESTART_REDO, "WINDOW"),
+    host_rule("rewind", RESTART, "not everybody can finish"),
+    epoch_rules(REPLACED, "WINDOW", "fresh_epoch"),
+    epoch_rules(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
+    epoch_rules(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
+    epoch_rules(RESTART, "not everybody can finish", "raised_after_restart"),
+    epoch_rules(RESTART, "not everybody can finish", "lowest_of_all"),
 )
 
 _THREE_REDO = change(sums(3, (2, 1), predicted=True), 0, 0, misfits=frozenset({0}))

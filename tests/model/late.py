@@ -1,0 +1,95 @@
+"""The configurations in which somebody is late, dies or is evicted, and the rules of degrade jobs switched off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.model.host import Call
+from tests.model.mutations import host_rule, switch_rule
+from tests.model.scenario import EpochRules, Scenario
+from tests.model.scenarios import Programs, change, sums
+
+
+def each(programs: Programs, call: int, **fields: object) -> Programs:
+    """The same programs but for one call of every rank."""
+    for rank in range(len(programs)):
+        programs = change(programs, rank, call, **fields)
+    return programs
+
+
+LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
+LATE_WIDE = Scenario("somebody is late, a window of two", sums(2, (2, 1)), quorum=1)
+UNSWEPT = replace(LATE, name="somebody is late and nobody sweeps", sweeper=False, mortals=(1,))
+ONE_OF_TWO_DIES = replace(LATE_WIDE, name="one of two dies", mortals=(1,))
+QUORUM = Scenario("two of three are enough", sums(3, (3,)), window=1, slots=2, quorum=2, mortals=(2,))
+BOTH_NEEDED = Scenario("a quorum of all", sums(2, (3,)), quorum=2)
+FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, firm=True), window=1, slots=2, quorum=1)
+PASS = Scenario("a member passes", change(sums(2, (2, 1)), 0, 0, passes=True), window=1, slots=2, quorum=1)
+ALL_PASS = Scenario("everybody passes", each(sums(2, (1, 1, 1)), 1, passes=True), window=1, slots=2, quorum=1)
+LATE_EMPTIES = Scenario(
+    "empty contributions, somebody is late",
+    ((Call(0, (1, None)), Call(1, (None, 16))), (Call(0, (None, None)), Call(1, (256, 4096)))),
+    window=1,
+    slots=2,
+    quorum=1,
+)
+LATE_BARE = replace(
+    LATE_EMPTIES,
+    name="results to be fetched, somebody is late",
+    programs=each(change(LATE_EMPTIES.programs, 1, 0, bare=True), 1, bare=True),
+)
+LATE_ABORT = Scenario("a member aborts, somebody is late", change(sums(2, (2, 1)), 1, 0, aborts=True), quorum=1)
+EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)
+EVICTED_OF_THREE = Scenario(
+    "one of three is evicted from a job that waits", sums(3, (3,)), window=1, slots=2, mortals=(2,), evicts=True
+)
+EVICTED_LATE = replace(BOTH_NEEDED, name="a member is evicted from a job that degrades", mortals=(1,), evicts=True)
+TWO_EVICTED = Scenario("two of three are evicted", sums(3, (2,)), window=1, slots=2, mortals=(0, 2), evicts=True)
+NEXT_RUN = Scenario(
+    "somebody is late, a rank is replaced, and one dies",
+    sums(2, (2,)),
+    window=1,
+    slots=4,
+    quorum=1,
+    replacements=1,
+    replaced=sums(2, (2,), seed=40),
+    followers_at_once=True,
+    first_block_id=2001,
+    second_block_id=1000,
+    mortals=(1,),
+    epoch_rules=EpochRules(),
+)
+
+LATE_SCENARIOS = (
+    LATE,
+    LATE_WIDE,
+    UNSWEPT,
+    ONE_OF_TWO_DIES,
+    BOTH_NEEDED,
+    FIRM,
+    PASS,
+    ALL_PASS,
+    LATE_EMPTIES,
+    LATE_BARE,
+    LATE_ABORT,
+    EVICTED,
+    EVICTED_OF_THREE,
+    EVICTED_LATE,
+    TWO_EVICTED,
+    NEXT_RUN,
+    QUORUM,
+)
+
+LATE_MUTATIONS = (
+    switch_rule("closed_is_immutable", LATE, "changes"),
+    switch_rule("marks_partial", LATE, "not said to be partial"),
+    switch_rule("tells_late", LATE, "wrong thing about its own contribution"),
+    switch_rule("quorum", QUORUM, "below the quorum"),
+    switch_rule("firm_waits", FIRM, "firm and closed partially"),
+    switch_rule("sweeps", ONE_OF_TWO_DIES, "not everybody can finish"),
+    switch_rule("newest_moves", ONE_OF_TWO_DIES, "not everybody can finish"),
+    switch_rule("frontier_of_this_epoch", NEXT_RUN, "not everybody can finish"),
+    switch_rule("closes_on_duplicate", UNSWEPT, "not everybody can finish"),
+    switch_rule("evicted_do_not_count", EVICTED, "not everybody can finish"),
+    host_rule("lost_is_settled", LATE, "STALE and still needed"),
+)

@@ -1,0 +1,87 @@
+"""What must be true where results may lack somebody: in jobs that degrade, and after a member was evicted.
+
+Values are digits (``scenario.digits``), so that a sum tells whose contributions are in it, and how often.
+"""
+
+from __future__ import annotations
+
+from netsum.wire.schema import BlockState, Status
+
+from tests.model.host import LOST, Call, Host, Result
+from tests.model.rules import ID_MASK, Job, Record
+from tests.model.scenario import Scenario
+
+
+def _values(calls: list[Call], offset: int) -> dict[int, int]:
+    """What each rank with a payload brings to a block."""
+    speaking = {rank: call.blocks[offset] for rank, call in enumerate(calls) if not (call.aborts or call.passes)}
+    return {rank: value for rank, value in speaking.items() if value is not None}
+
+
+def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> str:
+    """What is wrong with a result that a rank has taken, or nothing."""
+    programs = scenario.replaced if host.run else scenario.programs
+    todo = host.plan[index]
+    calls = [program[todo.call] for program in programs]
+    if result == LOST:
+        return "" if scenario.degrades else f"block {index} is lost"
+    if result.status != Status.OK:
+        return "" if any(call.aborts for call in calls) else f"block {index} is {result}"
+    values = _values(calls, todo.offset)
+    total = sum(result.payload)
+    counted = {rank for rank, value in values.items() if total & value}
+    if sum(values[rank] for rank in counted) != total or not len(counted) == result.data_cnt <= result.src_cnt:
+        return f"block {index}: a wrong sum, {result}"
+    if host.rank in values and (host.rank in counted) == result.late:
+        return f"block {index}: rank {host.rank} is told the wrong thing about its own contribution, {result}"
+    missing = set(values) - counted - set(scenario.mortals)
+    if missing and calls[0].firm:
+        return f"block {index} is firm and lacks {missing}"
+    if missing and not result.degraded:
+        return f"block {index} is not said to be partial and lacks {missing}"
+    if result.degraded and not scenario.degrades and not any(call.passes for call in calls):
+        return f"block {index} is partial in a job that waits"
+    return ""
+
+
+def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
+    """What is wrong with a block record of the first run, or nothing."""
+    index = (record.block_id - scenario.first_block_id) & ID_MASK
+    blocks = [(call, offset) for call, each in enumerate(scenario.programs[0]) for offset in range(len(each.blocks))]
+    if record.state == BlockState.EMPTY or record.epoch != 1 or index >= len(blocks):
+        return ""
+    call, offset = blocks[index]
+    calls = [program[call] for program in scenario.programs]
+    seen = [rank for rank in range(scenario.workers) if record.seen >> rank & 1]
+    values = _values(calls, offset)
+    right = (sum(not calls[rank].passes for rank in seen), sum(rank in values for rank in seen))
+    if (record.src_cnt, record.data_cnt) != right:
+        return f"block {index} counts {record.src_cnt} and {record.data_cnt}, right is {right}"
+    if record.data_cnt and sum(record.buffer) != sum(values[rank] for rank in seen if rank in values):
+        return f"block {index} holds a wrong sum"
+    if record.state == BlockState.DONE and job.all_sources & ~record.seen:
+        if not 0 < job.quorum <= record.src_cnt:
+            return f"block {index} is closed below the quorum"
+        if record.firm:
+            return f"block {index} is firm and closed partially"
+    return ""
+
+
+def differ(one: Host, other: Host) -> str:
+    """Of which block two ranks of a run hold different results, or nothing."""
+    if one.run != other.run:
+        return ""
+    for index, (ours, theirs) in enumerate(zip(one.results, other.results, strict=False)):
+        if None in (ours, theirs) or LOST in (ours, theirs):
+            continue
+        assert ours is not None
+        assert theirs is not None
+        if ours._replace(late=False) != theirs._replace(late=False):
+            return f"ranks {one.rank} and {other.rank} hold different results of block {index}: {ours} and {theirs}"
+    return ""
+
+
+def changed(before: Record, after: Record) -> str:
+    """Whether a closed record was changed other than by the next block of its slot."""
+    same = (before.epoch, before.block_id) == (after.epoch, after.block_id)
+    return f"the closed record of id {before.block_id} changes" if same and before != after else ""
