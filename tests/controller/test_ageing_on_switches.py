@@ -92,6 +92,27 @@ def test_before_all_have_joined_nothing_is_closed(live: SwitchUnderTest, on_live
     assert live.recv(port_of(again), 5 * EXP / 1000) is None
 
 
+def test_evicted_from_a_job_that_degrades(live: SwitchUnderTest, on_live: Controller) -> None:
+    """With all of the others in it, a block is not a partial result."""
+    members = degrade_job(on_live, quorum=3)
+    on_live.serve(watch=None)
+    first = members[0].first_block_id
+    blocks = (first, first + 7)  # a whole window
+    for block in blocks:
+        contribute(live, members[0], block, 5)
+        contribute(live, members[1], block, 7)
+    assert live.recv(port_of(members[0]), 5 * EXP / 1000) is None  # below the quorum
+    on_live.evict("resnet", 2)
+    for block in blocks:  # closed by the command's sweep or by one of the sweeper's
+        for member in members[:2]:
+            header, _ = receive(live, member)
+            assert (header.block_id, header.src_cnt, header.degraded, header.age_op) == (block, 2, 0, AgeOp.NORMAL)
+    assert on_live.job("resnet").quorum_now == 2
+    contribute(live, members[0], first + 8, 1)
+    contribute(live, members[1], first + 8, 2)
+    assert value(receive(live, members[0])[1]) == 3
+
+
 def test_jobs_that_wait_are_not_swept(live: SwitchUnderTest, on_live: Controller) -> None:
     members = run_job(on_live)
     on_live.serve(watch=None)

@@ -222,6 +222,17 @@ def test_evicted_after_a_restart(
     assert controller.job("resnet").epoch.evicted == (1,)
 
 
+def test_evicted_from_an_epoch_that_was_never_finished(controller: Controller, job: Job) -> None:
+    """A command was killed while it installed the epoch: nobody has it, and it is not gone on with."""
+    with controller.site.store.transaction():
+        controller.site.store.set_state("resnet", JobState.CHANGING)
+    done = controller.evict("resnet", 1)
+    assert done.new_epoch is not None
+    assert done.new_epoch > job.epoch.number
+    assert controller.job("resnet").state is JobState.READY
+    assert job_entry(controller).all_sources == 0b101
+
+
 def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: JobSpec, switch: FakeSwitch) -> None:
     """The state file knows first; the next reconcile does the rest."""
     first = open_controller()
