@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from netsum.communicator import Communicator
+from netsum.wire.codec import Header, parse_header
 
 from tests.hosts.calls import on_each, together
 from tests.hosts.network import JOB_ID, MemoryNetwork, reply_bytes
@@ -22,6 +23,17 @@ class AgeingNetwork(MemoryNetwork):
         job = self.switch.jobs[JOB_ID]
         window = self.descriptors[0].window
         self.switch.jobs[JOB_ID] = job._replace(block_exp=50_000, quorum=quorum, window=window, slots=4 * job.slots)
+        self.lost: Callable[[int, Header], bool] = lambda _rank, _header: False
+        """Whether a rank's contribution is lost on the way."""
+
+    def _deliver(self, rank: int) -> Callable[[bytes], None]:
+        deliver = super()._deliver(rank)
+
+        def or_lose(data: bytes) -> None:
+            if not self.lost(rank, parse_header(data)):
+                deliver(data)
+
+        return or_lose
 
     def age(self) -> int:
         """A sweep, to which every open block is old; how many it closed."""
