@@ -288,17 +288,21 @@ class SwitchClient:
 
     def read_member_packets(self) -> dict[MemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""
+        return {entry: packets for entry, (packets, _) in self.read_member_traffic().items()}
+
+    def read_member_traffic(self) -> dict[MemberEntry, tuple[int, int]]:
+        """Packets and bytes (of whole frames) that each member entry has let in since it was installed."""
         table = self.program.object_id("tables", MemberEntry.TABLE)
         entity = p4.Entity()
         entity.table_entry.table_id = table
         entity.table_entry.counter_data.SetInParent()
-        packets = {}
+        traffic = {}
         for answer in self._read([entity]):
             row = answer.table_entry
             entry = self.program.decode_row(row, MemberEntry)
             if isinstance(entry, MemberEntry):
-                packets[entry] = row.counter_data.packet_count
-        return packets
+                traffic[entry] = row.counter_data.packet_count, row.counter_data.byte_count
+        return traffic
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
         """Block records of these slots. :class:`SwitchError` when the switch does not bring them all in time."""

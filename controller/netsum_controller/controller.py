@@ -14,6 +14,7 @@ from netsum_controller.http_api import HttpServer
 from netsum_controller.http_server import tls_context
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.membership import Membership, describe
+from netsum_controller.metrics import Metrics
 from netsum_controller.model import Job
 from netsum_controller.p4info import Program, netsum_program
 from netsum_controller.rejoin import Place
@@ -132,14 +133,19 @@ class Controller:
         advertise: str | None = None,
         watch: float | None = PERIOD,
         tls: tuple[str | Path, str | Path] | None = None,
+        metrics_token: str | None = None,
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
         host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
         switch is looked at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its
-        key, it is HTTPS. While it serves, blocks of degrade jobs age (:mod:`netsum_controller.sweeper`)."""
+        key, it is HTTPS. With a ``metrics_token``, ``GET /metrics`` asks for it. While it serves, blocks of degrade jobs
+        age (:mod:`netsum_controller.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
-            self._server = HttpServer(self.site, self.membership, host, port, context)
+            metrics = Metrics(self.site, self.sweeps)
+            self._server = HttpServer(
+                *(self.site, self.membership, host, port, context), metrics=metrics, metrics_token=metrics_token
+            )
             scheme = "http" if tls is None else "https"
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:

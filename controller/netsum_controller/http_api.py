@@ -7,6 +7,7 @@
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     GET  /v1/jobs/NAME/why?block=B (or without block)
     GET  /v1/jobs/NAME/members
+    GET  /metrics                                                                              -> for Prometheus
 
 With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch, and lack the results from that block on". The
 descriptor's epoch is the same (nothing has changed), or ``resumes`` it.
@@ -22,6 +23,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Mapping
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -51,6 +53,7 @@ from netsum_controller.http_server import (
 )
 from netsum_controller.inspect_job import why
 from netsum_controller.membership import Membership
+from netsum_controller.metrics import Metrics
 from netsum_controller.model import Job
 from netsum_controller.rejoin import Place
 from netsum_controller.site import Site
@@ -58,6 +61,8 @@ from netsum_controller.site import Site
 log = logging.getLogger(__name__)
 
 MAX_QUERY_FIELDS = 8
+
+_CALLS = {("POST", "join"), ("POST", "leave"), ("GET", "why"), ("GET", "members")}
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
@@ -86,9 +91,18 @@ class HttpServer:
         *,
         limit: int = MAX_CONNECTIONS,
         request_time: float = REQUEST_TIME,
+        metrics: Metrics | None = None,
+        metrics_token: str | None = None,
     ) -> None:
-        """``limit`` connections at once; each request within ``request_time`` seconds. Raises :class:`InputError`."""
-        known = {"site": site, "membership": membership, "request_time": request_time}
+        """``limit`` connections at once; each request within ``request_time`` seconds. ``metrics`` are given to whoever has
+        the ``metrics_token``; None: to anybody. Raises :class:`InputError`."""
+        known = {
+            "site": site,
+            "membership": membership,
+            "request_time": request_time,
+            "metrics": metrics,
+            "metrics_token": metrics_token,
+        }
         try:
             self._server = WalledServer((host, port), type("Handler", (_Handler,), known), tls, limit)
         except (OSError, OverflowError) as error:
@@ -107,6 +121,8 @@ class HttpServer:
 class _Handler(WalledHandler):
     site: Site
     membership: Membership
+    metrics: Metrics | None
+    metrics_token: str | None
 
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
         self._answer("POST")
@@ -114,8 +130,24 @@ class _Handler(WalledHandler):
     def do_GET(self) -> None:  # noqa: N802
         self._answer("GET")
 
+    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+        self.site.tally.add("http", self._call(), str(int(status)))
+        super().answer_bytes(status, content_type, data)
+
+    def _call(self) -> str:
+        """What was asked for, as one of few words: a stranger's path makes no new series."""
+        path = urlsplit(getattr(self, "path", "")).path.strip("/")
+        action = path.rpartition("/")[2]
+        if path == "metrics":
+            return path
+        return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
+
     def _answer(self, method: str) -> None:
         try:
+            if method == "GET" and self.metrics is not None and urlsplit(self.path).path == "/metrics":
+                self._authorise_metrics()
+                self.answer_bytes(HTTPStatus.OK, *self.metrics.page(self.headers.get("Accept", "")))
+                return
             status, body = HTTPStatus.OK, self._dispatch(method)
         except ControllerError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -138,8 +170,7 @@ class _Handler(WalledHandler):
         if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
         name, action = unquote(parts[2]), parts[3]
-        calls = {("POST", "join"), ("POST", "leave"), ("GET", "why"), ("GET", "members")}
-        if (method, action) not in calls:
+        if (method, action) not in _CALLS:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
         token = self._token()
         job = self.membership.job(name, token)  # before a stranger's body is looked at
@@ -156,11 +187,17 @@ class _Handler(WalledHandler):
             raise InputError("link must be an object")
         return self.membership.join(name, token, rank, instance, link, _place(body)).to_dict()
 
-    def _token(self) -> str:
+    def _token(self, whose: str = "the job's token") -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token:
-            raise _HttpError(HTTPStatus.UNAUTHORIZED, "send the job's token: Authorization: Bearer TOKEN")
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, f"send {whose}: Authorization: Bearer TOKEN")
         return token.strip()
+
+    def _authorise_metrics(self) -> None:
+        if self.metrics_token is None:
+            return
+        if not compare_digest(self._token("the metrics token").encode(), self.metrics_token.encode()):
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, "wrong metrics token")
 
     def _text(self) -> bytes:
         length = self.headers.get("Content-Length", "")

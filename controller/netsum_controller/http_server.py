@@ -96,11 +96,14 @@ class WalledHandler(BaseHTTPRequestHandler):
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
         """Send an answer and end."""
-        data = json.dumps(body).encode()
+        self.answer_bytes(status, "application/json", json.dumps(body).encode())
+
+    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+        """The same, whatever it is."""
         self.connection.settimeout(self.request_time)
         self.request_version = self.protocol_version  # http.server takes what it cannot read for HTTP/0.9: no headers
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
         if status == HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")

@@ -24,6 +24,10 @@ class StateLock:
         self._depth = 0
         self._descriptor = -1
 
+    def waiting(self, wait: float) -> StateLock:
+        """The same lock for somebody who waits ``wait`` seconds; not re-entrant with this one."""
+        return StateLock(self._path, wait)
+
     def __enter__(self) -> None:
         if not self._threads.acquire(timeout=self._wait):
             raise StateError(f"{self._path}: another thread has held the state for {self._wait:.0f} s")

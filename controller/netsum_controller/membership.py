@@ -12,7 +12,17 @@ from typing import Any
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 
 from netsum_controller.epochs import FILE_INSTANCE, begin_epoch
-from netsum_controller.errors import Busy, Evicted, InputError, NoSuchMember, Refused, StateError, Unauthorized
+from netsum_controller.errors import (
+    Busy,
+    ControllerError,
+    Evicted,
+    InputError,
+    NoSuchJob,
+    NoSuchMember,
+    Refused,
+    StateError,
+    Unauthorized,
+)
 from netsum_controller.jobs import start_ageing, token_hash, token_is
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.rejoin import Place, rejoin
@@ -64,7 +74,20 @@ class Membership:
         again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
         switch refuses the epoch: ask again).
         """
-        wish = _link(link)
+        kind = "join" if place is None else "rejoin"
+        try:
+            descriptor = self._join(name, token, rank, instance, _link(link), place)
+        except (NoSuchJob, Unauthorized):
+            raise  # a stranger's; counted as an HTTP request
+        except ControllerError as error:
+            self._site.tally.add("joins", name, kind, type(error).__name__.lower())
+            raise
+        self._site.tally.add("joins", name, kind, "ok")
+        return descriptor
+
+    def _join(
+        self, name: str, token: str, rank: int, instance: str, wish: Link | None, place: Place | None
+    ) -> Descriptor:
         with self._site.store.lock:
             job = self.job(name, token)
             seat = self._seat(job, rank)

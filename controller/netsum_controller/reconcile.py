@@ -9,7 +9,7 @@ from netsum_controller.client import Kind, SwitchClient
 from netsum_controller.converge import apply, plan
 from netsum_controller.desired import job_items, switch_items
 from netsum_controller.epochs import is_resumable, record_new_epoch, record_resuming_epoch
-from netsum_controller.errors import SwitchError
+from netsum_controller.errors import ControllerError, SwitchError
 from netsum_controller.jobs import clean_up
 from netsum_controller.model import Job, JobState, Rejoin
 from netsum_controller.site import Site
@@ -46,6 +46,16 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
     members are refused and rejoin, and where that is possible the new epoch goes on with the old. Raises
     :class:`SwitchError`; the switch is then as it was, but for a program just loaded.
     """
+    try:
+        report = _reconcile(site, name, force=force)
+    except ControllerError:
+        site.tally.add("reconciles", name, "failed")
+        raise
+    site.tally.add("reconciles", name, "changed" if report.changed else "unchanged")
+    return report
+
+
+def _reconcile(site: Site, name: str, *, force: bool) -> Report:
     with site.store.lock, site.client(name) as client:
         report = Report(name)
         if force or client.pipeline_cookie() != site.program.cookie:

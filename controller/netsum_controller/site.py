@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netsum_controller.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.errors import InputError, SwitchError
 from netsum_controller.p4info import Program
 from netsum_controller.store import Store
+from netsum_controller.tally import Tally
 from netsum_controller.topology import Topology
 
 
 @dataclass
 class Site:
-    """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves."""
+    """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves;
+    ``tally`` counts what is done."""
 
     topology: Topology
     store: Store
     program: Program
     url: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
+    tally: Tally = field(default_factory=Tally)
 
     def client(self, switch: str) -> SwitchClient:
         """A client for a switch, to be used as a context manager."""

@@ -18,6 +18,13 @@ from netsum_controller.watcher import PERIOD
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Restore a switch that restarts.")
 @click.option("--tls-cert", metavar="PEM", help="HTTPS with this certificate (chain); needs --tls-key.")
 @click.option("--tls-key", metavar="PEM", help="The certificate's private key.")
+@click.option(
+    "--metrics-token",
+    envvar="NETSUM_METRICS_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="Whoever asks for /metrics must send it as bearer token [default: nobody must].",
+)
 @click.pass_obj
 def serve(
     settings: Settings,
@@ -27,6 +34,7 @@ def serve(
     watch: bool,
     tls_cert: str | None,
     tls_key: str | None,
+    metrics_token: str | None,
 ) -> None:
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     if (tls_cert is None) != (tls_key is None):
@@ -36,6 +44,9 @@ def serve(
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     with settings.controller() as controller:
-        url = controller.serve(host, port, advertise=advertise, watch=PERIOD if watch else None, tls=tls)
+        period = PERIOD if watch else None
+        url = controller.serve(
+            host, port, advertise=advertise, watch=period, tls=tls, metrics_token=metrics_token or None
+        )
         click.echo(f"serving {controller.topology.name} at {url}")
         stop.wait()

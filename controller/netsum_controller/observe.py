@@ -1,0 +1,202 @@
+"""What switches and jobs are doing right now, for metrics and `netsum job top`: counters, and a sample of block records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from netsum.wire.schema import BlockState
+
+from netsum_controller.client import SwitchClient
+from netsum_controller.errors import ControllerError
+from netsum_controller.model import Job, Late, Seat
+from netsum_controller.sampling import Sample, sample
+from netsum_controller.site import Site
+from netsum_controller.stages import MemberEntry, Record
+
+PATIENCE = 2.0
+"""Seconds to wait for a switch that does not answer, and for a command that is at work: who watches asks again."""
+
+SILENT_AFTER = 1.0
+"""Seconds that a block has waited for a member of which nothing comes, after which it is called silent."""
+
+
+class Presence(StrEnum):
+    """Whether a member is there."""
+
+    ABSENT = "absent"  # has not joined
+    JOINED = "joined"
+    SILENT = "silent"  # joined; blocks wait for it, and nothing comes
+    LEFT = "left"
+    EVICTED = "evicted"
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch, ``repeats`` those
+    packets that were not a block's first, at least (None in a job that degrades, where it cannot be told). ``last_block`` is
+    the newest block of its that the sample has (None: none). ``missing`` are the open blocks that lack it, ``oldest`` the age
+    of the oldest, in seconds (None: none does); ``waits`` how often, of all samples since the first look, it was the only one
+    that a block waited for."""
+
+    rank: int
+    host: str
+    presence: Presence
+    packets: int = 0
+    octets: int = 0
+    repeats: int | None = None
+    last_block: int | None = None
+    missing: int = 0
+    oldest: float | None = None
+    waits: int = 0
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job ``at`` a time (:func:`time.monotonic`). ``blocks`` of the epoch have begun, ``open_blocks`` of them wait, the
+    oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are packets since the job was created."""
+
+    job: Job
+    at: float
+    outcomes: Mapping[str, int]
+    blocks: int
+    open_blocks: int
+    oldest: float
+    members: tuple[MemberView, ...]
+
+
+@dataclass(frozen=True)
+class SwitchView:
+    """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long."""
+
+    name: str
+    up: bool
+    seconds: float
+    trouble: str = ""
+    jobs: tuple[JobView, ...] = ()
+
+
+@dataclass
+class _Memory:
+    """Of a job's epoch, between looks."""
+
+    epoch: int
+    packets: dict[int, int] = field(default_factory=dict)
+    repeats: dict[int, int] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
+    counted: int = -1  # newest block whose end is in `waits`
+
+
+class Observer:
+    """Looks at switches; remembers what can be told only from several looks. Not thread-safe for looks at one switch.
+
+    A look takes the state lock and is primary on the switch for as long as it reads, some ten milliseconds: sweeps of degrade
+    jobs pause meanwhile, so look no more often than needed.
+    """
+
+    def __init__(self, site: Site, patience: float = PATIENCE) -> None:
+        self._site = replace(site, connect_timeout=min(site.connect_timeout, patience))
+        self._of = site
+        self._lock = site.store.lock.waiting(patience)
+        self._patience = patience
+        self._memory: dict[str, _Memory] = {}
+
+    def look(self, switch: str, only: str | None = None) -> SwitchView:
+        """A switch and its jobs (or ``only`` one of them) as they are now. What is wrong is told, not raised."""
+        began = time.monotonic()
+        self._site.topology = self._of.topology  # a testbed may have filled it in since
+        try:
+            with self._lock, self._site.client(switch) as client:
+                self._site.require_program(client)
+                jobs = [job for job in self._site.store.jobs(switch) if job.exists and only in (None, job.name)]
+                traffic = client.read_member_traffic() if jobs else {}
+                at = time.monotonic()
+                views = tuple(self._job(client, job, traffic, at) for job in jobs)
+        except ControllerError as error:
+            return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
+        return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views)
+
+    def _job(
+        self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float
+    ) -> JobView:
+        outcomes = client.read_outcomes(job.job_id)
+        found = sample(job, lambda slots: client.query_records(slots, self._patience))
+        memory = self._memory.get(job.name)
+        if memory is None or memory.epoch != job.epoch.number:
+            memory = self._memory[job.name] = _Memory(job.epoch.number)
+        _count_waits(job, found, memory)
+        by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
+        opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
+        return JobView(
+            job=job,
+            at=at,
+            outcomes=outcomes,
+            blocks=0 if found.newest is None else found.newest + 1,
+            open_blocks=len(opened) * found.stride,
+            oldest=max((record.age_ms for record in opened), default=0.0) / 1000,
+            members=tuple(_member(job, seat, found, opened, by_source, memory) for seat in job.epoch.seats),
+        )
+
+
+def _lacks(record: Record, seat: Seat) -> bool:
+    return not record.seen >> seat.src_id & 1
+
+
+def _count_waits(job: Job, found: Sample, memory: _Memory) -> None:
+    """Who is the only one that a block waits for, or was closed without. An open block counts in every look."""
+    for ahead, record in found.records.items():
+        is_open = record.state is BlockState.OPEN
+        if not is_open and (not record.degraded or ahead <= memory.counted):
+            continue
+        missing = [seat.rank for seat in job.epoch.members if _lacks(record, seat)]
+        if len(missing) == 1:
+            memory.waits[missing[0]] = memory.waits.get(missing[0], 0) + found.stride
+    ended = (ahead for ahead, record in found.records.items() if record.state is not BlockState.OPEN)
+    memory.counted = max(memory.counted, *ended, -1)
+
+
+def _member(
+    job: Job,
+    seat: Seat,
+    found: Sample,
+    opened: Iterable[Record],
+    by_source: Mapping[int, tuple[int, int]],
+    memory: _Memory,
+) -> MemberView:
+    packets, octets = by_source.get(seat.src_id, (0, 0))
+    own = max((ahead for ahead, record in found.records.items() if not _lacks(record, seat)), default=None)
+    repeats = None
+    if job.late is Late.WAIT:
+        # A member sends its blocks in order, so it has sent every one up to its newest. Packets were read before records.
+        # (Where blocks are closed without it, its newest is not known.)
+        before = memory.repeats.get(seat.rank, 0)
+        repeats = memory.repeats[seat.rank] = max(before, packets - (0 if own is None else own + found.stride))
+    missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]
+    oldest = max(missing, default=None)
+    presence = _presence(seat)
+    quiet = packets == memory.packets.get(seat.rank, packets)
+    if presence is Presence.JOINED and quiet and oldest is not None and oldest >= SILENT_AFTER:
+        presence = Presence.SILENT
+    memory.packets[seat.rank] = packets
+    return MemberView(
+        rank=seat.rank,
+        host=seat.host,
+        presence=presence,
+        packets=packets,
+        octets=octets,
+        repeats=repeats,
+        last_block=own,
+        missing=len(missing) * found.stride,
+        oldest=oldest,
+        waits=memory.waits.get(seat.rank, 0),
+    )
+
+
+def _presence(seat: Seat) -> Presence:
+    if seat.evicted:
+        return Presence.EVICTED
+    if seat.left:
+        return Presence.LEFT
+    return Presence.JOINED if seat.joined else Presence.ABSENT

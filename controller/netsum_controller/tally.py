@@ -1,0 +1,26 @@
+"""Counts of what the controller does while it runs, for whoever watches it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+Labels = tuple[str, ...]
+
+
+class Tally:
+    """Counts by a name and labels; thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._counts: dict[str, Counter[Labels]] = {}
+
+    def add(self, name: str, *labels: str) -> None:
+        """Count one more."""
+        with self._guard:
+            self._counts.setdefault(name, Counter())[labels] += 1
+
+    def of(self, name: str) -> dict[Labels, int]:
+        """The counts of a name by labels."""
+        with self._guard:
+            return dict(self._counts.get(name, {}))

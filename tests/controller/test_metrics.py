@@ -1,0 +1,209 @@
+"""GET /metrics: what Prometheus gets of the controller."""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from netsum_controller.cli import cli
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy, SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.metrics import MAX_AGE, Metrics, SwitchCollector
+from netsum_controller.observe import Observer, SwitchView
+from netsum_controller.stages import outcomes
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.watched import TOKEN, Watched
+
+PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
+Samples = dict[tuple[str, ...], float]
+
+
+def scrape(url: str, token: str | None = None, accept: str = "") -> str:
+    headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token is not None else {})
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=headers), timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def parse(text: str) -> Samples:
+    """(name, values of the labels in the order of their names ...) -> value."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for each in family.samples:
+            key = (each.name, *(each.labels[name] for name in sorted(each.labels)))
+            assert key not in found, f"{key} is there twice"
+            found[key] = each.value
+    return found
+
+
+@pytest.fixture
+def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
+    return Watched(controller, switch, spec)
+
+
+def test_jobs_and_members(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
+    watched.blocks(20, b20=0b011, b21=0b001)
+    watched.packets(25, 21, 20)
+    counter = controller.site.program.object_id("counters", outcomes.COUNTER)
+    first = outcomes.first_index(watched.job.job_id)
+    switch.counters.update({(counter, first): 41, (counter, first + 1): 20, (counter, first + 10): 3})
+    found = parse(scrape(controller.serve(watch=None)))
+    assert found["netsum_switch_up", "s1"] == 1
+    assert found["netsum_switch_read_seconds", "s1"] > 0
+    assert found["netsum_job_packets_total", "resnet", "accepted"] == 41
+    assert found["netsum_job_packets_total", "resnet", "completed"] == 20
+    assert found["netsum_job_refused_packets_total", "resnet", "wrong_port"] == 3
+    assert ("netsum_job_packets_total", "resnet", "wrong_port") not in found
+    assert found["netsum_job_blocks_total", "resnet"] == 22
+    assert found["netsum_job_open_blocks", "resnet"] == 2
+    assert found["netsum_job_epoch", "resnet"] == watched.job.epoch.number
+    assert found["netsum_job_members", "resnet", "joined"] == 3
+    assert found["netsum_job_members", "resnet", "evicted"] == 0
+    assert [
+        found["netsum_member_packets_total", f"h{host}", "resnet", f"{rank}"] for rank, host in enumerate((1, 2, 4))
+    ] == [*(25, 21, 20)]
+    assert found["netsum_member_missing_blocks", "h4", "resnet", "2"] == 2
+    assert found["netsum_member_repeats_total", "h1", "resnet", "0"] == 3
+    assert found["netsum_member_oldest_missing_seconds", "h1", "resnet", "0"] == 0
+    assert found["netsum_joins_total", "resnet", "join", "ok"] == 3
+
+
+@pytest.mark.usefixtures("watched")
+def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) -> None:
+    url = controller.serve(watch=None)
+    controller.leave("resnet", TOKEN, 0, "a")
+    with pytest.raises(Busy):
+        controller.join("resnet", TOKEN, 0, "b")
+    controller.reconcile()
+    switch.restart()
+    controller.reconcile()
+    controller.sweeps.add("resnet", sweeps=9, unanswered=1, closed=4)
+    controller.sweeps.add("long-gone", sweeps=1)
+    for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}{path}", timeout=30)
+    text = scrape(url)
+    found = parse(text)
+    # `push` of the fixture was the first.
+    assert found["netsum_reconciles_total", "changed", "s1"] == 2
+    assert found["netsum_reconciles_total", "unchanged", "s1"] == 1
+    assert found["netsum_joins_total", "resnet", "join", "ok"] == 3
+    assert found["netsum_joins_total", "resnet", "join", "busy"] == 1
+    sweeps = [found[f"netsum_{name}_total", "resnet"] for name in ("sweeps", "unanswered_sweeps", "swept_blocks")]
+    assert sweeps == [9, 1, 4]
+    assert "long-gone" not in text
+    assert "secret" not in text
+    assert TOKEN not in text
+    assert found["netsum_http_requests_total", "why", "401"] == 1
+    assert found["netsum_http_requests_total", "other", "404"] == 1
+    assert found["netsum_http_requests_total", "why", "404"] == 1
+    assert parse(scrape(url))["netsum_http_requests_total", "metrics", "200"] == 1  # the one before
+    switch.stop()
+    with pytest.raises(SwitchError):
+        controller.reconcile()
+    assert parse(scrape(url))["netsum_reconciles_total", "failed", "s1"] == 1
+
+
+def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, controller: Controller) -> None:
+    metrics = Metrics(controller.site, controller.sweeps, max_age=0.0)
+    controller.sweeps.add(watched.name, sweeps=1)
+    assert b'job="resnet"' in metrics.page("")[1]
+    controller.delete_job(watched.name)
+    assert b"job=" not in metrics.page("")[1]
+
+
+def test_a_switch_that_is_down(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
+    controller.site.connect_timeout = 0.2
+    switch.stop()
+    found = parse(scrape(controller.serve(watch=None)))
+    assert found["netsum_switch_up", "s1"] == 0
+    assert ("netsum_job_blocks_total", watched.name) not in found
+    assert found["netsum_joins_total", "resnet", "join", "ok"] == 3
+
+
+def test_a_storm_of_scrapes_reads_the_switch_once(
+    watched: Watched, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    plain = Observer.look
+
+    def look(self: Observer, switch: str, only: str | None = None) -> SwitchView:
+        looks.append(switch)
+        return plain(self, switch, only)
+
+    monkeypatch.setattr(Observer, "look", look)
+    now = [100.0]
+    collector = SwitchCollector(controller.site, clock=lambda: now[0])
+    got: list[list[SwitchView]] = []
+    threads = [threading.Thread(target=lambda: got.append(collector.views())) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(got) == 20
+    assert looks == ["s1"]
+    now[0] += MAX_AGE
+    assert [view.job.name for view in collector.views()[0].jobs] == [watched.name]
+    assert looks == ["s1"] * 2
+
+
+def test_a_token_is_asked_for_if_there_is_one(controller: Controller) -> None:
+    url = controller.serve(watch=None, metrics_token="tell-me")
+    for token, words in ((None, "send the metrics token"), ("tell-m", "wrong metrics token"), ("ü", "wrong")):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            scrape(url, token)
+        with refused.value as answer:
+            assert answer.code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert words in answer.read().decode()
+    assert "netsum_switch_up" in scrape(url, "tell-me")
+
+
+def test_the_option_of_serve(topology_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def serve(self: Controller, *_: object, metrics_token: str | None, **__: object) -> str:  # noqa: ARG001
+        given.append(metrics_token)
+        raise SwitchError("enough")
+
+    monkeypatch.setattr(Controller, "serve", serve)
+    words = ["--topology", str(topology_file), "--state", str(topology_file.with_suffix(".db")), "serve"]
+    for more, environment in (([], {}), (["--metrics-token", "a"], {}), ([], {"NETSUM_METRICS_TOKEN": "b"})):
+        CliRunner().invoke(cli, [*words, *more], env=environment)
+    assert given == [None, "a", "b"]
+
+
+@pytest.fixture
+def topology_file(controller: Controller, tmp_path: Path) -> Path:
+    path = tmp_path / "star4.yaml"
+    path.write_text(controller.topology.to_yaml())
+    return path
+
+
+def test_openmetrics_if_asked_for(controller: Controller) -> None:
+    url = controller.serve(watch=None)
+    assert scrape(url, accept="application/openmetrics-text; version=1.0.0").endswith("# EOF\n")
+    assert not scrape(url).endswith("# EOF\n")
+
+
+def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
+    url = controller.serve(watch=None)
+    controller.sweeps.add(watched.name, sweeps=1)
+    scrape(url)
+    exported = {}
+    for family in text_string_to_metric_families(scrape(url)):
+        if family.name.startswith("netsum_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            assert family.samples, f"this test must make {name} have a sample"
+            exported[name] = set(family.samples[0].labels)
+            assert family.documentation.endswith(".")
+    section = PAGE.read_text("utf-8").split("\n### Of the controller\n")[1].split("\n#")[0]
+    rows = re.findall(r"^\| `(netsum_\w+)` \| ([^|]*) \|", section, re.MULTILINE)
+    assert {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == exported
