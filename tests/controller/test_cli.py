@@ -17,6 +17,7 @@ import pytest
 from netsum_controller import cli
 from netsum_controller.topology import Topology
 
+from tests.controller.certificates import Certificates
 from tests.controller.fake_switch import FakeSwitch, pack_record
 
 JOB = "name: resnet\nmembers: [h1, h2, h4]\nwindow: 8\n"
@@ -282,6 +283,35 @@ def test_serve_until_interrupted(run: Run) -> None:
         finally:
             server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=30) == 0
+
+
+@pytest.mark.usefixtures("run")
+def test_serve_over_tls_restores_a_switch(switch: FakeSwitch, certificates: Certificates) -> None:
+    """It was never pushed, and then it restarts."""
+    pem = ("--tls-cert", certificates.path("server.pem"), "--tls-key", certificates.path("server.key"))
+    with netsum("serve", "--port", "0", *pem) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        try:
+            assert server.stdout.readline().startswith("serving star4 at https://127.0.0.1:")
+            for _ in range(2):
+                while "switch s1 is restored" not in (line := server.stderr.readline()):
+                    assert line, "it has ended"
+                switch.restart()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.stderr.read()
+        assert server.wait(timeout=30) == 0
+
+
+@pytest.mark.usefixtures("run")
+def test_serve_without_watching(switch: FakeSwitch) -> None:
+    with netsum("serve", "--port", "0", "--no-watch") as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("serving star4 at http://127.0.0.1:")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == 0
+    assert switch.config is None
 
 
 def test_shell(run: Run, tmp_path: Path) -> None:

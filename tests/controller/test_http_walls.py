@@ -13,6 +13,8 @@ from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from netsum.descriptor import Descriptor
 from netsum.door import Door
 from netsum.errors import JoinError, NotReady
@@ -26,6 +28,11 @@ from tests.controller.certificates import Certificates
 
 TOKEN = "correct-horse"
 MEMBERS = f"GET /v1/jobs/resnet/members HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+
+JOIN = (
+    f"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 30\r\n\r\n"
+    '{"rank": 0, "instance": "a"   }'
+).encode()
 
 
 class Raw:
@@ -91,6 +98,45 @@ def test_too_much(serve: Callable[..., Raw], request_bytes: bytes, status: int, 
             assert got == status
             assert words in str(answer["error"])
             assert str(answer["error"]).isprintable()
+    assert raw(MEMBERS)[0] == 200
+
+
+REQUESTS = st.builds(
+    lambda pieces, cut: b"".join(pieces)[:cut],
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [MEMBERS, JOIN, b"\r\n", b"\r\n\r\n", b"Content-Length: 30\r\n", b"\x00", b"%", b"HTTP/1.1"]
+            ),
+            st.binary(max_size=40),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2000),
+)
+
+
+def test_garbage(serve: Callable[..., Raw]) -> None:
+    """Whatever comes gets one sentence of JSON or a closed connection, and the next in line is served."""
+    raw = serve(request_time=0.5)
+
+    @settings(max_examples=150)
+    @given(REQUESTS)
+    def send(garbage: bytes) -> None:
+        with raw.open() as connection:
+            try:
+                connection.sendall(garbage)
+                connection.shutdown(socket.SHUT_WR)
+                answer = connection.makefile("rb").read()
+            except ConnectionError:
+                return
+            if answer:
+                head, _, body = answer.partition(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.0 ")
+                assert b" 500 " not in head
+                assert isinstance(json.loads(body), dict)
+
+    send()
     assert raw(MEMBERS)[0] == 200
 
 
