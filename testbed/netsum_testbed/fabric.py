@@ -59,6 +59,7 @@ class Fabric:
             raise ValueError(f"topology {topology.name}: a fabric has one switch, this has {len(topology.switches)}")
         self.topology = topology
         self.switch = switch
+        self.switch_options: Sequence[str] = ()  # more of its command line, to be set before the fabric is entered
         self._stack = ExitStack()
         self.tokens: dict[str, str] = {}
         self._process: SwitchProcess | None = None

@@ -110,7 +110,7 @@ class MininetFabric(Fabric):
         return process
 
     def _launch(self, words: Sequence[str], prefix: Sequence[str]) -> SwitchProcess:
-        return SwitchProcess(self.switch, words, self.directory, prefix, tls=self._tls)
+        return SwitchProcess(self.switch, words, self.directory, prefix, tls=self._tls, more=self.switch_options)
 
     def _rates(self) -> bool:
         if rates_work():

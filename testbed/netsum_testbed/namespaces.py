@@ -31,7 +31,7 @@ class NamespaceFabric(Fabric):
         self._stack.callback(self._namespace.close)
         words = [f"{host.port}@s{host.port}" for host in hosts.values()]
         inside = ("ip", "netns", "exec", self._namespace.name)
-        process = SwitchProcess(self.switch, words, self.directory, inside, tls=self._tls)
+        process = SwitchProcess(self.switch, words, self.directory, inside, tls=self._tls, more=self.switch_options)
         self._stack.callback(process.stop)
         process.wait_ready()
         name = next(iter(self.topology.switches))

@@ -36,7 +36,7 @@ class RootlessFabric(Fabric):
                 hosts[name] = {"frames": local, "switch_frames": remote}
         self.topology = self.topology.filled(hosts=hosts)
         words = [f"{host.port}@udp:{host.switch_frames}:{host.frames}" for host in self.topology.hosts.values()]
-        process = SwitchProcess(self.switch, words, self.directory, tls=self._tls)
+        process = SwitchProcess(self.switch, words, self.directory, tls=self._tls, more=self.switch_options)
         self._stack.callback(process.stop)
         process.wait_ready()
         name = next(iter(self.topology.switches))

@@ -67,15 +67,16 @@ class SwitchProcess:
         directory: Path,
         prefix: Sequence[str] = (),
         tls: Tls | None = None,
+        more: Sequence[str] = (),
     ) -> None:
         """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes. ``tls``: what the topology
-        says; it must have the server's certificate, and clients then need one too."""
+        says; it must have the server's certificate, and clients then need one too. ``more``: options of this switch only."""
         self.kind = kind
         self._tls = tls
         self.address = f"unix:{directory}/p4runtime.sock"
         self._log = directory / "switch.log"
         program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
-        options = ["--no-p4", "--device-id", "1", "--thrift-port", "9090"]
+        options = ["--no-p4", "--device-id", "1", "--thrift-port", "9090", *more]
         for word in interfaces:
             options += ["-i", word]
         target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510", *_tls_words(tls)]

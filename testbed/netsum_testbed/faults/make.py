@@ -70,7 +70,7 @@ def _rates(rng: np.random.Generator, where: Where) -> Rates:
         loss=loss,
         duplicate=_chance(rng),
         reorder=_chance(rng),
-        burst=round(float(rng.uniform(2, 20)), 1) if loss and rng.random() < 0.3 else 1.0,
+        burst=round(float(rng.uniform(2, 6)), 1) if loss and rng.random() < 0.3 else 1.0,
         delay_ms=round(float(rng.uniform(0, 2)), 3) if held else 0.0,
         jitter_ms=round(float(rng.uniform(0, 1)), 3) if held and rng.random() < 0.5 else 0.0,
     )

@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.faults.kernel import KernelError, check_kernel
 from netsum_testbed.faults.make import Possible
-from netsum_testbed.faults.scenario import Scenario, Where
+from netsum_testbed.faults.scenario import Scenario, ScenarioError, Where
 from netsum_testbed.soak.cases import MAX_WORKERS, highest_rank
+from netsum_testbed.soak.crew import quiet_hosts
 from netsum_testbed.soak.outside import open_outside
 from netsum_testbed.soak.report import Totals
 from netsum_testbed.soak.run import Options, Soak
@@ -24,16 +25,18 @@ from netsum_testbed.verify.command import SWITCH_INTERVAL
 MINUTES = 10.0
 
 
-def possible_on(*, rootless: bool) -> tuple[Possible, str | None]:
+def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     """What can go wrong on such a fabric, and in words what cannot because this kernel lacks it."""
     places = [Where.HOSTS]
     missing = None
+    if switch == "embedded":
+        places.append(Where.SWITCH)
     if not rootless:
         try:
             check_kernel()
             places.append(Where.KERNEL)
         except KernelError as error:
-            missing = f"NO PACKETS ARE LOST IN THE KERNEL: {error}"
+            missing = f"*** NO PACKETS ARE LOST IN THE KERNEL: {error} ***"
     return Possible(where=tuple(places)), missing
 
 
@@ -73,10 +76,13 @@ def soak(
         raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
     scenario = None if scenario_file is None else Scenario.load(scenario_file)
     end_on_sigterm()
+    quiet_hosts()
     console = Console()
     name = "embedded" if rootless else choose_switch(switch)
     rootless = rootless or os.geteuid() != 0
-    possible, missing = possible_on(rootless=rootless)
+    possible, missing = possible_on(name, rootless=rootless)
+    if scenario is not None and scenario.where not in possible.where:
+        raise ScenarioError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
     options = Options(60 * minutes, seed, round_, scenario, possible)
     totals = Totals(name, seed)
     hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import queue
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Final, Protocol
 
-from netsum_testbed.soak.words import Posting, Word
+from netsum_testbed.soak.words import Crashed, Left, Posting, Word
 from netsum_testbed.soak.worker import Worker
 
 STOPS: Final = 10.0
@@ -52,6 +53,8 @@ class ProcessPost:
     """A worker in a process, which can be killed."""
 
     def __init__(self, posting: Posting, tell: Callable[[Word], None]) -> None:
+        self._rank = posting.rank
+        self._killed = False
         self._connection, theirs = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_work, args=(posting, theirs), daemon=True)
         self._process.start()
@@ -60,13 +63,16 @@ class ProcessPost:
         self._reader.start()
 
     def _read(self, tell: Callable[[Word], None]) -> None:
+        left = False
         while True:
             try:
-                tell(self._connection.recv())
-            except (EOFError, OSError):
-                return
-            except Exception:  # a killed process may leave half a word in the pipe
-                return
+                word = self._connection.recv()
+            except Exception:  # the end; or half a word, that a killed process left in the pipe
+                break
+            left = isinstance(word, (Left, Crashed))
+            tell(word)
+        if not left and not self._killed:
+            tell(Crashed(self._rank, "its process ended without a word"))
 
     def command(self, word: str, seconds: float = 0.0) -> None:
         try:
@@ -76,6 +82,7 @@ class ProcessPost:
 
     def kill(self) -> None:
         """End it at once and without warning; what it had said until then is heard."""
+        self._killed = True
         self._process.kill()
         self._process.join()
         self._reader.join()
@@ -86,8 +93,7 @@ class ProcessPost:
             self._process.join(STOPS)
         gone = not self._process.is_alive()
         if not gone:
-            self._process.kill()
-            self._process.join()
+            self.kill()
         self._reader.join(STOPS)
         self._connection.close()
         return gone
@@ -95,6 +101,7 @@ class ProcessPost:
 
 def _work(posting: Posting, connection: Connection) -> None:
     """The process: a worker in its main thread, its orders in another. When we are gone, it goes too."""
+    quiet_hosts()
     lock = threading.Lock()
 
     def tell(word: Word) -> None:
@@ -112,6 +119,11 @@ def _work(posting: Posting, connection: Connection) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     worker.run()
+
+
+def quiet_hosts() -> None:
+    """What the hosts would log, errors and partial results, is what a soak counts."""
+    logging.getLogger("netsum").addHandler(logging.NullHandler())
 
 
 class Crew:
@@ -138,8 +150,11 @@ class Crew:
             raise TypeError("a thread cannot be killed: make the crew of processes")
         post.kill()
 
+    def close(self) -> None:
+        """Tell all ranks that it was all."""
+        for post in self._posts.values():
+            post.command("close")
+
     def stop(self) -> list[int]:
         """End all ranks at once; those that did not go."""
-        for rank in self._posts:
-            self.command(rank, "close")
         return [rank for rank, post in self._posts.items() if not post.stop()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from dataclasses import replace
 from netsum_controller.errors import ControllerError
 
 from netsum_testbed.faults.kernel import KernelLink
-from netsum_testbed.faults.scenario import Event, Kind, Where
+from netsum_testbed.faults.scenario import Event, Kind, Scenario, Where
 from netsum_testbed.soak.crew import Crew
 from netsum_testbed.soak.judge import Judge
 from netsum_testbed.soak.outside import ServesOutside
@@ -38,6 +39,8 @@ class Incidents:
         self._serial = 0
         self._links: dict[int, KernelLink] = {}
         self._stack = ExitStack()
+        self._restarted = False
+        self._before: Counter[str] = Counter()
         self.stalled: list[tuple[int, float]] = []
         """Ranks that were made to stand still, and for how long, since this was last emptied."""
         self.killed: set[int] = set()
@@ -50,7 +53,33 @@ class Incidents:
             for rank in range(len(self._postings)):
                 link = KernelLink(self._fabric, hosts[rank], scenario.link(rank))
                 self._links[rank] = self._stack.enter_context(link)
+        elif scenario.where is Where.SWITCH:
+            self._before = self._fabric.set_wires(self._wires(scenario))
+            self._stack.callback(self._good_wires)
         return self
+
+    def _wires(self, scenario: Scenario) -> dict[str, object]:
+        """The scenario's links as the switch takes them: what goes up comes in."""
+        places = list(self._fabric.topology.hosts.values())
+        ports = {}
+        for rank, link in scenario.links.items():
+            up, down = (rates.model_dump(exclude_defaults=True) for rates in (link.up, link.down))
+            ports[str(places[rank].port)] = {"in": up, "out": down}
+        return {"seed": scenario.seed, "ports": ports}
+
+    def _good_wires(self) -> None:
+        done = self._fabric.set_wires({})
+        if self._restarted:
+            self._before.clear()  # the switch that counted them is gone
+        done.subtract(self._before)
+        for name, counted in (
+            ("loss", "lost"),
+            ("duplicate", "duplicated"),
+            ("reorder", "reordered"),
+            ("delay", "delayed"),
+        ):
+            if done[counted] > 0:
+                self._totals.faults[f"switch_{name}"] += done[counted]
 
     def __exit__(self, *_: object) -> None:
         """Undo what is not undone yet: the next round begins on a fabric that is whole."""
@@ -120,6 +149,7 @@ class Incidents:
         self._at(event.seconds, replaced)
 
     def _restart_switch(self, event: Event) -> None:
+        self._restarted = True
         self._fabric.kill_switch()
         self._at(event.seconds, self._fabric.start_switch)
 

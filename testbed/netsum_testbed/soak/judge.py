@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from netsum.wire.schema import CHUNK_BYTES
 
 from netsum_testbed.faults.scenario import Kind
 from netsum_testbed.soak.cases import Plan, Step
@@ -16,6 +17,8 @@ from netsum_testbed.soak.words import Answer, Failure
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import Array
 
+WIDEST = 8
+"""Bytes of the widest lane."""
 _ALWAYS = frozenset({"Timeout", "Desynchronized", "Closed", "NotReady"})
 
 
@@ -108,7 +111,9 @@ class _Partial:
     def __init__(self, plan: Plan, evicted: set[int]) -> None:
         self._plan = plan
         self._evicted = evicted
-        self._carried: dict[tuple[object, ...], list[Array]] = {}
+        self._carried: dict[tuple[object, ...], list[Array] | None] = {}
+        # Blocks differ in elements with the lane's width, which of an integer is agreed on: a part of the widest's is of one.
+        self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
 
     def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
         """What is wrong with the results of the ranks that have one."""
@@ -116,7 +121,10 @@ class _Partial:
         inputs = [contribution(plan, step, rank) for rank in range(plan.workers)]
         kind = (call.op, call.dtype, call.shape)
         if step.late == "carry" and kind in self._carried:
-            inputs = [own + rest for own, rest in zip(inputs, self._carried[kind], strict=True)]
+            rests = self._carried[kind]
+            if rests is None:
+                return []
+            inputs = [own + rest for own, rest in zip(inputs, rests, strict=True)]
         first_rank, first = next(iter(answers.items()))
         assert first.result is not None
         apart = [rank for rank, each in answers.items() if not same_bits(each.result, first.result)]
@@ -124,12 +132,12 @@ class _Partial:
             return [f"ranks {apart} have another result than rank {first_rank}"]
         if first.result.shape != call.shape or str(first.result.dtype) != call.dtype:
             return [f"the result is {first.result.dtype}{list(first.result.shape)}"]
-        members = members_of(call.op, inputs, first.result)
+        members = members_of(call.op, inputs, first.result, self._width)
         if (bad := members.unexplained).size:
-            where = int(bad[0])
+            where = int(bad[0]) * self._width
             values = [array.reshape(-1)[where] for array in inputs]
             return [
-                f"{bad.size} of {first.result.size} elements are no {call.op} of some ranks' inputs; element {where}: "
+                f"{bad.size} parts of {members.matches.shape[1]} are no {call.op} of some ranks' inputs; from element {where}: "
                 f"{first.result.reshape(-1)[where]!r}, from {values}"
             ]
         if step.late == "carry":
@@ -137,11 +145,14 @@ class _Partial:
         return [line for rank, each in answers.items() for line in self._flags(step, rank, each, members)]
 
     def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
-        """What each rank came too late with: it is in its next call of the kind."""
-        self._carried[kind] = [
-            np.where(members.with_rank(rank).reshape(array.shape), 0, array).astype(array.dtype)
-            for rank, array in enumerate(inputs)
-        ]
+        """What each rank came too late with: it is in its next call of the kind. None where that cannot be told."""
+
+        def rest(rank: int, array: Array) -> Array:
+            came = np.repeat(members.with_rank(rank), members.width)[: array.size]
+            return np.asarray(np.where(came.reshape(array.shape), 0, array), array.dtype)
+
+        known = not members.ambiguous
+        self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
 
     def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
         """Whether a rank was told the truth about who is in its result."""
@@ -156,13 +167,13 @@ class _Partial:
         floor = max(1, min(plan.quorum, plan.workers - len(self._evicted)))
         found = []
         if not whole.all() and not report.degraded:
-            found.append(f"{int((~whole).sum())} elements are partial and the report has no degraded block")
+            found.append(f"{int((~whole).sum())} parts are partial and the report has no degraded block")
         if not whole.all() and step.late in ("wait", "raise"):
-            found.append(f"{int((~whole).sum())} elements are partial, with late={step.late}")
+            found.append(f"{int((~whole).sum())} parts are partial, with late={step.late}")
         if not members.at_least(least).all():
-            found.append(f"elements with fewer ranks than the {least} that the report has in each block")
+            found.append(f"parts with fewer ranks than the {least} that the report has in each block")
         if plan.degrades and not members.at_least(floor).all():
-            found.append(f"elements with fewer ranks than the quorum of {floor}")
+            found.append(f"parts with fewer ranks than the quorum of {floor}")
         if not report.missed and not members.with_rank(rank).all():
-            found.append("elements without this rank's part, and the report has no block that was missed")
+            found.append("parts without this rank's part, and the report has no block that was missed")
         return [f"rank {rank}: {line}" for line in found]

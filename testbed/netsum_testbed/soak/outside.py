@@ -1,11 +1,16 @@
-"""Fabrics whose controller serves in a process of its own, so that it can be killed."""
+"""Fabrics whose controller serves in a process of its own, so that it can be killed, and whose wires can be bad ones."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
 import sys
 import time
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
 
 from netsum_controller.controller import Controller
 
@@ -15,10 +20,12 @@ from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.opening import star
 from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.switches import SwitchProcess
 
 STARTS: Final = 30.0
 """Seconds until the endpoint must answer."""
 
+_DONE: Final = "faults done: "
 _SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 
@@ -27,6 +34,36 @@ class ServesOutside(Fabric):
     watched and blocks age by ``netsum serve`` in a process."""
 
     _serving: Child | None = None
+
+    def _start_switch(self) -> SwitchProcess:
+        if self.switch == "embedded":
+            self._faults = self.directory / "faults.json"
+            self._faults.write_text("{}", "utf-8")
+            self.switch_options = ("--faults", str(self._faults))
+        return super()._start_switch()
+
+    def set_wires(self, faults: Mapping[str, Any]) -> Counter[str]:
+        """Give the embedded switch other wires (docs/switch.md, ``--faults``); what the ones before have done since it
+        started, by kind."""
+        self._faults.write_text(json.dumps(faults), "utf-8")
+        log = self.directory / "switch.log"
+        said = log.read_text(errors="replace").count(_DONE)
+        os.kill(self.switch_pid, signal.SIGHUP)
+        deadline = time.monotonic() + STARTS
+        while True:
+            lines = [
+                line for line in log.read_text(errors="replace").splitlines(keepends=True) if line.startswith(_DONE)
+            ]
+            if len(lines) > said and lines[-1].endswith("\n"):
+                break
+            if time.monotonic() > deadline:
+                raise TestbedError("the switch does not say what its wires have done")
+            time.sleep(0.01)
+        done: Counter[str] = Counter()
+        for port in json.loads(lines[-1].removeprefix(_DONE)).values():
+            for direction in port.values():
+                done.update(direction)
+        return done
 
     def _serve(self, controller: Controller) -> None:
         file = self.directory / "topology.yaml"

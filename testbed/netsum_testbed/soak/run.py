@@ -250,6 +250,7 @@ class _Round:
             self._late(word.rank, word.late, word.failure.text)
             if complaint := self._judge.complaint(word.failure):
                 self._wrong(f"rank {word.rank}: resync: {complaint}")
+            self._broken |= not word.failure.ours
 
     def _error(self, answer: Answer, complaint: str | None) -> None:
         if answer.failure is None:
@@ -258,6 +259,7 @@ class _Round:
         self._late(answer.rank, answer.late, f"{answer.failure.name}: {answer.failure.text}")
         if complaint:
             self._wrong(f"rank {answer.rank}, call {answer.step}: {complaint}")
+        self._broken |= not answer.failure.ours  # nobody knows what such an error leaves
 
     def _late(self, rank: int, seconds: float, text: str) -> None:
         self._totals.latest_error = max(self._totals.latest_error, seconds)
@@ -284,8 +286,7 @@ class _Round:
 
     def _stop(self) -> None:
         """Everybody leaves; what they say last is heard."""
-        for rank in range(self._plan.workers):
-            self._crew.command(rank, "close")
+        self._crew.close()
         deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
         while len(self._left) < self._plan.workers and time.monotonic() < deadline:
             self._hear(_LOOK)

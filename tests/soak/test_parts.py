@@ -1,0 +1,203 @@
+"""The soak's pure parts: rounds follow from seeds, partial sums tell who is in them, and the judge sees what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from netsum.report import Report
+from netsum_testbed.faults.make import Possible
+from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
+from netsum_testbed.soak.cases import MAX_WORKERS, MIN_WORKERS, Plan, Step, groups_of, make_plan
+from netsum_testbed.soak.data import contribution
+from netsum_testbed.soak.judge import Judge
+from netsum_testbed.soak.report import Totals
+from netsum_testbed.soak.subsets import combined, members_of
+from netsum_testbed.soak.words import Answer, Failure
+from netsum_testbed.verify.cases import FLOATS, INTEGERS, Call, make_round
+from netsum_testbed.verify.data import Array
+
+EVERYTHING = Possible(where=tuple(Where))
+
+
+@given(seed=st.integers(0, 1 << 32), index=st.integers(0, 500))
+def test_rounds_follow_from_the_seed(seed: int, index: int) -> None:
+    plan = make_plan(seed, index, EVERYTHING)
+    assert plan == make_plan(seed, index, EVERYTHING)
+    assert MIN_WORKERS <= plan.workers <= MAX_WORKERS
+    assert (plan.block_exp_ms > 0) == (plan.quorum > 0) == plan.degrades
+    assert plan.quorum <= plan.workers
+    assert list(groups_of(plan.steps, 0))[-1].stop == len(plan.steps)
+    numbers = [number for group in groups_of(plan.steps, 3) for number in group]
+    assert numbers == list(range(3, len(plan.steps)))
+
+
+def test_a_given_scenario_is_what_goes_wrong() -> None:
+    scenario = Scenario(links={7: LinkFaults()}, events=(Event(after=1, kind=Kind.STALL, rank=3),))
+    plan = make_plan(1, 0, EVERYTHING, scenario)
+    assert plan.scenario == scenario
+    assert plan.workers > 7
+
+
+def degrading() -> Plan:
+    """A round whose job degrades."""
+    return next(plan for n in range(100) if (plan := make_plan(3, n, EVERYTHING)).degrades and plan.workers == 4)
+
+
+def step_of(dtype: str, op: str, count: int = 300, *, late: str = "accept") -> Step:
+    """An allreduce."""
+    call = make_round(1, 0, calls=1).calls[0]
+    call = replace(call, dtype=dtype, op=op, shape=(count,), delays=(0.0,) * 8, joined=False, strided=False)
+    return Step("allreduce", call, late=late)
+
+
+KINDS = [(dtype, op) for dtype in FLOATS for op in ("sum", "mean", "max")]
+KINDS += [(dtype, op) for dtype in INTEGERS for op in ("sum", "max")]
+
+
+@pytest.mark.parametrize(("dtype", "op"), KINDS)
+def test_a_partial_result_tells_who_is_in_it(dtype: str, op: str) -> None:
+    plan, step = degrading(), step_of(dtype, op)
+    inputs = [contribution(plan, step, rank) for rank in range(4)]
+    for chosen in [(0, 1, 2, 3), (1, 3), (2,)]:
+        members = members_of(op, inputs, combined(op, inputs, chosen), 32)
+        assert members.matches.shape[1] == 10
+        assert not members.unexplained.size
+        assert members.exactly(chosen).all()
+        if op != "max":
+            assert not members.among([subset != chosen for subset in members.subsets]).any()
+    wrong = combined(op, inputs, (0, 1))
+    wrong[17] = -1
+    assert members_of(op, inputs, wrong, 1).unexplained.tolist() == [17]
+    assert members_of(op, inputs, wrong, 32).unexplained.tolist() == [0]
+
+
+def answers(plan: Plan, step: Step, result: Array, report: Report, ranks: Sequence[int]) -> list[Answer]:
+    """The same result on these ranks."""
+    number = plan.steps.index(step)
+    return [Answer(rank, number, 1, result.copy(), replace(report)) for rank in ranks]
+
+
+def judged(plan: Plan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> list[str]:
+    """What the judge finds."""
+    judge = Judge(plan)
+    judge.evicted.update(evicted)
+    for answer in given:
+        assert judge.take(answer) is None
+    return [line for finding in judge.findings() for line in finding.complaints]
+
+
+def sum_of(chosen: Sequence[int], *, late: str = "accept") -> tuple[Plan, Step, Array]:
+    """A round that degrades with one step, and the sum over these ranks."""
+    step = step_of("float32", "sum", late=late)
+    plan = replace(degrading(), steps=(step,), quorum=2)
+    return plan, step, combined("sum", [contribution(plan, step, rank) for rank in range(4)], chosen)
+
+
+PARTIAL = Report(blocks=3, src_cnt_min=3, degraded=1)
+
+
+def test_the_judge_lets_pass_what_is_right() -> None:
+    plan, step, whole = sum_of((0, 1, 2, 3))
+    assert judged(plan, answers(plan, step, whole, Report(blocks=3, src_cnt_min=4), range(4))) == []
+    plan, step, partial = sum_of((0, 1, 3))
+    late = answers(plan, step, partial, replace(PARTIAL, missed=1), [2])
+    assert judged(plan, answers(plan, step, partial, PARTIAL, [0, 1, 3]) + late) == []
+
+
+def test_the_judge_sees_what_is_wrong() -> None:
+    plan, step, partial = sum_of((0, 1, 3))
+    silent = answers(plan, step, partial, Report(blocks=3, src_cnt_min=3), [0])
+    assert "no degraded block" in judged(plan, silent)[0]
+    unaware = answers(plan, step, partial, PARTIAL, [2])
+    assert "without this rank's part" in judged(plan, unaware)[0]
+    too_many = answers(plan, step, partial, replace(PARTIAL, src_cnt_min=4), [0])
+    assert "fewer ranks than the 4" in judged(plan, too_many)[0]
+    lonely_plan, lonely_step, lonely = sum_of((1,))
+    few = answers(lonely_plan, lonely_step, lonely, replace(PARTIAL, src_cnt_min=1), [1])
+    assert "quorum of 2" in judged(lonely_plan, few)[0]
+    flipped = partial.copy()
+    flipped[100] += 1
+    assert "1 parts of" in judged(plan, answers(plan, step, flipped, PARTIAL, [0]))[0]
+    apart = answers(plan, step, partial, PARTIAL, [0]) + answers(plan, step, flipped, PARTIAL, [1])
+    assert "another result than rank 0" in judged(plan, apart)[0]
+    firm_plan, firm_step, result = sum_of((0, 1, 3), late="wait")
+    assert any("late=wait" in line for line in judged(firm_plan, answers(firm_plan, firm_step, result, PARTIAL, [0])))
+
+
+def test_whoever_was_evicted_may_be_missing_in_silence() -> None:
+    step = step_of("int32", "sum")
+    scenario = Scenario(events=(Event(after=0, kind=Kind.EVICT, rank=2),))
+    plan = replace(degrading(), steps=(step,), block_exp_ms=0.0, quorum=0, scenario=scenario)
+    result = combined("sum", [contribution(plan, step, rank) for rank in range(4)], (0, 1, 3))
+    given = answers(plan, step, result, Report(blocks=2, src_cnt_min=3), [0, 1, 3])
+    assert judged(plan, given, evicted=[2]) == []
+    assert len(judged(plan, given, evicted=[1])) == 3
+
+
+def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
+    first, second = step_of("float32", "sum", late="carry"), step_of("float32", "sum", late="carry")
+    second = replace(second, call=replace(second.call, index=1))
+    plan = replace(degrading(), steps=(first, second), quorum=1)
+    inputs = [[contribution(plan, step, rank) for rank in range(4)] for step in (first, second)]
+    without = combined("sum", inputs[0], (0, 1, 3))
+    report = replace(PARTIAL, missed=3)
+    later = [
+        own + (rest if rank == 2 else 0) for rank, (own, rest) in enumerate(zip(inputs[1], inputs[0], strict=True))
+    ]
+    whole = Report(blocks=3, src_cnt_min=4)
+    right = [
+        *answers(plan, first, without, report, [2]),
+        *answers(plan, second, combined("sum", later, range(4)), whole, [2]),
+    ]
+    assert judged(plan, right) == []
+    lost = combined("sum", inputs[1], range(4))
+    assert "no sum" in judged(plan, [*right[:1], *answers(plan, second, lost, whole, [2])])[0]
+
+
+def test_exact_jobs_are_checked_by_the_reference_of_verify() -> None:
+    plan = next(p for n in range(100) if not (p := make_plan(3, n, EVERYTHING)).partial and p.workers == 3)
+    step = next(step for step in plan.steps if step.kind == "allreduce" and step.call.elements > 10)
+    plan = replace(plan, steps=(step,), base=replace(plan.base, calls=(step.call,)))
+    result = np.zeros(step.call.shape, step.call.dtype)
+    result.reshape(-1)[:] = 1
+    assert judged(plan, answers(plan, step, result, Report(), range(3)))
+
+
+@pytest.mark.parametrize(
+    ("failure", "wrong"),
+    [
+        (Failure("Timeout", True, ""), False),
+        (Failure("Desynchronized", True, ""), True),
+        (Failure("Behind", True, ""), True),
+        (Failure("Mismatch", True, ""), True),
+        (Failure("ValueError", False, ""), True),
+    ],
+)
+def test_errors_that_should_not_be(failure: Failure, wrong: bool) -> None:
+    plan = next(p for n in range(100) if not (p := make_plan(3, n, EVERYTHING)).partial)
+    assert (Judge(plan).complaint(failure) is not None) == wrong
+
+
+def test_after_a_timeout_the_others_may_find_themselves_out_of_step() -> None:
+    judge = Judge(next(p for n in range(100) if not (p := make_plan(3, n, EVERYTHING)).partial))
+    assert judge.complaint(Failure("Timeout", True, "")) is None
+    assert judge.complaint(Failure("Desynchronized", True, "")) is None
+
+
+@pytest.mark.parametrize("name", ["wrong", "hangs", "late_errors"])
+def test_anything_wrong_is_exit_code_1(name: str) -> None:
+    totals = Totals("embedded", calls=5)
+    assert totals.exit_code == 0
+    setattr(totals, name, 1)
+    assert totals.exit_code == 1
+    assert Totals("embedded").exit_code == 1
+
+
+def test_calls_are_described() -> None:
+    assert "broadcast of rank 1" in replace(step_of("int8", "sum"), kind="broadcast", root=1).describe()
+    assert isinstance(step_of("int8", "sum").call, Call)

@@ -1,0 +1,112 @@
+"""Short soaks on both switches: chosen faults are really done, and everything comes out right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netsum_testbed.faults.make import Possible
+from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from netsum_testbed.soak.outside import ServesOutside, open_outside
+from netsum_testbed.soak.report import Totals
+from netsum_testbed.soak.run import Options, Soak
+
+FABRICS = [
+    "rootless-embedded",
+    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+]
+
+
+@pytest.fixture(scope="module", params=FABRICS)
+def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
+    """A fabric of six hosts whose controller is a process."""
+    kind, switch = request.param.split("-")
+    if kind == "namespace":
+        request.getfixturevalue("require_root")
+    if switch == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    with open_outside(switch, 6, rootless=kind == "rootless") as fabric:
+        yield fabric
+
+
+def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
+    """One round with these faults."""
+    totals = Totals(fabric.switch, seed=1)
+    said: list[str] = []
+    Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, said.append).run()
+    assert not totals.failed, "\n".join(said)
+    assert totals.calls > 0
+    return totals
+
+
+BAD = Rates(loss=0.05, duplicate=0.05, reorder=0.05)
+
+
+def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -> None:
+    link = LinkFaults(up=BAD, down=Rates(loss=0.1, burst=3, delay_ms=0.5, jitter_ms=0.5))
+    events = (
+        Event(after=1, kind=Kind.STALL, rank=1, seconds=0.1),
+        Event(after=2, kind=Kind.CUT, rank=0, seconds=0.1),
+    )
+    totals = soaked(fabric, Scenario(seed=1, links={0: link, 1: link}, events=events), 0)
+    assert min(totals.faults[name] for name in ("loss", "duplicate", "reorder", "delay", "stall", "cut")) > 0
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_a_killed_worker_is_replaced(fabric: ServesOutside, round_: int) -> None:
+    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1),)), round_)
+    assert totals.faults["kill"] == 1
+    assert totals.resyncs >= 2
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.RESTART_CONTROLLER])
+def test_restarts(fabric: ServesOutside, kind: Kind) -> None:
+    totals = soaked(fabric, Scenario(events=(Event(after=3, kind=kind, seconds=0.1),)), 0)
+    assert totals.faults[kind.value] == 1
+
+
+def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
+    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=0.2),)), 0)
+    assert totals.faults["evict"] == 1
+    assert totals.resyncs >= 2
+
+
+def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) -> None:
+    lossy = LinkFaults(up=Rates(loss=0.1), down=Rates(loss=0.1))
+    where = Where.SWITCH if fabric.switch == "embedded" else Where.KERNEL
+    totals = soaked(fabric, Scenario(seed=4, where=where, links={0: lossy, 1: lossy}), 0)
+    assert totals.faults[f"{where}_loss"] > 0
+
+
+def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("events: [{after: 0, kind: kill, rank: 0, seconds: 30}]")
+    words = ["--rootless", "--minutes", "5", "--scenario", str(scenario)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "netsum_testbed.soak", *words]
+    soak = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    try:
+        assert soak.stdout is not None
+        while "round 0" not in soak.stdout.readline():
+            assert soak.poll() is None
+        soak.send_signal(signal.SIGINT)
+        out, _ = soak.communicate(timeout=60)
+    finally:
+        soak.kill()
+        soak.wait()
+    assert soak.returncode == 130
+    totals = json.loads(out.splitlines()[-1])
+    assert totals["interrupted"] is True
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("netsum-")]
+    for process in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            assert f"TMPDIR={tmp_path}".encode() not in process.read_bytes(), process
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
