@@ -8,6 +8,9 @@ nothing in it (the packet is there already), so safety is explored without timer
 about a block still needed. **Liveness**, from every reachable state: throw away all that is in flight, then let the
 timers run and the network deliver; everybody must come to the end.
 
+**Time** is a choice: wherever it matters whether a block is old enough to be closed, both are explored. Sweeps look at any
+slot at any time; for liveness, where somebody may be late, they must do with each member sending again once.
+
 Cost: hosts, switches and packets are interned, and what one packet does to one host or switch is computed once; a step
 of the exploration is then a look-up. Breadth first, so that a counterexample is a shortest one.
 """
@@ -15,29 +18,19 @@ of the exploration is then a look-up. Breadth first, so that a counterexample is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from netsum.wire.schema import BlockState, Status
+from netsum.wire.schema import Status
 
 from tests.model import host as host_rules
 from tests.model import truth
-from tests.model.host import JOB_ID, Host
-from tests.model.rules import Frontier, Job, Packet, Record, Reply, SwitchModel
+from tests.model.host import Host
+from tests.model.rules import Packet, Reply
 from tests.model.scenario import Epoch, Scenario
-
-Item = TypeVar("Item", bound=Hashable)
-Slots = tuple[tuple[int, Record], ...]
-
-
-class Switch(NamedTuple):
-    """A switch as a value."""
-
-    job: Job | None
-    slots: Slots = ()
-    frontier: Frontier = Frontier()
+from tests.model.transitions import Switch, Transitions, bits
 
 
 class World(NamedTuple):
@@ -57,42 +50,18 @@ class Violation(Exception):
         self.what = what
 
 
-class Pool(Generic[Item]):
-    """Numbers for values."""
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._numbers: dict[Item, int] = {}
-
-    def number(self, item: Item) -> int:
-        """The same number for equal items."""
-        number = self._numbers.setdefault(item, len(self.items))
-        if number == len(self.items):
-            self.items.append(item)
-        return number
-
-
 @dataclass
 class Explorer:
     """One exploration. :meth:`run` returns the number of states or raises :class:`Violation`."""
 
     scenario: Scenario
     limit: int = 400_000  # states; more is an error, not a success
-    switches: Pool[Switch] = field(default_factory=Pool)
-    hosts: Pool[Host] = field(default_factory=Pool)
-    packets: Pool[Packet | Reply] = field(default_factory=Pool)
 
     def __post_init__(self) -> None:
-        self._at_switch = cache(self._at_switch_once)
-        self._at_host = cache(self._at_host_once)
-        self._looks = cache(self._looks_once)
-        self._sends = cache(self._sends_once)
-        self._fetches = cache(self._fetches_once)
+        self.by = Transitions(self.scenario)
+        self._finishes = cache(self._finishes_once)
         self._odd_switch = cache(self._odd_switch_once)
         self._differ = cache(self._differ_once)
-        self._changed: dict[int, str] = {}  # switches at which a closed record was changed
-        self._dead = cache(self._dead_once)
-        self._finishes = cache(self._finishes_once)
 
     def run(self) -> int:
         """Explore everything."""
@@ -123,39 +92,39 @@ class Explorer:
             switch_restarts=scenario.switch_restarts, replacements=scenario.replacements, mortals=scenario.mortals
         )
         switch = Switch(scenario.job(1, scenario.first_block_id))
-        return self._world(self.switches.number(switch), scenario.hosts(0, 1), epoch, 0)
+        return self._world(self.by.switches.number(switch), scenario.hosts(0, 1), epoch, 0)
 
     def _world(self, switch: int, hosts: tuple[Host, ...], epoch: Epoch, network: int) -> World:
-        numbers = tuple(self.hosts.number(host) for host in hosts)
+        numbers = tuple(self.by.hosts.number(host) for host in hosts)
         return self._pruned(World(switch, numbers, epoch, network))
 
     def _pruned(self, world: World) -> World:
         """With what the hosts send, without what means nothing to anybody any more."""
         network = world.network
         for number in world.hosts:
-            network |= self._sends(number)
-        for packet in _bits(network):
-            item = self.packets.items[packet]
-            if isinstance(item, Reply) and self._dead(world.hosts[item.port - 1], packet):
+            network |= self.by.sends(number)
+        for packet in bits(network):
+            item = self.by.packets.items[packet]
+            if isinstance(item, Reply) and self.by.dead(world.hosts[item.port - 1], packet):
                 network &= ~(1 << packet)
         return world._replace(network=network)
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
-        for packet in _bits(world.network):
-            item = self.packets.items[packet]
+        for packet in bits(world.network):
+            item = self.by.packets.items[packet]
             if isinstance(item, Packet):
                 for old in (False, True) if self.scenario.degrades else (False,):
-                    switch, replies = self._at_switch(world.switch, packet, old)
+                    switch, replies = self.by.at_switch(world.switch, packet, old)
                     if switch != world.switch or replies & ~world.network:
                         after = world._replace(switch=switch, network=world.network | replies)
                         yield "to the switch, its block is old: " if old else "to the switch: ", self._pruned(after)
             else:
                 rank = item.port - 1
-                host = self._at_host(world.hosts[rank], packet)
+                host = self.by.at_host(world.hosts[rank], packet)
                 if host != world.hosts[rank]:
                     hosts = (*world.hosts[:rank], host, *world.hosts[rank + 1 :])
                     yield "to a host: ", self._pruned(world._replace(hosts=hosts))
-        for slot, old, switch, replies in self._looks(world.switch):
+        for slot, old, switch, replies in self.by.looks(world.switch):
             after = world._replace(switch=switch, network=world.network | replies)
             yield f"a sweep closes slot {slot}{', old' if old else ''}", self._pruned(after)
         yield from self._events(world)
@@ -182,16 +151,16 @@ class Explorer:
         """The switch loses everything; without the rule it gets its old tables back and nobody is told."""
         epoch = world.epoch._replace(switch_restarts=world.epoch.switch_restarts - 1)
         if not self.scenario.epoch_rules.raised_after_restart:
-            job = self.switches.items[world.switch].job
-            return world._replace(switch=self.switches.number(Switch(job)), epoch=epoch)
+            job = self.by.switches.items[world.switch].job
+            return world._replace(switch=self.by.switches.number(Switch(job)), epoch=epoch)
         epoch = epoch._replace(reports=(None,) * self.scenario.workers)
-        return world._replace(switch=self.switches.number(Switch(None)), epoch=epoch)
+        return world._replace(switch=self.by.switches.number(Switch(None)), epoch=epoch)
 
     def _report(self, world: World, rank: int) -> World:
         """A rank says which block it does not hold; when all have, or the rule is off, the new epoch starts."""
         epoch = world.epoch
         assert epoch.reports is not None
-        hosts = [self.hosts.items[number] for number in world.hosts]
+        hosts = [self.by.hosts.items[number] for number in world.hosts]
         reports = (*epoch.reports[:rank], hosts[rank].prefix, *epoch.reports[rank + 1 :])
         hosts[rank] = host_rules.leave(hosts[rank])
         if None in reports and self.scenario.epoch_rules.lowest_of_all:
@@ -204,29 +173,29 @@ class Explorer:
             for host in hosts
         )
         epoch = epoch._replace(number=number, reports=None)
-        return self._world(self.switches.number(Switch(job)), tuple(rejoined), epoch, world.network)
+        return self._world(self.by.switches.number(Switch(job)), tuple(rejoined), epoch, world.network)
 
     def _replace_rank(self, world: World) -> World:
         """A new process joins rank 0: a new epoch for all, on a switch that keeps its records."""
         scenario, epoch = self.scenario, world.epoch
         number = epoch.number + 1
         epoch = epoch._replace(number=number, run=1, replacements=epoch.replacements - 1)
-        switch = self.switches.items[world.switch]
+        switch = self.by.switches.items[world.switch]
         newcomer, *others = scenario.hosts(1, number)
         if not scenario.epoch_rules.new_epoch_for_taken_rank:
             newcomer = scenario.hosts(0, epoch.number - 1)[0]
-            hosts = (newcomer, *(self.hosts.items[each] for each in world.hosts[1:]))
+            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
             return self._world(world.switch, hosts, epoch, world.network)
         job = scenario.job(number, newcomer.origin)
         if scenario.followers_at_once:
             hosts = (newcomer, *others)
         else:
             epoch = epoch._replace(away=frozenset(other.rank for other in others))
-            hosts = (newcomer, *(self.hosts.items[each] for each in world.hosts[1:]))
-        return self._world(self.switches.number(switch._replace(job=job)), hosts, epoch, world.network)
+            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
+        return self._world(self.by.switches.number(switch._replace(job=job)), hosts, epoch, world.network)
 
     def _die(self, world: World, rank: int) -> World:
-        hosts = [self.hosts.items[number] for number in world.hosts]
+        hosts = [self.by.hosts.items[number] for number in world.hosts]
         hosts[rank] = host_rules.die(hosts[rank])
         mortals = tuple(each for each in world.epoch.mortals if each != rank)
         epoch = world.epoch._replace(mortals=mortals, dead=world.epoch.dead | {rank})
@@ -235,88 +204,23 @@ class Explorer:
     def _evict(self, world: World, rank: int) -> World:
         """The controller takes a member's entries and its bit away; the epoch goes on."""
         epoch = world.epoch._replace(dead=world.epoch.dead - {rank}, evicted=world.epoch.evicted | {rank})
-        switch = self.switches.items[world.switch]
+        switch = self.by.switches.items[world.switch]
         assert switch.job is not None
         job = self.scenario.job(epoch.number, switch.job.first_block_id, epoch.evicted)
-        return self._pruned(world._replace(switch=self.switches.number(switch._replace(job=job)), epoch=epoch))
+        return self._pruned(world._replace(switch=self.by.switches.number(switch._replace(job=job)), epoch=epoch))
 
     def _follow(self, world: World, rank: int) -> World:
         """Another rank's call has raised and it joins the new run."""
-        hosts = [self.hosts.items[number] for number in world.hosts]
+        hosts = [self.by.hosts.items[number] for number in world.hosts]
         hosts[rank] = self.scenario.hosts(1, world.epoch.number)[rank]
         epoch = world.epoch._replace(away=world.epoch.away - {rank})
         return self._world(world.switch, tuple(hosts), epoch, world.network)
-
-    # --- one thing at a time, computed once ---------------------------------------------------------------------------
-
-    def _model(self, switch: int) -> SwitchModel:
-        job, slots, frontier = self.switches.items[switch]
-        return SwitchModel(
-            {JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, frontiers={JOB_ID: frontier}
-        )
-
-    def _after(self, before: int, model: SwitchModel, replies: tuple[Reply, ...]) -> tuple[int, int]:
-        """The switch's number, and the replies' as a mask."""
-        job, slots, _ = self.switches.items[before]
-        after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.frontiers[JOB_ID]))
-        for slot, record in slots:
-            what = truth.changed(record, model.records[slot]) if record.state == BlockState.DONE else ""
-            if what:
-                self._changed[after] = what
-        mask = 0
-        for reply in replies:
-            mask |= 1 << self.packets.number(reply)
-        return after, mask
-
-    def _at_switch_once(self, switch: int, packet: int, old: bool = False) -> tuple[int, int]:
-        model = self._model(switch)
-        item = self.packets.items[packet]
-        assert isinstance(item, Packet)
-        return self._after(switch, model, model.step(item, old=old).replies)
-
-    def _looks_once(self, switch: int) -> list[tuple[int, bool, int, int]]:
-        """What sweeps may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
-        job = self.switches.items[switch].job
-        if job is None or not (self.scenario.partial and self.scenario.sweeper):
-            return []
-        found = []
-        for slot in self._model(switch).swept_slots(JOB_ID):
-            for old in (False, True):
-                model = self._model(switch)
-                notices = model.look(JOB_ID, slot, old=old)
-                if notices:
-                    found.append((slot, old, *self._after(switch, model, notices)))
-                    break
-        return found
-
-    def _at_host_once(self, host: int, packet: int) -> int:
-        item = self.packets.items[packet]
-        assert isinstance(item, Reply)
-        return self.hosts.number(host_rules.receive(self.hosts.items[host], item, self.scenario.host_rules))
-
-    def _sends_once(self, host: int) -> int:
-        mask = 0
-        for packet in host_rules.outstanding(self.hosts.items[host], self.scenario.host_rules):
-            mask |= 1 << self.packets.number(packet)
-        return mask
-
-    def _fetches_once(self, host: int) -> int:
-        mask = 0
-        for packet in host_rules.fetches(self.hosts.items[host]):
-            mask |= 1 << self.packets.number(packet)
-        return mask
-
-    def _dead_once(self, host: int, packet: int) -> bool:
-        item = self.packets.items[packet]
-        assert isinstance(item, Reply)
-        again = not self.scenario.epoch_rules.fresh_ports
-        return host_rules.is_dead(self.hosts.items[host], item, ports_come_again=again)
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def _wrong_world(self, world: World) -> str:
         for number in world.hosts:
-            what = self._wrong(self.hosts.items[number])
+            what = self._wrong(self.by.hosts.items[number])
             if what:
                 return what
         if not self.scenario.partial:
@@ -325,12 +229,12 @@ class Explorer:
         return self._odd_switch(world.switch) or next(filter(None, (self._differ(*pair) for pair in pairs)), "")
 
     def _odd_switch_once(self, switch: int) -> str:
-        job, slots, _ = self.switches.items[switch]
+        job, slots, _ = self.by.switches.items[switch]
         odd = (truth.odd_record(self.scenario, job, record) for _, record in slots) if job else ()
-        return self._changed.get(switch, "") or next(filter(None, odd), "")
+        return self.by.changed.get(switch, "") or next(filter(None, odd), "")
 
     def _differ_once(self, one: int, other: int) -> str:
-        return truth.differ(self.hosts.items[one], self.hosts.items[other])
+        return truth.differ(self.by.hosts.items[one], self.by.hosts.items[other])
 
     def _wrong(self, host: Host) -> str:
         if host.broken:
@@ -367,13 +271,13 @@ class Explorer:
             _, world = next(self._events(world), ("", world))
             world = world._replace(network=0)
             for rank, number in enumerate(world.hosts):
-                sends = self._sends(number)
-                world = self._deliver(world, sends & ~sent[rank] | self._fetches(number) if swept else sends)
+                sends = self.by.sends(number)
+                world = self._deliver(world, sends & ~sent[rank] | self.by.fetches(number) if swept else sends)
                 sent[rank] |= sends
-            while looks := self._looks(world.switch):
+            while looks := self.by.looks(world.switch):
                 _, _, switch, notices = looks[0]
                 world = self._hand_out(world._replace(switch=switch), notices)
-            if all(self._over(self.hosts.items[number]) for number in world.hosts) and world.epoch.reports is None:
+            if all(self._over(self.by.hosts.items[number]) for number in world.hosts) and world.epoch.reports is None:
                 return True
             if (world, tuple(sent)) == before:
                 return False
@@ -382,16 +286,16 @@ class Explorer:
         """Deliver packets to the switch, and its replies to the hosts, once each."""
         replies = 0
         old = self.scenario.degrades and not self.scenario.sweeper
-        for packet in _bits(packets):
-            switch, more = self._at_switch(world.switch, packet, old)
+        for packet in bits(packets):
+            switch, more = self.by.at_switch(world.switch, packet, old)
             world, replies = world._replace(switch=switch), replies | more
         return self._hand_out(world, replies)
 
     def _hand_out(self, world: World, replies: int) -> World:
         hosts = list(world.hosts)
-        for packet in _bits(replies):
-            rank = self.packets.items[packet].port - 1
-            hosts[rank] = self._at_host(hosts[rank], packet)
+        for packet in bits(replies):
+            rank = self.by.packets.items[packet].port - 1
+            hosts[rank] = self.by.at_host(hosts[rank], packet)
         return world._replace(hosts=tuple(hosts))
 
     def _trace(self, world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
@@ -405,27 +309,20 @@ class Explorer:
 
     def _difference(self, before: World, after: World) -> str:
         """Which packets could have made this step: the first that does."""
-        for packet in _bits(before.network):
-            item = self.packets.items[packet]
+        for packet in bits(before.network):
+            item = self.by.packets.items[packet]
             if isinstance(item, Packet):
-                both = [self._at_switch(before.switch, packet, old) for old in (False, True)]
+                both = [self.by.at_switch(before.switch, packet, old) for old in (False, True)]
                 made = any(
                     self._pruned(before._replace(switch=switch, network=before.network | replies)) == after
                     for switch, replies in both
                 )
             else:
                 rank = item.port - 1
-                made = self._at_host(before.hosts[rank], packet) == after.hosts[rank] != before.hosts[rank]
+                made = self.by.at_host(before.hosts[rank], packet) == after.hosts[rank] != before.hosts[rank]
             if made:
                 return f"port {item.port}, UDP {item.udp_port}, {item.header}, {item.payload}"
         return ""
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
 
 
 def explore(scenario: Scenario) -> int:
