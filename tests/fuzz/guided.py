@@ -58,7 +58,6 @@ def fuzz_here(name: str, runs: int, seed: int) -> None:
             _watch_compiled(importlib.import_module("netsum_switch.pipeline"), atheris)
         target = load(name)
     folder = FOUND / name
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="netsum-seeds-") as seeds:
         for number, data in enumerate(target.seeds):
             (Path(seeds) / f"{number:03}").write_bytes(data)
@@ -80,7 +79,13 @@ def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]
     """Run one target in a process of its own."""
     command = [sys.executable, "-m", "tests.fuzz.guided", "--here", "--target", name]
     command += ["--runs", str(runs), "--seed", str(seed)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    folder = FOUND / name
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _told(text: str) -> str:

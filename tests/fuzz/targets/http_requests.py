@@ -50,7 +50,7 @@ class Membership:
         assert 0 < len(instance) <= 256
 
 
-def _why(_site: None, name: str, block: int | None = None) -> Any:
+def _why(_site: Any, name: str, block: int | None = None) -> Any:
     """In place of the switch's answer."""
     assert name == "resnet"
     assert block is None or 0 <= block < 1 << 32
@@ -59,7 +59,14 @@ def _why(_site: None, name: str, block: int | None = None) -> Any:
 
 def _handler() -> Any:
     vars(http_api)["why"] = _why
-    members = {"site": None, "membership": Membership(), "request_time": 5.0, "log_message": lambda *_: None}
+    members = {
+        "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None)),
+        "membership": Membership(),
+        "request_time": 5.0,
+        "metrics": None,
+        "metrics_token": None,
+        "log_message": lambda *_: None,
+    }
     return type("Handler", (http_api._Handler,), members)
 
 
@@ -94,6 +101,8 @@ def target() -> FuzzTarget:
     ]
     seeds = [b"\0" + json.dumps(body).encode() for body in bodies] + [b"\0[", b"\0" + b"[" * 500, b"\0NaN", b"\0\xff"]
     seeds += [b"\1" + _join(b"{}"), b"\1" + _join(b'{"rank":0,"instance":"a"}').replace(b"join", b"leave")]
+    seeds.append(b"\1GET http://[x/v1/jobs/resnet/members HTTP/1.1\r\n\r\n")
+    seeds.append(b"\1GET http://[x HTTP/1.1\r\n" + b"a: b\r\n" * 150 + b"\r\n")
     for path in (b"members", b"why?block=7", b"why?block=x", b"nothing"):
         seeds.append(b"\1GET /v1/jobs/resnet/" + path + b" HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n\r\n")
     return FuzzTarget(take, seeds, 2048)
