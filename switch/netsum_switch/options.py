@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import sys
 from collections.abc import Sequence
 
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -44,7 +45,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--cpu-port must be from 1 to 511")
     if options.grpc_server_ssl and not (options.grpc_server_cert and options.grpc_server_key):
         parser.error("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+    if not options.grpc_server_ssl:
+        _warn_without_tls(options)
     return options
+
+
+def _warn_without_tls(options: argparse.Namespace) -> None:
+    """In the reference's words, which goes on too."""
+    if options.grpc_server_cacert or options.grpc_server_cert or options.grpc_server_key:
+        print("SSL/TLS is disabled for gRPC server, so provided .pem files will be ignored", file=sys.stderr)
+    if options.grpc_server_with_client_auth:
+        print("SSL/TLS is disabled for gRPC server, so cannot request client auth", file=sys.stderr)
 
 
 def _general_parser() -> argparse.ArgumentParser:

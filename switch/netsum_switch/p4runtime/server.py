@@ -76,7 +76,8 @@ class Server:
             port = self._bind(address, tls)
         except (RuntimeError, ValueError) as error:
             self._pool.shutdown()
-            raise ServerError(f"cannot serve P4Runtime on {address}: is the address valid and free?") from error
+            pem = ", and do the certificate, the key and the CA fit" if tls is not None else ""
+            raise ServerError(f"cannot serve P4Runtime on {address}: is the address valid and free{pem}?") from error
         self.address = address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
 

@@ -278,6 +278,23 @@ def test_tls(start: Any, tmp_path: Path, *, client_auth: bool) -> None:
     assert _answers(address, anonymous) is not client_auth
 
 
+def test_tls_with_another_key(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    pem = ["--grpc-server-cert", str(tmp_path / "cert.pem"), "--grpc-server-key", str(tmp_path / "ca.key")]
+    code, error = failing("--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0", "--grpc-server-ssl", *pem)
+    assert code == 1
+    assert error.splitlines()[-1].endswith("and do the certificate, the key and the CA fit?")  # after what gRPC says
+
+
+def test_certificates_without_tls_are_ignored_aloud(capsys: pytest.CaptureFixture[str]) -> None:
+    parse(["--no-p4", "--", "--grpc-server-cert", "x.pem", "--grpc-server-with-client-auth"])
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "SSL/TLS is disabled for gRPC server, so provided .pem files will be ignored",
+        "SSL/TLS is disabled for gRPC server, so cannot request client auth",
+    ]
+
+
 def _answers(address: str, credentials: grpc.ChannelCredentials) -> bool:
     with grpc.secure_channel(address, credentials) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
