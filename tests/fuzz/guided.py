@@ -22,7 +22,17 @@ from typing import Any, Final
 
 from netsum_testbed.commands import end_on_sigterm
 
-TARGETS: Final = ("pipeline", "cpu_port", "wire", "window", "descriptor", "yaml_files", "http_requests", "p4runtime")
+TARGETS: Final = (
+    "pipeline",
+    "cpu_port",
+    "wire",
+    "window",
+    "descriptor",
+    "yaml_files",
+    "http_requests",
+    "p4runtime",
+    "program",
+)
 FOUND: Final = Path(__file__).parent / "found"
 RUNS: Final = 100_000
 
@@ -40,6 +50,12 @@ _WATCHED = {
         "yaml",
     ],
     "http_requests": ["netsum_controller", "http.server", "email.feedparser", "urllib.parse"],
+    "program": [
+        "netsum_switch.codegen",
+        "netsum_switch.program",
+        "netsum_switch.json_checks",
+        "netsum_switch.pipeline",
+    ],
     "p4runtime": ["netsum_switch.p4runtime", "netsum_switch.table", "netsum_switch.match"],
 }
 
