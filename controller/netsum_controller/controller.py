@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from netsum.descriptor import Descriptor, Link
 
-from netsum_controller import eviction, inspect_job, jobs, reconcile
+from netsum_controller import eviction, groups, inspect_job, jobs, reconcile
 from netsum_controller.client import CONNECT_TIMEOUT
 from netsum_controller.http_api import HttpServer
 from netsum_controller.http_server import tls_context
@@ -75,7 +75,7 @@ class Controller:
 
     def delete_job(self, name: str, *, force: bool = False) -> Job:
         """Remove a job; ``force`` also when its switch is gone."""
-        return jobs.delete_job(self.site, name, force=force)
+        return groups.delete_with_groups(self.site, name, force=force)
 
     def evict(self, name: str, rank: int) -> eviction.Eviction:
         """Take a rank out of a job; the others go on without it."""

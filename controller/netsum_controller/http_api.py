@@ -5,6 +5,8 @@
     POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent} -> a descriptor
                                 {"rank", "instance", "epoch": 7, "needs": 4711}                -> goes on, see below
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
+    POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
+                                -> {"job": the group's name, "rank": this member's rank in it}
     GET  /v1/jobs/NAME/why?block=B (or without block)
     GET  /v1/jobs/NAME/members
     GET  /metrics                                                                              -> for Prometheus
@@ -27,6 +29,8 @@ from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from netsum.wire.schema import MAX_WORKERS
 
 from netsum_controller.allocation import SERIAL
 from netsum_controller.errors import (
@@ -62,7 +66,7 @@ log = logging.getLogger(__name__)
 
 MAX_QUERY_FIELDS = 8
 
-_CALLS = {("POST", "join"), ("POST", "leave"), ("GET", "why"), ("GET", "members")}
+_CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"), ("GET", "members")}
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
@@ -136,7 +140,7 @@ class _Handler(WalledHandler):
 
     def _call(self) -> str:
         """What was asked for, as one of few words: a stranger's path makes no new series."""
-        path = urlsplit(getattr(self, "path", "")).path.strip("/")
+        path = getattr(self, "path", "").partition("?")[0].strip("/")
         action = path.rpartition("/")[2]
         if path == "metrics":
             return path
@@ -182,6 +186,10 @@ class _Handler(WalledHandler):
         rank, instance = _field(body, "rank", int), _field(body, "instance", str)
         if action == "leave":
             return {"left": self.membership.leave(name, token, rank, instance)}
+        if action == "groups":
+            epoch, label = _field(body, "epoch", int), _field(body, "label", str)
+            group, own = self.membership.group(name, token, rank, instance, epoch, label, _ranks(body))
+            return {"job": group, "rank": own}
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
@@ -262,6 +270,13 @@ def _place(body: Mapping[str, Any]) -> Place | None:
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
     return place
+
+
+def _ranks(body: Mapping[str, Any]) -> list[int]:
+    ranks = body.get("ranks")
+    if not isinstance(ranks, list) or len(ranks) > MAX_WORKERS or any(type(rank) is not int for rank in ranks):
+        raise InputError("ranks must be a list of numbers")
+    return ranks
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from netsum_controller.errors import (
     StateError,
     Unauthorized,
 )
+from netsum_controller.groups import close_if_left, open_group
 from netsum_controller.jobs import start_ageing, token_hash, token_is
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.rejoin import Place, rejoin
@@ -147,7 +148,26 @@ class Membership:
             job = self.job(name, token)
             self._seat(job, rank)
             with self._site.store.transaction():
-                return self._site.store.set_left(job.epoch.number, rank, instance)
+                left = self._site.store.set_left(job.epoch.number, rank, instance)
+            if left:
+                close_if_left(self._site, name)
+            return left
+
+    def group(
+        self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Sequence[int]
+    ) -> tuple[str, int]:
+        """The group of these ranks of a job, for one of them that sits in the job: its name, and the rank's rank in it.
+
+        Raises :class:`Refused` when the member has no seat (any more), or what :func:`open_group` raises.
+        """
+        with self._site.store.lock:
+            job = self.job(name, token)
+            seat = self._seat(job, rank)
+            if not (seat.active and seat.instance == instance):
+                raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
+            if rank not in ranks:
+                raise InputError(f"rank {rank} asks for a group that it is not in")
+            return open_group(self._site, job, token, epoch, label, ranks).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
         """Take every rank at once (but those evicted), for members that do not talk to the controller: a new epoch

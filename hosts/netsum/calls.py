@@ -1,7 +1,6 @@
-"""The calls that a communicator offers: one method a collective, and one with ``_async`` behind its name that begins it.
+"""The calls that a communicator offers: one method a collective, and one with ``_async`` behind its name that begins it."""
 
-long: a method for each collective, blocking and not, each with its arguments spelt out for readers and editors.
-"""
+# long: a method for each collective, blocking and not, with their arguments spelt out for readers and editors.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
 from netsum.environment import DEFAULT_CALL_TIMEOUT
-from netsum.errors import CommunicatorError, Desynchronized
+from netsum.errors import CommunicatorError, Desynchronized, Unsupported
 from netsum.fixed_point import Array
 from netsum.recovery import Recovery
 from netsum.report import Report
@@ -38,6 +38,9 @@ class Seat(Protocol):
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again, in an epoch where nobody remembers us."""
+
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
+        """The communicator of a group of these ranks, this one among them."""
 
 
 class Communicator(CollectiveCalls):
@@ -81,6 +84,7 @@ class Communicator(CollectiveCalls):
         self._engine = Engine(self._window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
         self._memory = Memory(self._count_redone)
+        self._splits = 0
         self._report = Report()
         self._log.joined(descriptor)
 
@@ -120,6 +124,29 @@ class Communicator(CollectiveCalls):
         waits. Looks at what has come since the last call; to be asked between calls."""
         self._engine.listen()
         return max(0, self._window.heard - self._window.next_serial)
+
+    def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
+        """Groups of the ranks, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color`` are one
+        group, in the order of ``key``, then of rank. Every rank calls it; one that gives None gets None.
+
+        A group is a job of its own at the switch: calls on different groups, and on this communicator, may be under way at
+        once. Close it before this communicator; it ends with this one's epoch (make groups again after :meth:`resync`).
+
+        Raises:
+            NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
+        """
+        if self._seat is None:
+            raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
+        if color is not None and not 0 <= color < 1 << 31:
+            raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
+        deadline = time.monotonic() + timeout
+        label, self._splits = f"{self._splits}.{color}", self._splits + 1
+        own = np.array([[-1 if color is None else color, key]], np.int64)
+        table = self.all_gather(own, timeout=timeout).tolist()
+        if color is None:
+            return None
+        ranks = sorted((rank for rank in range(self.size) if table[rank][0] == color), key=lambda rank: table[rank][1])
+        return self._seat.group(self.descriptor.epoch, label, ranks, deadline)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Come back into step after Behind, Desynchronized, or any error that ended the communicator: join again, together with

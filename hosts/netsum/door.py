@@ -11,11 +11,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from netsum.descriptor import Descriptor
 from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
+
+Answer = TypeVar("Answer")
 
 _REQUEST_TIMEOUT: Final = 10.0
 _REJOIN_TIMEOUT: Final = 1.0
@@ -81,6 +83,13 @@ class Door:
         except ValueError as error:
             raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
 
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Door:
+        """The door of the group of these ranks of the job, this one among them. ``label`` tells it from other groups of the same
+        ranks. Raises as :meth:`join`, or :class:`Desynchronized` when ``epoch`` is over."""
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
+        answer = self._until(deadline, lambda left: self._ask("POST", "/groups", body, left))
+        return Door(str(answer["job"]), int(answer["rank"]), self._token, self._controller)
+
     def again(self) -> None:
         """The next :meth:`join` comes as somebody new: a rank that is taken, also by ourselves, begins a new epoch for all."""
         self._instance = secrets.token_hex(8)
@@ -92,11 +101,13 @@ class Door:
     def join(self, link: Mapping[str, str] | None, deadline: float) -> Descriptor:
         """Ask until the controller gives a descriptor or the deadline has come."""
         body = self._with({"rank": self._rank, "instance": self._instance}, link)
+        return self._until(deadline, lambda left: Descriptor.from_dict(self._ask("POST", "/join", body, left)))
+
+    def _until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:
         pause = _FIRST_RETRY
         while True:
             try:
-                left = min(_REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
-                return Descriptor.from_dict(self._ask("POST", "/join", body, left))
+                return ask(min(_REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic())))
             except urllib.error.HTTPError as error:
                 with error:
                     reason, retry = self._refusal(error)
@@ -105,7 +116,7 @@ class Door:
                 pause = max(pause, retry)
             except (OSError, http.client.HTTPException) as error:
                 reason = NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}")
-            except ValueError as error:
+            except (ValueError, KeyError) as error:
                 raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
             if time.monotonic() + pause > deadline:
                 raise reason

@@ -85,7 +85,8 @@ class NotFinite(CallError, ValueError):
 
 
 class Aborted(CallError):
-    """Another rank gave the call up; every rank has finished it and may make the next one."""
+    """Another rank gave the call up, or was evicted before it had sent what the others were to get from it; every rank has
+    finished the call and may make the next one."""
 
 
 class DoesNotFit(CallError, OverflowError):

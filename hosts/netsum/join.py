@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,13 +73,14 @@ def join(
             give_back()
         raise
     reopen = None if isinstance(transport, Transport) else transport or open_transport
+    call_timeout = environment.timeout if call_timeout is None else call_timeout
     return Communicator(
         descriptor,
         made,
-        timeout=environment.timeout if call_timeout is None else call_timeout,
+        timeout=call_timeout,
         join_deadline=deadline,
         explain=asked.explain if asked is not None else None,
-        seat=_Seat(door, reopen, link) if door is not None and reopen is not None else None,
+        seat=_Seat(door, reopen, link, call_timeout) if door is not None and reopen is not None else None,
         leave=door.leave if door is not None else None,
     )
 
@@ -88,10 +89,15 @@ class _Seat:
     """A rank that was taken at the controller, and can be taken again."""
 
     def __init__(
-        self, door: Door, open_transport: Callable[[Descriptor], Transport], link: Mapping[str, str] | None
+        self,
+        door: Door,
+        open_transport: Callable[[Descriptor], Transport],
+        link: Mapping[str, str] | None,
+        call_timeout: float,
     ) -> None:
         self._door = door
         self._link = link
+        self._call_timeout = call_timeout
         self.open_transport = open_transport
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
@@ -102,6 +108,25 @@ class _Seat:
         """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
         self._door.again()
         return self._door.join(self._link, deadline)
+
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
+        """The communicator of a group of these ranks, this one among them."""
+        door = self._door.group(epoch, label, ranks, deadline)
+        descriptor = door.join(self._link, deadline)
+        try:
+            made = self.open_transport(descriptor)
+        except BaseException:
+            door.leave()
+            raise
+        return Communicator(
+            descriptor,
+            made,
+            timeout=self._call_timeout,
+            join_deadline=deadline,
+            explain=door.explain,
+            seat=_Seat(door, self.open_transport, self._link, self._call_timeout),
+            leave=door.leave,
+        )
 
 
 def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:

@@ -12,7 +12,8 @@ from netsum_controller.stages.entry import Entry
 class JobEntry(Entry):
     """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
     b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than
-    ``block_exp`` microseconds (0: never) may be closed when ``quorum`` workers are in it; ``window`` is how many may be open at a time."""
+    ``block_exp`` microseconds (0: never) may be closed when ``quorum`` workers are in it; ``window`` is how many may be
+    open at a time."""
 
     TABLE: ClassVar = "job"
     ACTION: ClassVar = "job_here"

@@ -17,6 +17,7 @@ from netsum.collectives.call import Context, agree
 from netsum.collectives.layout import Layout
 from netsum.collectives.stream import Stream, all_in, place
 from netsum.engine import SUBMITTED, Flow
+from netsum.errors import Aborted
 from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 
@@ -56,14 +57,17 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
                 group = blocks.submit(Op.COPY, blocks.rows(given, numbers), numbers)
             else:
                 group = blocks.await_results(Op.COPY, numbers, wanted=wanted)
-            groups.append((group, blocks, result if given is None else None))
+            groups.append((group, blocks, part.source, result if given is None else None))
             yield room(context)
     yield SUBMITTED
-    for group, blocks, result in groups:
+    for group, blocks, source, result in groups:
         yield all_in(group)
         stream = Stream(context, blocks, Op.COPY)
         stream.take(group)
         stream.raise_failure()
+        if not group.data_cnt.all():
+            # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
+            raise Aborted(f"rank {source} was evicted before it had sent what this call is to bring")
         if result is not None:
             place(result, group.results, group.numbers)
     return results

@@ -1,0 +1,106 @@
+"""Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
+
+A group is a job like any other, with its own id, slots and epochs; it has its parent's token and kind. Members ask for it
+(``comm.split`` of the host library); the first to ask creates it. It goes when its last member leaves, when members of a
+later epoch of the parent make groups, and with its parent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+from netsum_controller.errors import CannotResume, InputError, NoSuchMember, Refused
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.jobs import create_job, delete_job
+from netsum_controller.model import Job, Late
+from netsum_controller.site import Site
+
+log = logging.getLogger(__name__)
+
+MARK = ".g-"
+MAX_LABEL = 64
+_PARENT_PART = 32
+"""Characters of the parent's name in a group's; its token says whose it is."""
+
+
+def _prefix(parent: Job) -> str:
+    return parent.name[:_PARENT_PART] + MARK
+
+
+def groups_of(site: Site, parent: Job) -> list[Job]:
+    """A job's groups, by name."""
+    prefix = _prefix(parent)
+    jobs = site.store.jobs()
+    return [job for job in jobs if job.name.startswith(prefix) and job.token_sha256 == parent.token_sha256]
+
+
+def is_group(job: Job) -> bool:
+    """Whether a job is a group of another."""
+    return MARK in job.name
+
+
+def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
+    """The group of these ranks of ``parent``, made if it is not there. Every member asks with the same ``label`` and ranks.
+
+    Raises :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is not the parent's any more) or
+    what :func:`create_job` raises.
+    """
+    if not 0 < len(label) <= MAX_LABEL:
+        raise InputError(f"label must be a text of 1 to {MAX_LABEL} characters")
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise InputError("ranks must be a list of different ranks")
+    for rank in ranks:
+        if not 0 <= rank < parent.workers:
+            raise NoSuchMember(parent.name, rank, parent.workers)
+    if is_group(parent):
+        raise Refused(f"job {parent.name!r} is a group itself: split the communicator that it came from")
+    with site.store.lock:
+        if parent.epoch.number != epoch:
+            raise CannotResume(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
+        _clear_old(site, parent)
+        degrade = parent.late is Late.DEGRADE
+        spec = JobSpec(
+            name=_name(parent, label, ranks),
+            members=tuple(parent.members[rank] for rank in ranks),
+            window=parent.window,
+            chunks=parent.chunks,
+            token=token,
+            late=parent.late,
+            block_exp=parent.block_exp_us / 1000 if degrade else None,
+            quorum=min(parent.quorum, len(ranks)) if degrade else None,
+        )
+        return create_job(site, spec)
+
+
+def _name(parent: Job, label: str, ranks: Sequence[int]) -> str:
+    text = f"{label}/{','.join(map(str, ranks))}".encode()
+    digest = hashlib.blake2b(text, digest_size=6).hexdigest()
+    return f"{_prefix(parent)}{parent.epoch.number:x}-{digest}"
+
+
+def _clear_old(site: Site, parent: Job) -> None:
+    """Groups of the parent's earlier epochs have nobody left who could use them."""
+    current = f"{_prefix(parent)}{parent.epoch.number:x}-"
+    for group in groups_of(site, parent):
+        if not group.name.startswith(current):
+            delete_job(site, group.name)
+
+
+def close_if_left(site: Site, name: str) -> None:
+    """Delete a group that everyone has left."""
+    with site.store.lock:
+        group = site.store.find_job(name)
+        if group is not None and is_group(group) and all(seat.left for seat in group.epoch.members):
+            delete_job(site, name)
+
+
+def delete_with_groups(site: Site, name: str, *, force: bool = False) -> Job:
+    """Delete a job and its groups; as :func:`delete_job`."""
+    with site.store.lock:
+        parent = site.store.find_job(name)
+        if parent is not None:
+            for group in groups_of(site, parent):
+                delete_job(site, group.name, force=force)
+        return delete_job(site, name, force=force)
