@@ -141,11 +141,14 @@ class Straggling:
             self._links[0].send([_contribution(punctual, block)])
             held, _ = self._await(0, block, whole=True)
         self._links[1].send([_contribution(straggler, block)])
-        self._await(1, block, whole=True)
+        self._await(1, block, results=2)  # everyone's, and the answer to its own: the switch has heard of it
         return Sample(sent, noticed - sent, held - sent)
 
-    def _await(self, which: int, block: int, *, whole: bool = False, repeats: bool = False) -> tuple[float, bool]:
-        """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``."""
+    def _await(
+        self, which: int, block: int, *, whole: bool = False, repeats: bool = False, results: int = 1
+    ) -> tuple[float, bool]:
+        """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``. Of
+        several ``results``, the last."""
         now = time.perf_counter()
         deadline = now + 4 * self._block_exp + PATIENCE
         pause = MIN_RTO
@@ -155,7 +158,9 @@ class Straggling:
                 header = parse_header(packet)
                 has_payload = len(packet) > HEADER_BYTES
                 if self._is_result(which, block, header) and (has_payload or not whole):
-                    return time.perf_counter(), has_payload
+                    results -= 1
+                    if not results:
+                        return time.perf_counter(), has_payload
             now = time.perf_counter()
             if now >= again and repeats:
                 self._links[which].send([_contribution(self._members[which], block)])
