@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized, Evicted
+from netsum.errors import Aborted, Behind, Desynchronized, Evicted
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import on_all
+from tests.full.calls import on_all, results
 from tests.full.trouble import Training, share, start_worker, until
 
 WORKERS = 4
@@ -74,6 +75,15 @@ def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[st
             assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=2.0))
         assert isinstance(got.error, Evicted)
+
+
+def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric) -> None:
+    with crew(fragile, "bereft", range(WORKERS)) as (_, communicators):
+        fragile.controller.evict("bereft", 1)
+        others = [comm for comm in communicators if comm.rank != 1]
+        got = on_all(others, lambda comm: comm.broadcast(np.ones(3000), root=1))
+        assert [type(each.error) for each in got] == [Aborted] * 3
+        assert [float(x[0]) for x in results(on_all(others, lambda comm: comm.allreduce(np.ones(4))))] == [3.0] * 3
 
 
 @pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
