@@ -50,7 +50,14 @@ class Judge:
         """Keep an answer; what is wrong with the error that it brings, if anything is."""
         if answer.step < len(self._plan.steps):
             self._answers[answer.since][answer.step][answer.rank] = answer
-        return None if answer.failure is None else self.complaint(answer.failure)
+        if answer.failure is None or (answer.failure.name == "Aborted" and self._bereft(answer.step)):
+            return None
+        return self.complaint(answer.failure)
+
+    def _bereft(self, number: int) -> bool:
+        """Whether a step is a broadcast whose root was evicted: nobody can have its array."""
+        step = self._plan.steps[number] if number < len(self._plan.steps) else None
+        return step is not None and step.kind == "broadcast" and step.root in self.evicted
 
     def complaint(self, failure: Failure) -> str | None:
         """Why this error should not have been raised; None if it may be."""
