@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import importlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,21 +66,27 @@ def load(name: str) -> Any:
     return importlib.import_module(f"tests.fuzz.targets.{name}").target()
 
 
-def fuzz_here(name: str, runs: int, seed: int) -> None:
-    """Run one target in this process, which ends with it."""
+def fuzz_here(name: str, runs: int, seed: int, work: Path) -> None:
+    """Run one target in this process, which ends with it. ``work``: a folder for inputs that reach something new, and for
+    the one that breaks it."""
     import atheris
 
     with atheris.instrument_imports(include=_WATCHED[name]):
         if "netsum_switch" in _WATCHED[name]:
             _watch_compiled(importlib.import_module("netsum_switch.pipeline"), atheris)
         target = load(name)
-    folder = FOUND / name
-    with tempfile.TemporaryDirectory(prefix="netsum-seeds-") as seeds:
-        for number, data in enumerate(target.seeds):
-            (Path(seeds) / f"{number:03}").write_bytes(data)
-        options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={target.largest}", f"-artifact_prefix={folder}/"]
-        atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", seeds, str(folder)], target.take)
-        atheris.Fuzz()
+    inputs = work / "inputs"
+    inputs.mkdir()
+    for number, data in enumerate((*target.seeds, *found(name))):
+        (inputs / f"{number:03}").write_bytes(data)
+    options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={target.largest}", f"-artifact_prefix={work}/"]
+    atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", str(inputs)], target.take)
+    atheris.Fuzz()
+
+
+def found(name: str) -> list[bytes]:
+    """What broke a target before."""
+    return [path.read_bytes() for path in sorted((FOUND / name).glob("*"))]
 
 
 def _watch_compiled(pipeline: Any, atheris: Any) -> None:
@@ -93,15 +100,14 @@ def _watch_compiled(pipeline: Any, atheris: Any) -> None:
 
 def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]:
     """Run one target in a process of its own."""
-    command = [sys.executable, "-m", "tests.fuzz.guided", "--here", "--target", name]
-    command += ["--runs", str(runs), "--seed", str(seed)]
-    folder = FOUND / name
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
-    finally:
-        if not any(folder.iterdir()):
-            folder.rmdir()
+    with tempfile.TemporaryDirectory(prefix="netsum-guided-") as work:
+        command = [sys.executable, "-m", "tests.fuzz.guided", "--here", work, "--target", name]
+        command += ["--runs", str(runs), "--seed", str(seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+        for broke in (path for path in Path(work).iterdir() if path.is_file()):
+            (FOUND / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(broke, FOUND / name)
+    return done
 
 
 def _told(text: str) -> str:
@@ -119,11 +125,11 @@ def main() -> int:
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: every one")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"inputs for each target (default {RUNS})")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.target or TARGETS
     if options.here:
-        fuzz_here(names[0], options.runs, options.seed)
+        fuzz_here(names[0], options.runs, options.seed, options.here)
         return 0
     end_on_sigterm()  # and with it the process that fuzzes
     broken = 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.guided import FOUND, TARGETS, load, run
+from tests.fuzz.guided import TARGETS, found, load, run
 from tests.fuzz.targets.api import FuzzTarget
 
 RUNS = 600
@@ -28,7 +28,7 @@ def loaded(name: str) -> FuzzTarget:
 def test_seeds_and_what_was_found_before(name: str) -> None:
     target = loaded(name)
     assert target.seeds
-    for data in (*target.seeds, *(path.read_bytes() for path in sorted((FOUND / name).glob("*")))):
+    for data in (*target.seeds, *found(name)):
         target.take(data)
 
 
