@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Outcome, Status
 
+from tests.model.rules import Job
 from tests.protocol import star
+from tests.protocol.frame_model import Sent
 from tests.protocol.frames import UDP, Datagram, arp, chunks_of
 from tests.protocol.targets import Target
 
@@ -40,7 +42,24 @@ def say(about: str, rank: int, block: int, value: int | None = None, room: int =
     return Said(about, star.contribution(star.PAIR, PAIR.members[rank], header._replace(**fields), payload).to_bytes())
 
 
-CONVERSATIONS: dict[str, tuple[Said, ...]] = {
+class Swept(NamedTuple):
+    """The controller sweeps job 200."""
+
+    about: str
+
+
+class Installed(NamedTuple):
+    """The controller changes job 200."""
+
+    about: str
+    job: Job
+
+
+Line = Said | Swept | Installed
+
+AGES = Installed("blocks of job 200 age out in a microsecond", PAIR._replace(block_exp=1, quorum=1, window=4))
+
+CONVERSATIONS: dict[str, tuple[Line, ...]] = {
     "sum": (
         say("rank 0 contributes", 0, 0, 40),
         say("again: a duplicate is not answered", 0, 0, 40),
@@ -68,6 +87,25 @@ CONVERSATIONS: dict[str, tuple[Said, ...]] = {
         say("for rank 1", 0, 0, 40, dest=1),
         say("rank 0 gets an acknowledgement", 1, 0, 2, dest=1),
     ),
+    "ageing": (
+        AGES,
+        say("rank 0 contributes", 0, 0, 40),
+        say("and asks again: the block is old enough, rank 1 is late", 0, 0, 40),
+        say("rank 1 comes: the result, without it", 1, 0, 2),
+        say("rank 1 has nothing to say about the next block and is not to be counted", 1, 1, src_cnt=0, degraded=1),
+        say("rank 0 completes it", 0, 1, 7),
+        say("a firm block", 0, 2, 1, firm=1),
+        say("waits, however old", 0, 2, 1, firm=1),
+        say("for rank 1", 1, 2, 2, firm=1),
+    ),
+    "sweep": (
+        AGES,
+        say("rank 0 contributes", 0, 0, 40),
+        Swept("notices for both"),
+        say("rank 0 fetches", 0, 0, 40),
+        say("rank 1 is a suspect: nobody waits for it", 0, 1, 7),
+        Swept("nothing to close"),
+    ),
     "arp": (
         Said("who has 10.0.0.254?", arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)),
     ),
@@ -81,7 +119,9 @@ def frame_text(frame: bytes) -> Iterator[str]:
         h = datagram.header
         ends = f"UDP {datagram.udp_src} > {datagram.udp_dst} length {datagram.udp_length - UDP}"
         to = "everyone" if h.dest == EVERYONE else f"rank {h.dest}"
-        reason = f" {Outcome(h.age_op).name}" if h.age_op else ""
+        reasons = Outcome if h.status == Status.REFUSED else AgeOp
+        reason = f" {reasons(h.age_op).name}" if h.age_op else ""
+        reason += "".join(f" {name}" for name in ("degraded", "firm") if getattr(h, name))
         op = Op(h.op).name if h.op <= Op.COPY else f"op {h.op}"
         yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} source {h.src_id} for {to}"
         yield (
@@ -95,18 +135,31 @@ def frame_text(frame: bytes) -> Iterator[str]:
         yield f"  {frame[at : min(at + 16, size)].hex(' ', 2)}"
 
 
-def conversation_text(said: tuple[Said, ...], target: Target) -> str:
+def answered(target: Target, line: Line) -> Iterator[str]:
+    """A line's own text, then the switch's answers."""
+    sent: Sent = []
+    if isinstance(line, Installed):
+        old, new = star.job_items(star.PAIR, PAIR), star.job_items(star.PAIR, line.job)
+        target.replace([item for item in old if item not in new], [item for item in new if item not in old])
+        return
+    if isinstance(line, Swept):
+        frame = star.sweep_frame(star.PAIR)
+        closed, sent = target.sweep(frame)
+        yield from (f"> {text}" for text in frame_text(frame))
+        yield f"< to the controller: {closed} closed"
+    else:
+        yield from (f"> {text}" for text in frame_text(line.frame))
+        sent = target.exchange(4, line.frame)
+    for port, answer in sorted(sent):
+        yield f"< port {port}, {len(answer)} bytes"
+        yield from (f"< {text}" for text in frame_text(answer))
+    if not sent:
+        yield "< nothing"
+
+
+def conversation_text(lines: tuple[Line, ...], target: Target) -> str:
     """What was said and what the switch answered."""
-    lines: list[str] = []
-    for about, frame in said:
-        lines += [f"# {about}", *(f"> {line}" for line in frame_text(frame))]
-        answers = sorted(target.exchange(4, frame))
-        for port, answer in answers:
-            lines += [f"< port {port}, {len(answer)} bytes", *(f"< {line}" for line in frame_text(answer))]
-        if not answers:
-            lines.append("< nothing")
-        lines.append("")
-    return "\n".join(lines)
+    return "\n".join(text for line in lines for text in (f"# {line.about}", *answered(target, line), ""))
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

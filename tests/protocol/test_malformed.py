@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from netsum.wire.codec import Header
-from netsum.wire.schema import Lane, Outcome, Status
+from netsum.wire.schema import AgeOp, Lane, Outcome, Status
 
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
@@ -62,7 +62,12 @@ FIELDS: dict[str, dict[str, int]] = {
     "grad_cnt without payload's size": {"grad_cnt": 0xFFFF},
     "grad_cnt whose bytes wrap": {"grad_cnt": 0x8040, "lane": Lane.L64},
     "age_op": {"age_op": 1},
-    "degraded": {"degraded": 1},
+    "degraded, and every worker there": {"degraded": 1},
+    "a worker short, and not degraded": {"src_cnt": 0, "data_cnt": 0, "grad_cnt": 0},
+    "a pass with a payload": {"src_cnt": 0, "degraded": 1},
+    "a pass that counts a payload": {"src_cnt": 0, "degraded": 1, "data_cnt": 0},
+    "firm and degraded": {"firm": 1, "degraded": 1},
+    "aged out": {"age_op": AgeOp.AGED, "degraded": 1},
     "status of an answer": {"status": Status.STALE},
     "RANGE with payload": {"status": Status.RANGE},
     "status 4": {"status": 4},
