@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +50,17 @@ def test_asleep_for_longer_than_the_switch_remembers() -> None:
     assert all(diary.behind == 0 and len(diary.ends) == 61 for diary in outcome.others)
     assert len(sleeper.ends) < 61
     assert outcome.accuracy > 0.9
+
+
+def test_a_worker_that_dies(netsum: Start) -> None:
+    command = netsum("stragglers", "--rootless", "--workers", "2", "--steps", "2000")
+    command.wait_for("asleep: nobody, wait")
+    while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
+        assert command.process.poll() is None, command.output
+    os.kill(workers[0], signal.SIGKILL)
+    assert command.finish(60) == 1
+    assert "failed (exit code -9)" in command.lines[-1]
+    command.nothing_left()
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_report() -> None:
     assert [each["policy"] for each in said["trainings"]] == [None, "accept", None, "accept", "carry"]
     assert [each.get("speed_up") for each in said["trainings"]] == [None, None, 1.0, 2.0, 1.5]
     assert said["trainings"][4]["sat_out"] == 2
+    assert [each.get("speed_up_bound") for each in said["trainings"]] == [None, None, 2.2, 2.2, 2.2]
     console = Console(width=80, record=True)
     console.print(results_table(results))
     lines = console.export_text().splitlines()

@@ -78,6 +78,8 @@ def _figures(outcome: Outcome, waited: Outcome | None) -> dict[str, Any]:
     }
     if waited is not None:
         known["speed_up"] = round(waited.mean / outcome.mean, 3)
+    if len(outcome.stragglers) == 1 and pattern.probability:
+        known["speed_up_bound"] = round(1 + pattern.mean, 3)  # as if sleeping cost the others nothing
     return known
 
 
