@@ -157,7 +157,8 @@ class Communicator(CollectiveCalls):
 
         Args:
             state: arrays (weights, optimiser's moments, …), the same on all ranks in shape and type, overwritten with those
-                of the rank whose ``progress`` is largest (of several, the lowest rank); none: only join.
+                of the rank whose ``progress`` is largest (of several, the lowest rank), all of them or none; takes as much
+                memory again. None given: only join.
             progress: how far this rank is, for instance its step; 0 or more.
             timeout: seconds until every rank must have come.
 
@@ -192,8 +193,10 @@ class Communicator(CollectiveCalls):
 
         furthest = largest(progress)
         root = self.size - largest(self.size - self.rank if progress == furthest else 0)
-        for array in state:
-            self.broadcast(array, root, out=array, timeout=left())
+        # Not in place: where this is broken off, no rank is left with a part of another's state.
+        received = [self.broadcast(array, root, timeout=left()) for array in state]
+        for array, new in zip(state, received, strict=True):
+            array[...] = new
         return furthest
 
     @property

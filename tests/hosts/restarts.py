@@ -1,0 +1,141 @@
+"""The model of the switch, restarted, and a controller in memory that brings its job back: what members see of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from netsum.communicator import Communicator
+from netsum.descriptor import Descriptor
+from netsum.errors import Desynchronized, Evicted, NotReady
+from netsum.transports import MemoryTransport, Transport
+from netsum.wire.codec import parse_header
+from netsum.wire.schema import HEADER_BYTES
+
+from tests.hosts.network import JOB_ID, chunks, descriptor, job, reply_bytes
+from tests.model.rules import Packet, SwitchModel
+
+
+class RestartingNetwork:
+    """One job, by the rules of ``netsum_controller.rejoin`` and ``membership``: an epoch that resumes begins when all have told
+    what they lack; a rank that joins as somebody new begins another."""
+
+    def __init__(self, workers: int, window: int = 8) -> None:
+        self.workers = workers
+        self.lock = threading.RLock()
+        self._first = descriptor(0, workers, window=window)
+        self.epoch = self._first.epoch
+        self.first_block_id = self._first.first_block_id
+        self.switch = SwitchModel({})
+        self.resumes: int | None = None
+        self.needs: dict[int, int] = {}
+        self.joined: set[int] = set()
+        self.evicted: set[int] = set()
+        self.away = False
+        self.asked = 0
+        self.inboxes: dict[int, tuple[int, MemoryTransport]] = {}
+        self._install()
+
+    # The switch
+
+    def _port(self, rank: int) -> int:
+        return 20000 + 100 * (self.epoch % 200) + rank
+
+    def _install(self) -> None:
+        whole = job(replace(self._first, epoch=self.epoch, first_block_id=self.first_block_id))
+        members = tuple(each._replace(udp_port=self._port(each.rank)) for each in whole.members)
+        self.switch.jobs[JOB_ID] = whole._replace(members=members)
+
+    def restart(self) -> None:
+        """The switch forgets everything; nothing of the job is accepted until all have told what they lack."""
+        with self.lock:
+            self.switch.restart()
+            self.resumes, self.needs = self.epoch, {}
+            self.epoch += 1
+
+    def open(self, member: Descriptor) -> Transport:
+        """A member's transport in its epoch."""
+        rank, port = member.rank, member.host.udp_port
+
+        def deliver(data: bytes) -> None:
+            with self.lock:
+                sent = Packet(rank + 1, port, parse_header(data), chunks(data[HEADER_BYTES:]))
+                for reply in self.switch.step(sent).replies:
+                    there, inbox = self.inboxes[reply.port - 1]
+                    if there == reply.udp_port:
+                        inbox.put(reply_bytes(reply))
+
+        made = MemoryTransport(deliver)
+        with self.lock:
+            self.inboxes[rank] = port, made
+        return made
+
+    # The controller
+
+    def describe(self, rank: int, resumes: int | None = None) -> Descriptor:
+        host = replace(descriptor(rank, self.workers).host, udp_port=self._port(rank))
+        return replace(
+            descriptor(rank, self.workers, window=self._first.window),
+            epoch=self.epoch,
+            first_block_id=self.first_block_id,
+            host=host,
+            resumes=resumes,
+        )
+
+    def rejoin(self, rank: int, epoch: int, needs: int) -> Descriptor:
+        with self.lock:
+            self.asked += 1
+            self._answering(rank)
+            if epoch == self.epoch:
+                return self.describe(rank)
+            if epoch != self.resumes:
+                raise Desynchronized(f"epoch {self.epoch} has begun")
+            if JOB_ID not in self.switch.jobs:
+                self.needs[rank] = needs
+                if missing := sorted(set(range(self.workers)) - set(self.needs)):
+                    raise NotReady(f"ranks {missing} must still rejoin")
+                self.first_block_id = min(self.needs.values())
+                self._install()
+            return self.describe(rank, self.resumes)
+
+    def join_anew(self, rank: int) -> Descriptor:
+        with self.lock:
+            self._answering(rank)
+            if rank in self.joined:
+                self.epoch += 1
+                self.first_block_id += 10_000
+                self.resumes, self.joined = None, set()
+                self._install()
+            self.joined.add(rank)
+            return self.describe(rank)
+
+    def _answering(self, rank: int) -> None:
+        if self.away:
+            raise NotReady("the controller does not answer")
+        if rank in self.evicted:
+            raise Evicted(f"rank {rank} is evicted")
+
+    def communicators(self) -> list[Communicator]:
+        return [self.communicator(rank) for rank in range(self.workers)]
+
+    def communicator(self, rank: int) -> Communicator:
+        first = self.join_anew(rank)
+        return Communicator(first, self.open(first), timeout=10.0, seat=MemorySeat(self, rank))
+
+
+class MemorySeat:
+    """A rank's place at the controller in memory."""
+
+    def __init__(self, network: RestartingNetwork, rank: int) -> None:
+        self._network, self._rank = network, rank
+        self.open_transport: Callable[[Descriptor], Transport] = network.open
+
+    def rejoin(self, epoch: int, needs: int) -> Descriptor:
+        return self._network.rejoin(self._rank, epoch, needs)
+
+    def join_anew(self, deadline: float) -> Descriptor:  # noqa: ARG002 - it answers at once
+        return self._network.join_anew(self._rank)
+
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
+        raise NotImplementedError("this controller makes no groups")
