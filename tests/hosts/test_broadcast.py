@@ -1,0 +1,142 @@
+"""broadcast: the root's array, bit for bit, on every rank."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netsum.communicator import Communicator
+from netsum.errors import Mismatch, Unsupported
+from netsum.transports import Faults, FaultyTransport
+
+from tests.hosts.calls import good, on_each, ranks
+from tests.hosts.network import MemoryNetwork
+from tests.hosts.stragglers import stragglers
+
+TYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "complex64", "complex128", ">f8", "datetime64[s]", "S5",
+)  # fmt: skip
+
+
+def noise(dtype: str, shape: tuple[int, ...], seed: int) -> Any:
+    """Bytes of every kind: among floats also NaNs with a payload, infinities and negative zeros."""
+    kind = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=int)) * kind.itemsize
+    raw = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, count, dtype=np.uint8)
+    return raw.view(kind).reshape(shape)
+
+
+def broadcast(arrays: list[Any], root: int, comm: Communicator) -> Any:
+    return comm.broadcast(arrays[comm.rank], root)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("root", [0, 2])
+def test_every_type(dtype: str, root: int) -> None:
+    arrays = [noise(dtype, (13, 7), rank) for rank in range(3)]
+    with ranks(3) as communicators:
+        result = good(on_each(communicators, partial(broadcast, arrays, root)))
+        assert result.tobytes() == arrays[root].tobytes()
+        assert (result.dtype, result.shape) == (arrays[root].dtype, (13, 7))
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 5), st.sampled_from([0, 1, 3, 255, 256, 257, 1024, 1025, 8191, 70_001]), st.data())
+def test_every_size_and_root(workers: int, size: int, data: st.DataObject) -> None:
+    root = data.draw(st.integers(0, workers - 1))
+    arrays = [noise("uint8", (size,), rank) for rank in range(workers)]
+    with ranks(workers) as communicators:
+        result = good(on_each(communicators, partial(broadcast, arrays, root)))
+        assert result.tobytes() == arrays[root].tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 0)])
+def test_odd_shapes(shape: tuple[int, ...]) -> None:
+    arrays = [np.full(shape, rank, np.float32) for rank in range(2)]
+    with ranks(2) as communicators:
+        result = good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank], 1)))
+        assert result.shape == shape
+        assert result.tobytes() == arrays[1].tobytes()
+
+
+def test_arrays_that_are_not_contiguous_and_results_in_place() -> None:
+    base = [np.arange(6000).reshape(60, 100) * (rank + 1) for rank in range(3)]
+    with ranks(3) as communicators:
+        result = good(on_each(communicators, lambda comm: comm.broadcast(base[comm.rank].T[::3, ::-2], 1)))
+        np.testing.assert_array_equal(result, base[1].T[::3, ::-2])
+        outs = [array.copy() for array in base]
+
+        def into(comm: Communicator) -> bool:
+            mine = outs[comm.rank][::2]
+            return comm.broadcast(mine, 2, out=mine) is mine
+
+        assert on_each(communicators, into) == [True] * 3
+        for rank in range(3):
+            np.testing.assert_array_equal(outs[rank][::2], base[2][::2])
+            np.testing.assert_array_equal(outs[rank][1::2], base[rank][1::2])
+
+
+def test_what_the_others_hold_does_not_count() -> None:
+    arrays = [np.array([1.0, 2.0]), np.array([np.nan, np.inf])]
+    with ranks(2) as communicators:
+        assert good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank]))).tolist() == [1.0, 2.0]
+        held = good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank], 1)))
+        assert held.tobytes() == arrays[1].tobytes()
+
+
+def test_packets_that_are_lost_doubled_and_reordered() -> None:
+    network = MemoryNetwork(3)
+    faults = Faults(drop=0.1, duplicate=0.1, reorder=0.1)
+    communicators = network.communicators(wrap=lambda transport, rank: FaultyTransport(transport, faults, rank))
+    arrays = [noise("uint8", (50_000,), rank) for rank in range(3)]
+    try:
+        for root in range(3):
+            result = good(on_each(communicators, partial(broadcast, arrays, root)))
+            assert result.tobytes() == arrays[root].tobytes()
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def test_it_waits_for_every_rank_also_in_a_job_that_degrades() -> None:
+    """Nothing could stand for the root's part; and a rank without it would go on with something else."""
+    with stragglers(3) as (network, communicators), network.ageing():
+        works = [comm.broadcast_async(np.full(900, comm.rank), 2) for comm in communicators[:2]]
+        assert not any(work.finished(0.2) for work in works)
+        last = communicators[2].broadcast(np.full(900, 2), 2)
+        assert set(good([*[work.wait() for work in works], last]).tolist()) == {2}
+        assert all(comm.stats.degraded == 0 for comm in communicators)
+
+
+@pytest.mark.parametrize("what", ["root", "shape", "dtype"])
+def test_ranks_that_disagree(what: str) -> None:
+    def call(comm: Communicator) -> Any:
+        odd = comm.rank == 1
+        array = np.zeros((3, 4) if not (odd and what == "shape") else (4, 3), "f8" if odd and what == "dtype" else "f4")
+        return comm.broadcast(array, 1 if odd and what == "root" else 0)
+
+    with ranks(3) as communicators:
+        assert [type(outcome) for outcome in on_each(communicators, call)] == [Mismatch] * 3
+
+
+@pytest.mark.parametrize(
+    ("array", "root", "out"),
+    [
+        (np.ones(3), 2, None),
+        (np.ones(3), -1, None),
+        (np.array([object()]), 0, None),
+        (np.ones(3), 0, np.ones(4)),
+        (np.ones(3), 0, np.ones(3, np.float32)),
+    ],
+    ids=["no such rank", "negative", "objects", "shape", "dtype"],
+)
+def test_what_does_not_go_is_said_before_anything_is_sent(array: Any, root: int, out: Any) -> None:
+    with ranks(2) as communicators:
+        with pytest.raises(Unsupported):
+            communicators[0].broadcast(array, root, out)
+        assert communicators[0].stats.packets_sent == 0

@@ -1,0 +1,186 @@
+"""What a member makes of a refusal: it asks the controller, and goes on, waits, or ends with the controller's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum.descriptor import Descriptor
+from netsum.errors import CommunicatorError, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
+from netsum.recovery import PAUSE, Recovery
+from netsum.transports import MemoryTransport
+from netsum.window import Refusal
+from netsum.wire.schema import Outcome
+
+from tests.hosts.calls import allreduce, good, on_each
+from tests.hosts.network import JOB_ID, descriptor
+from tests.hosts.restarts import RestartingNetwork
+
+
+@contextmanager
+def restarting(workers: int) -> Iterator[tuple[RestartingNetwork, list[Communicator]]]:
+    network = RestartingNetwork(workers)
+    communicators = network.communicators()
+    try:
+        yield network, communicators
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def calls(comm: Communicator, number: int, start: int = 0) -> list[Any]:
+    return [comm.allreduce(np.arange(3000) + comm.rank + step).tobytes() for step in range(start, start + number)]
+
+
+def expected(workers: int, number: int) -> list[bytes]:
+    ranks = np.arange(workers)[:, None]
+    return [(np.arange(3000) + ranks + step).sum(0).tobytes() for step in range(number)]
+
+
+def test_calls_go_on_after_restarts_between_and_within_them() -> None:
+    with restarting(3) as (network, communicators):
+        assert on_each(communicators, lambda comm: calls(comm, 3)) == [expected(3, 3)] * 3
+        network.restart()
+        assert on_each(communicators, lambda comm: calls(comm, 3)) == [expected(3, 3)] * 3
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+        assert {comm.descriptor.epoch for comm in communicators} == {network.epoch}
+        # In the middle: two have begun a call, and have no result, when the switch forgets them.
+        works = [comm.allreduce_async(np.full(9000, comm.rank)) for comm in communicators[:2]]
+        assert not works[0].finished(0.1)
+        network.restart()
+        last = communicators[2].allreduce(np.full(9000, 2))
+        np.testing.assert_array_equal(good([*[work.wait() for work in works], last]), np.full(9000, 3))
+        assert [comm.stats.resumes for comm in communicators] == [2] * 3
+
+
+def test_a_restart_while_they_rejoin() -> None:
+    with restarting(3) as (network, communicators):
+        good(allreduce(communicators, [np.ones(10)] * 3))
+        network.restart()
+        works = [comm.allreduce_async(np.full(9000, comm.rank)) for comm in communicators[:2]]
+        while len(network.needs) < 2:
+            assert not works[0].finished(0.001)
+        with network.lock:  # it resumes the same epoch: nobody has been in the one between
+            network.switch.restart()
+            network.needs = {}
+        last = communicators[2].allreduce(np.full(9000, 2))
+        np.testing.assert_array_equal(good([*[work.wait() for work in works], last]), np.full(9000, 3))
+
+
+def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
+    with restarting(2) as (network, communicators):
+        good(allreduce(communicators, [np.ones(10)] * 2))
+        network.restart()
+        with pytest.raises(Timeout, match=r"ranks \[1\] must still rejoin"):
+            communicators[0].allreduce(np.ones(10), timeout=0.6)
+        assert 2 <= network.asked <= 0.6 / PAUSE + 2, "neither once nor in a busy loop"
+
+
+def test_a_controller_that_is_away_is_asked_again() -> None:
+    with restarting(2) as (network, communicators):
+        network.away = True
+        network.restart()
+        works = [comm.allreduce_async(np.ones(10)) for comm in communicators]
+        assert not works[0].finished(0.3)
+        network.away = False
+        assert good([work.wait() for work in works]).tolist() == [2.0] * 10
+        network.away = True
+        network.restart()
+        with pytest.raises(Timeout, match="does not answer"):
+            communicators[0].allreduce(np.ones(10), timeout=0.4)
+
+
+def test_a_member_that_is_taken_out_is_told_in_its_call() -> None:
+    with restarting(2) as (network, communicators):
+        network.evicted.add(1)
+        del network.switch.jobs[JOB_ID]
+        with pytest.raises(Evicted, match="rank 1"):
+            communicators[1].allreduce(np.ones(10))
+        with pytest.raises(CommunicatorError):
+            communicators[1].barrier()
+
+
+def test_somebody_new_ends_the_epoch_for_all() -> None:
+    with restarting(2) as (network, communicators):
+        good(allreduce(communicators, [np.ones(10)] * 2))
+        network.join_anew(1)
+        with pytest.raises(Desynchronized, match="has begun"):
+            communicators[0].allreduce(np.ones(10))
+
+
+class Asked:
+    """A recovery whose controller answers from a list: a descriptor, or the error that it raises."""
+
+    def __init__(self, *answers: Descriptor | Exception) -> None:
+        self.questions: list[tuple[int, int]] = []
+        self._answers = list(answers)
+        self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: MemoryTransport())
+
+    def _ask(self, epoch: int, needs: int) -> Descriptor:
+        self.questions.append((epoch, needs))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW)
+
+
+def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
+    for outcome in Outcome:
+        assert Asked().recovery.begin(Refusal(0, outcome)) is (outcome in ASKED)
+    assert not Asked().recovery.begin(Refusal(0, 99))
+    assert not Asked().recovery.due(1e9)
+
+
+@pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT])
+def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
+    asked = Asked(descriptor(0, 2), NotReady("rank 1 must still rejoin"), descriptor(0, 2, epoch=8, resumes=7))
+    recovery = asked.recovery
+    assert recovery.begin(Refusal(3, reason))
+    assert recovery.due(1.0)
+    assert recovery.ask(4711, 1.0) is None
+    assert "knows of no change" in recovery.reason
+    assert not recovery.due(2.0), "asked again only when refused again"
+    assert recovery.begin(Refusal(3, reason))
+    assert not recovery.due(1.0 + PAUSE / 2)
+    assert recovery.due(1.0 + PAUSE)
+    assert recovery.ask(4711, 1.2) is None
+    assert recovery.reason == "rank 1 must still rejoin"
+    assert recovery.due(1.2 + PAUSE)
+    new = recovery.ask(4712, 1.4)
+    assert new is not None
+    recovery.resumed(new)
+    assert (recovery.descriptor.epoch, recovery.reason) == (8, "")
+    assert not recovery.due(9.0)
+    assert asked.questions == [(7, 4711), (7, 4711), (7, 4712)]
+
+
+@pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.WINDOW])
+def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
+    recovery = Asked(descriptor(0, 2)).recovery
+    assert recovery.begin(Refusal(3, reason))
+    with pytest.raises(CommunicatorError, match="of this epoch"):
+        recovery.ask(4711, 1.0)
+
+
+@pytest.mark.parametrize("error", [Desynchronized("gone"), Evicted("out"), NoSuchMember("deleted")])
+def test_the_controllers_last_word_comes_through(error: Exception) -> None:
+    recovery = Asked(error).recovery
+    assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))
+    with pytest.raises(type(error)):
+        recovery.ask(4711, 1.0)
+
+
+def test_a_link_that_cannot_be_opened_for_the_new_epoch() -> None:
+    def closed(_descriptor: Descriptor) -> MemoryTransport:
+        raise OSError("no such interface")
+
+    recovery = Recovery(descriptor(0, 2), lambda _epoch, _needs: descriptor(0, 2, epoch=8), closed)
+    with pytest.raises(CommunicatorError, match=r"epoch 8.*no such interface"):
+        recovery.resumed(descriptor(0, 2, epoch=8))
