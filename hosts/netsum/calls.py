@@ -17,6 +17,7 @@ from netsum.collectives.broadcast import broadcast
 from netsum.collectives.call import Context
 from netsum.collectives.gather import gather
 from netsum.collectives.options import Options, check, compressed
+from netsum.collectives.product import product
 from netsum.collectives.reduce import reduce
 from netsum.collectives.reduce_scatter import reduce_scatter
 from netsum.collectives.reduction import Memory
@@ -78,7 +79,8 @@ class CollectiveCalls:
         Args:
             x: array of any shape and size; equal shapes and types on all ranks.
             op: ``sum``, ``mean`` (of float16, bfloat16, float32, float64; ``sum`` also of signed and unsigned integers of 8 to
-                64 bits), ``min``, ``max`` (these and bool), ``and``, ``or``, ``xor`` (integers and bool).
+                64 bits), ``min``, ``max`` (these and bool), ``and``, ``or``, ``xor`` (integers and bool). ``product`` (as
+                ``sum``) runs on the hosts, at the cost of an :meth:`all_gather`.
             out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
                 last call of the same kind and skip that round trip; blocks that do not fit are done again.
@@ -144,6 +146,11 @@ class CollectiveCalls:
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         _check_out(out, array.shape, array.dtype)
+        if op == "product":
+            make = _into(out, lambda context: product(context, _whole(array)))
+            return self._start(
+                make, timeout, background=background, firm=True, collective="allreduce", nbytes=array.nbytes
+            )
         make = _into(out, lambda context: allreduce(context, _whole(array), options, self._memory))
         return self._start(
             make,
@@ -440,8 +447,9 @@ class CollectiveCalls:
     # Arguments
 
     def _options(self, array: Array, op: str, late: str) -> Options:
-        if late == "carry":
-            raise Unsupported("late='carry' is for allreduce, whose result every rank gets")
+        if late == "carry" or op == "product":
+            what = "late='carry'" if late == "carry" else "op='product'"
+            raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
         return check(array, op, late=late, degrade=self._degrades)
 
     def _check_root(self, root: int) -> None:

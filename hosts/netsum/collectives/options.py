@@ -14,7 +14,7 @@ from netsum.wire.schema import Lane
 ARITHMETIC: Final = ("sum", "mean")
 ORDER: Final = ("min", "max")
 BITS: Final = ("and", "or", "xor")
-OPERATIONS: Final = (*ARITHMETIC, *ORDER, *BITS)
+OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
@@ -22,6 +22,7 @@ LATE: Final = ("accept", "carry", "wait", "raise")
 TYPES: Final = {
     "sum": FLOATS | INTEGERS,
     "mean": FLOATS,
+    "product": FLOATS | INTEGERS,
     **dict.fromkeys(ORDER, FLOATS | INTEGERS | {"bool"}),
     **dict.fromkeys(BITS, INTEGERS | {"bool"}),
 }
