@@ -18,6 +18,7 @@ from netsum_controller.cli.reconcile import reconcile
 from netsum_controller.cli.serve import serve
 from netsum_controller.cli.shell import shell
 from netsum_controller.cli.switch import switch
+from netsum_controller.cli.top import top
 from netsum_controller.cli.topology import topology
 
 PLUGINS = "netsum.commands"
@@ -80,6 +81,7 @@ def cli(ctx: click.Context, topology: str | None, state: str | None, verbose: in
     ctx.obj = Settings(topology, state)
 
 
+job.add_command(top)
 for _command in (switch, job, topology, reconcile, serve, shell):
     cli.add_command(_command)
 

@@ -1,0 +1,210 @@
+"""``netsum job top``: a live table of how each worker of a job is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from netsum_controller.cli.context import Settings
+from netsum_controller.cli.output import console, json_option, print_json
+from netsum_controller.controller import Controller
+from netsum_controller.errors import SwitchError
+from netsum_controller.member_metrics import retransmissions
+from netsum_controller.model import Late
+from netsum_controller.observe import JobView, Observer, Presence
+from netsum_controller.standing import JobStanding, MemberStanding, standing
+
+MIN_INTERVAL = 0.2
+"""Seconds: every look takes the switch's attention for some ten milliseconds."""
+
+_STYLES = {Presence.SILENT: "red", Presence.LEFT: "yellow", Presence.EVICTED: "yellow", Presence.ABSENT: "yellow"}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The jobs, and what is wrong with switches."""
+
+    jobs: list[JobStanding]
+    troubles: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"jobs": [job.to_dict() for job in self.jobs], "troubles": self.troubles}
+
+
+@dataclass
+class Watch:
+    """Takes snapshots of all jobs, or of the one that was named."""
+
+    controller: Controller
+    name: str | None
+    metrics: str | None = None
+    _before: dict[str, JobView] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._observer = Observer(self.controller.site)
+
+    def snapshot(self) -> Snapshot:
+        """How everything stands now. :class:`NoSuchJob` when the named job is gone."""
+        topology = self.controller.topology
+        switches = list(topology.switches) if self.name is None else [self.controller.job(self.name).switch]
+        jobs, troubles = [], []
+        for switch in switches:
+            view = self._observer.look(switch, self.name)
+            if not view.up:
+                troubles.append(view.trouble)
+            for job in view.jobs:
+                resent = {} if self.metrics is None else retransmissions(job.job, self.metrics, topology)
+                jobs.append(standing(self._before.get(job.job.name), job, resent))
+                self._before[job.job.name] = job
+        return Snapshot(sorted(jobs, key=lambda one: one.view.job.name), troubles)
+
+    def every(self, interval: float) -> Iterator[Snapshot]:
+        """Snapshots for ever. The first has no rates, and is followed soon."""
+        pause = min(interval, 1.0)
+        while True:
+            yield self.snapshot()
+            time.sleep(pause)
+            pause = interval
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--once", is_flag=True, help="Print one snapshot, of one interval, and end.")
+@click.option(
+    *("--interval", "-n"),
+    type=click.FloatRange(MIN_INTERVAL, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks.",
+)
+@click.option(
+    "--metrics",
+    metavar="URL",
+    help="Where members export their metrics, for their own counts: http://{ip}:9400/metrics; also {host}, {rank}.",
+)
+@json_option
+@click.pass_obj
+def top(settings: Settings, name: str | None, once: bool, interval: float, metrics: str | None, as_json: bool) -> None:
+    """How each worker of the job (or of all jobs) is doing, live, until Ctrl-C.
+
+    With --json, a snapshot is one line.
+    """
+    try:
+        with settings.controller() as controller:
+            watch = Watch(controller, name, metrics)
+            if once:
+                _print_once(watch, interval, as_json=as_json)
+            elif as_json:
+                for snapshot in watch.every(interval):
+                    click.echo(json.dumps(snapshot.to_dict()))
+            else:
+                _live(watch, interval)
+    except KeyboardInterrupt:
+        return  # that is how it ends
+
+
+def _print_once(watch: Watch, interval: float, *, as_json: bool) -> None:
+    first = watch.snapshot()
+    if first.jobs:
+        time.sleep(interval)
+    snapshot = watch.snapshot() if first.jobs else first
+    if snapshot.troubles and not snapshot.jobs:
+        raise SwitchError("; ".join(snapshot.troubles))
+    if as_json:
+        print_json(snapshot.to_dict())
+    else:
+        console().print(render(snapshot))
+
+
+def _live(watch: Watch, interval: float) -> None:
+    screen = console()
+    if not screen.is_terminal:  # a pipe gets one table below the other
+        for snapshot in watch.every(interval):
+            screen.print(render(snapshot))
+        return
+    with Live(console=screen, screen=True, auto_refresh=False) as live:
+        for snapshot in watch.every(interval):
+            live.update(render(snapshot), refresh=True)
+
+
+def render(snapshot: Snapshot) -> RenderableType:
+    """Tables for a person."""
+    parts: list[RenderableType] = [Text(trouble, "red") for trouble in snapshot.troubles]
+    for job in snapshot.jobs:
+        parts += [_headline(job), _table(job)]
+    if not parts:
+        parts.append(Text("there are no jobs"))
+    return Group(*parts)
+
+
+def _headline(job: JobStanding) -> Text:
+    view, of = job.view, job.view.job
+    mode = "waits" if of.late is Late.WAIT else f"degrades after {of.block_exp_ms:g} ms, quorum {of.quorum_now}"
+    words = [f"epoch {of.epoch.number} on {of.switch}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
+    if view.open_blocks:
+        words.append(f"{view.open_blocks} open, the oldest for {_seconds(view.oldest)}")
+    if job.aged or of.late is Late.DEGRADE:
+        words.append(f"{job.aged} aged")
+    refused = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in job.refused.items())
+    if refused:
+        words.append(f"refused: {refused}")
+    return Text.assemble((of.name, "bold"), "  ", ", ".join(words))
+
+
+def _table(job: JobStanding) -> Table:
+    own = any(member.resent is not None for member in job.members)
+    names = ["RANK", "HOST", "STATE", "BYTES/S", "PKT/S", "WAITS", "REPEATS", *(["RESENT"] if own else [])]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in (*names, "MISSING", "OLDEST", "LAST", ""):
+        table.add_column(column, justify="left" if column in ("HOST", "STATE", "") else "right", no_wrap=True)
+    for member in job.members:
+        table.add_row(*_cells(job, member, own=own))
+    return table
+
+
+def _cells(job: JobStanding, one: MemberStanding, *, own: bool) -> Iterator[RenderableType]:
+    member = one.member
+    yield str(member.rank)
+    yield member.host
+    yield Text(member.presence.value, _STYLES.get(member.presence, ""))
+    yield _number(one.bytes_per_s)
+    yield _number(one.packets_per_s)
+    yield "-" if one.share is None else f"{one.share:.0%}"
+    yield _or_dash(member.repeats)
+    if own:
+        yield _or_dash(one.resent)
+    yield str(member.missing)
+    yield "-" if member.oldest is None else _seconds(member.oldest)
+    yield _or_dash(job.block_id(member.last_block))
+    yield Text("straggler", "red") if one.straggler else ""
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _number(value: float | None) -> str:
+    """Three digits and a unit: 999, 1.2k, 34M."""
+    if value is None:
+        return "-"
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}T"
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s"

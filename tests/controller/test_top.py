@@ -1,0 +1,278 @@
+"""``netsum job top``: who is a straggler, what is printed, and how it ends."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netsum_controller import cli
+from netsum_controller.cli.top import Watch, render
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.member_metrics import retransmissions
+from netsum_controller.model import Late
+from netsum_controller.observe import JobView, MemberView, Presence
+from netsum_controller.stages import outcomes
+from netsum_controller.stages.query import AGE_UNIT_US
+from netsum_controller.standing import standing
+from rich.console import Console
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.watched import TOKEN, Watched
+
+SOON = 30.0
+NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
+RESENT = "netsum_retransmissions_total"
+
+
+@pytest.fixture
+def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
+    return Watched(controller, switch, spec)
+
+
+@pytest.fixture
+def words(controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command up to `job top`."""
+    monkeypatch.setenv("COLUMNS", "200")  # nothing folds
+    path = tmp_path / "star4.yaml"
+    path.write_text(controller.topology.to_yaml())
+    return ["--topology", str(path), "--state", str(tmp_path / "state.db"), "job", "top"]
+
+
+def view(watched: Watched, *members: MemberView, at: float = 10.0, **changes: Any) -> JobView:
+    plain = JobView(watched.job, at, {}, blocks=100, open_blocks=0, oldest=0.0, members=members)
+    return replace(plain, **changes)
+
+
+def member(rank: int, **changes: Any) -> MemberView:
+    return replace(MemberView(rank, f"h{rank + 1}", Presence.JOINED), **changes)
+
+
+def test_rates(watched: Watched) -> None:
+    before = view(watched, member(0, packets=50, octets=5000), member(1, packets=7, octets=700))
+    now = view(
+        watched,
+        *(member(0, packets=90, octets=9000), member(1, packets=3, octets=300)),  # its entry was installed anew
+        at=12.0,
+        blocks=150,
+    )
+    found = standing(before, now)
+    assert found.blocks_per_s == 25.0
+    assert [one.packets_per_s for one in found.members] == [20.0, 1.5]
+    assert [one.bytes_per_s for one in found.members] == [2000.0, 150.0]
+    first = standing(None, now)
+    assert (first.blocks_per_s, first.members[0].packets_per_s) == (None, None)
+    job = replace(watched.job, epoch=replace(watched.job.epoch, number=watched.job.epoch.number + 1))
+    assert standing(before, replace(now, job=job)).members[0].bytes_per_s is None  # of another epoch
+
+
+@pytest.mark.parametrize(
+    ("waits", "stragglers"),
+    [
+        ((0, 0, 0), []),
+        ((0, 7, 0), []),  # too few to tell
+        ((0, 8, 0), [1]),
+        ((4, 3, 3), []),
+        ((5, 3, 2), [0]),
+        ((5, 3), []),  # of two, one is always the later
+        ((9, 1), [0]),
+    ],
+)
+def test_stragglers_by_waits(watched: Watched, waits: tuple[int, ...], stragglers: list[int]) -> None:
+    found = standing(None, view(watched, *(member(rank, waits=count) for rank, count in enumerate(waits))))
+    assert [one.member.rank for one in found.members if one.straggler] == stragglers
+    total = sum(waits)
+    assert [one.share for one in found.members] == [count / total if total else None for count in waits]
+
+
+def test_stragglers_by_age(watched: Watched) -> None:
+    members = (
+        *(member(0, oldest=0.9), member(1, oldest=1.1)),
+        *(member(2, oldest=5.0, presence=Presence.LEFT), member(3, oldest=5.0, presence=Presence.SILENT)),
+    )
+    assert [one.straggler for one in standing(None, view(watched, *members)).members] == [False, True, False, True]
+
+
+def test_aged_and_refused(watched: Watched) -> None:
+    counts = {"accepted": 9, "aged": 4, "swept": 3, "not_member": 2, "malformed": 0, "checksum": 1}
+    found = standing(None, view(watched, outcomes=counts))
+    assert (found.aged, found.refused) == (4, {"not_member": 2, "checksum": 1})
+
+
+def once(words: list[str], capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words, "--once", "--interval", "0.2", *more])
+    out, err = capfd.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def test_a_snapshot(watched: Watched, switch: FakeSwitch, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    watched.blocks(20, b20=0b011, b21=0b001)
+    watched.packets(25, 21, 20)
+    switch.age = int(2.5e6 / AGE_UNIT_US)
+    counter = watched.controller.site.program.object_id("counters", outcomes.COUNTER)
+    switch.counters[counter, outcomes.first_index(watched.job.job_id) + 10] = 3
+    code, out, _ = once(words, capfd, "resnet")
+    assert code == 0
+    job = watched.job
+    head, *_ = out.splitlines()
+    assert head == (
+        f"resnet  epoch {job.epoch.number} on s1, waits, 0 blocks/s, 2 open, the oldest for 2.5 s, refused: 3 wrong port"
+    )
+    rows = [line.split() for line in out.splitlines() if re.match(r" *\d", line)]
+    last = [str(job.epoch.first_block_id + ahead) for ahead in (21, 20, 19)]
+    assert rows == [
+        ["0", "h1", "joined", "0", "0", "0%", "3", "0", "-", last[0]],
+        ["1", "h2", "silent", "0", "0", "0%", "0", "1", "2.5", "s", last[1], "straggler"],
+        ["2", "h4", "silent", "0", "0", "100%", "0", "2", "2.5", "s", last[2], "straggler"],
+    ]
+
+
+def test_json(watched: Watched, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    watched.blocks(4, b4=0b011)
+    watched.packets(5, 5, 4)
+    code, out, _ = once(words, capfd, "--json")
+    assert code == 0
+    found = json.loads(out)
+    (job,) = found["jobs"]
+    assert found["troubles"] == []
+    assert (job["job"], job["switch"], job["late"], job["blocks"], job["open_blocks"]) == ("resnet", "s1", "wait", 5, 1)
+    assert (job["epoch"], job["blocks_per_s"], job["refused"], job["aged"]) == (watched.job.epoch.number, 0.0, {}, 0)
+    first, _, third = job["members"]
+    assert (first["rank"], first["host"], first["state"], first["packets"]) == (0, "h1", "joined", 5)
+    assert (third["missing_blocks"], third["waits"], third["share"], third["packets_per_s"]) == (1, 2, 1.0, 0.0)
+    assert third["last_block"] == watched.job.epoch.first_block_id + 3
+    assert (third["straggler"], third["resent"], first["oldest_missing_s"]) == (False, None, None)
+
+
+def test_all_jobs_and_none(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert once(words, capfd) == (0, "there are no jobs\n", "")
+    Watched(controller, switch, spec)
+    controller.create_job(JobSpec(name="alexnet", members=("h1", "h2"), late=Late.DEGRADE, token=TOKEN))
+    code, out, _ = once(words, capfd)
+    assert code == 0
+    heads = [line for line in out.splitlines() if "epoch" in line]
+    assert [line.split()[0] for line in heads] == ["alexnet", "resnet"]
+    assert "degrades after 50 ms, quorum 1, 0 blocks/s, 0 aged" in heads[0]
+    assert out.count("absent") == 2
+
+
+def test_what_cannot_be_shown(
+    watched: Watched, switch: FakeSwitch, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert once(words, capfd, "vgg")[::2] == (
+        1,
+        "netsum: there is no job 'vgg'; `netsum job list` shows those there are\n",
+    )
+    assert once(words, capfd, "--interval", "0")[0] == 2
+    watched.controller.site.connect_timeout = 0.2
+    switch.stop()
+    code, _, err = once(words, capfd, "resnet")
+    assert code == 1
+    assert "switch s1: no P4Runtime server answers" in err
+    snapshot = Watch(watched.controller, None).snapshot()  # in a table that lives, it is a line
+    shown = Console(file=io.StringIO(), width=200)
+    shown.print(render(snapshot))
+    assert isinstance(shown.file, io.StringIO)
+    assert "switch s1: no P4Runtime server answers" in shown.file.getvalue()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """Metrics of rank 1, and of a rank 2 that is no member."""
+
+    def do_GET(self) -> None:
+        text = {
+            "/1/h2": f'{RESENT}{{job="vgg",rank="1"}} 9\n{RESENT}{{job="resnet",rank="1"}} 7\n',
+            "/2/h4": "<html>not metrics at all {{{\n",
+        }.get(self.path, "")
+        self.send_response(200 if text else 404)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def pages() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/{{rank}}/{{host}}"
+        server.shutdown()
+        thread.join()
+
+
+def test_members_own_counts(
+    watched: Watched, controller: Controller, pages: str, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert retransmissions(watched.job, pages, controller.topology) == {1: 7}
+    assert retransmissions(watched.job, "http://127.0.0.1:9/{ip}", controller.topology) == {}
+    code, out, _ = once(words, capfd, "--metrics", pages)
+    assert code == 0
+    assert "RESENT" in out
+    assert [line.split()[7] for line in out.splitlines() if re.match(r" *\d", line)] == ["-", "7", "-"]
+
+
+def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
+    deadline = time.monotonic() + SOON
+    while what not in seen:
+        assert select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0], f"no {what!r} in {seen!r}"
+        chunk = os.read(stream, 65536)
+        assert chunk, f"it ended: {seen!r}"
+        seen += chunk
+    return seen
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_ctrl_c_ends_it_well(words: list[str], terminal: bool) -> None:
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    command = [*NETSUM, *words, "--interval", "0.2"]
+    environment = {**os.environ, "COLUMNS": "150", "LINES": "40", "TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
+    try:
+        os.close(writer)
+        seen = wait_for(reader, b"blocks/s")
+        seen = wait_for(reader, b"0 blocks/s", seen)  # the second, which has rates
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SOON) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert (b"\x1b[?1049h" in seen) == terminal  # on a screen of its own, which it leaves again
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+@pytest.mark.usefixtures("watched")
+def test_json_lines(words: list[str]) -> None:
+    command = [*NETSUM, *words, "--interval", "0.2", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SOON) == 0
+    assert first["jobs"][0]["blocks_per_s"] is None
+    assert second["jobs"][0]["blocks_per_s"] == 0.0
