@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from netsum.wire.schema import CHUNK_BYTES
+from numpy.typing import NDArray
 
 from netsum_testbed.verify import reference
 from netsum_testbed.verify.cases import FLOATS, Call, Round
@@ -28,16 +29,17 @@ class Checker:
         first = results[0]
         if first.shape != call.shape or str(first.dtype) != call.dtype:
             return [f"the result is {first.dtype}{list(first.shape)}"]
-        apart = [rank for rank, result in enumerate(results) if not _same_bits(result, first)]
+        apart = [rank for rank, result in enumerate(results) if not same_bits(result, first)]
         if apart:
-            return [f"ranks {apart} have another result than rank 0: {_difference(results[apart[0]], first)}"]
+            return [f"ranks {apart} have another result than rank 0: {difference(results[apart[0]], first)}"]
         if call.op == "max":
-            return _exactly(first, reference.exact_max(inputs))
+            return exactly(first, reference.exact_max(inputs))
         if sums is None:
-            return _exactly(first, reference.exact_integer_sum(inputs))
+            return exactly(first, reference.exact_integer_sum(inputs))
         divisor = round_.workers if call.op == "mean" else 1
         expected = reference.to_float(sums, call.dtype, divisor).reshape(call.shape)
-        return _within_bound(call, inputs, first, sums) + _exactly(first, expected)
+        bound = reference.error_bound(sums, len(inputs), call.dtype, mean=call.op == "mean")
+        return within_bound(inputs, first, bound, mean=call.op == "mean") + exactly(first, expected)
 
     def _float_sums(self, call: Call, inputs: list[Array]) -> reference.Floats:
         block = reference.block_elements(call.dtype, self._round.chunks * CHUNK_BYTES)
@@ -51,20 +53,19 @@ class Checker:
         return sums
 
 
-def _within_bound(call: Call, inputs: list[Array], result: Array, sums: reference.Floats) -> list[str]:
-    """Distance from the true sum, taken in 80-bit floats; their own rounding and the result's are allowed for."""
-    bound = reference.error_bound(sums, len(inputs), call.dtype, mean=call.op == "mean")
-    wide = [array.reshape(-1).astype(np.longdouble) for array in inputs]
-    divisor = len(inputs) if call.op == "mean" else 1
+def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdouble], *, mean: bool) -> list[str]:
+    """Distance from the true sum (mean), taken in 80-bit floats; their own rounding and the result's are allowed for."""
+    wide = [array.reshape(-1).astype(np.float64).astype(np.longdouble) for array in inputs]
+    divisor = len(inputs) if mean else 1
     true = sum(wide, start=np.zeros(result.size, np.longdouble)) / divisor
     magnitude = sum((np.abs(array) for array in wide), start=np.zeros(result.size, np.longdouble))
     flat = result.reshape(-1)
     with np.errstate(invalid="ignore"):  # a wrong result may be anything, NaN too: it is not within any bound
         # A sum is rounded once to its dtype, half an ulp (a denormal float64 twice, three quarters). A mean's sum is
         # rounded, divided and rounded again: at most an ulp and a half of the mean.
-        rounding = np.spacing(np.abs(flat)).astype(np.longdouble) * (1.5 if call.op == "mean" else 0.75)
+        rounding = np.spacing(np.abs(flat)).astype(np.float64).astype(np.longdouble) * (1.5 if mean else 0.75)
         allowed = bound + rounding + magnitude * len(inputs) * 2.0**-63
-        far = np.flatnonzero(~(np.abs(flat.astype(np.longdouble) - true) <= allowed))
+        far = np.flatnonzero(~(np.abs(flat.astype(np.float64).astype(np.longdouble) - true) <= allowed))
     if not far.size:
         return []
     worst = int(far[0])
@@ -74,17 +75,19 @@ def _within_bound(call: Call, inputs: list[Array], result: Array, sums: referenc
     ]
 
 
-def _exactly(result: Array, expected: Array) -> list[str]:
-    if _same_bits(result, expected):
+def exactly(result: Array, expected: Array) -> list[str]:
+    """Nothing, or where the result is not the expected one."""
+    if same_bits(result, expected):
         return []
-    return [f"not the reference: {_difference(result, expected)}"]
+    return [f"not the reference: {difference(result, expected)}"]
 
 
-def _same_bits(one: Array, other: Array) -> bool:
+def same_bits(one: Array, other: Array) -> bool:
+    """Equal in type, shape and every bit."""
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _difference(result: Array, expected: Array) -> str:
+def difference(result: Array, expected: Array) -> str:
     """Where two arrays first differ, by bits."""
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return f"{result.dtype}{list(result.shape)} instead of {expected.dtype}{list(expected.shape)}"

@@ -74,7 +74,7 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        with _progress_bar(console) as bar, open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric:
+        with progress_bar(console) as bar, open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric:
             where = type(fabric).__name__
             bar.console.print(f"verify on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
             task = bar.add_task("", total=duration, note="")
@@ -95,7 +95,8 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     sys.exit(totals.exit_code)
 
 
-def _progress_bar(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
+    """Time and a note, on a terminal."""
     return Progress(
         SpinnerColumn(),
         BarColumn(),

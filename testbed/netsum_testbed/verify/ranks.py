@@ -1,4 +1,4 @@
-"""The members of one round, a thread each: make the round's calls and hand over what came out."""
+"""The members of one job, a thread each: make calls one after the other, and hand over what came out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from netsum.communicator import Communicator
@@ -22,13 +22,28 @@ CALL_TIMEOUT: Final = 60.0
 _AHEAD: Final = 8  # calls that may wait to be checked, so that memory stays bounded
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What one rank got from one call: an array, or what it raised instead."""
+class Numbered(Protocol):
+    """What there must be to know of a call: its number, and whether it is started together with its neighbours."""
 
-    call: Call
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def joined(self) -> bool: ...
+
+
+Case = TypeVar("Case", bound=Numbered)
+Start = Callable[[Communicator, Case], Callable[[], Any]]
+"""Begins one rank's part of a call; the function returned waits for its result."""
+
+
+@dataclass(frozen=True)
+class Answer(Generic[Case]):
+    """What one rank got from one call: a result, or what it raised instead."""
+
+    call: Case
     rank: int
-    result: Array | None
+    result: Any
     error: Exception | None = None
 
 
@@ -49,7 +64,7 @@ class Gate:
             return self._decided[group]
 
 
-def groups_of(calls: Sequence[Call]) -> Iterator[list[Call]]:
+def groups_of(calls: Sequence[Case]) -> Iterator[list[Case]]:
     """Calls that are under way together: neighbours that are ``joined``; every other call is alone."""
     for joined, together in groupby(calls, key=lambda call: call.joined):
         if joined:
@@ -58,21 +73,26 @@ def groups_of(calls: Sequence[Call]) -> Iterator[list[Call]]:
             yield from ([call] for call in together)
 
 
-class Ranks:
-    """Runs a round over its members' communicators; iterate over it for the answers, as they come."""
+class Ranks(Generic[Case]):
+    """Makes calls on a job's communicators; iterate over it for the answers, as they come."""
 
-    def __init__(self, round_: Round, communicators: Sequence[Communicator], gate: Gate) -> None:
-        self._round = round_
+    def __init__(
+        self, calls: Sequence[Case], start: Start[Case], communicators: Sequence[Communicator], gate: Gate
+    ) -> None:
+        self._calls = calls
+        self._start = start
         self._gate = gate
         self._communicators = list(communicators)
-        self._answers: queue.Queue[Answer | BaseException | None] = queue.Queue(maxsize=_AHEAD * len(communicators))
+        self._answers: queue.Queue[Answer[Case] | BaseException | None] = queue.Queue(
+            maxsize=_AHEAD * len(communicators)
+        )
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(rank, comm), name=f"rank {rank}", daemon=True)
             for rank, comm in enumerate(communicators)
         ]
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[Answer[Case]]:
         for thread in self._threads:
             thread.start()
         running = len(self._threads)
@@ -105,7 +125,7 @@ class Ranks:
 
     def _run(self, rank: int, comm: Communicator) -> None:
         try:
-            for number, calls in enumerate(groups_of(self._round.calls)):
+            for number, calls in enumerate(groups_of(self._calls)):
                 if self._stopping.is_set() or not self._gate.allows(number, len(calls)):
                     return
                 if not self._make(rank, comm, calls):
@@ -115,13 +135,13 @@ class Ranks:
         finally:
             self._answers.put(None)
 
-    def _make(self, rank: int, comm: Communicator, calls: list[Call]) -> bool:
+    def _make(self, rank: int, comm: Communicator, calls: list[Case]) -> bool:
         """Make calls that are under way together. False: one failed, and the round is over for this rank."""
-        started: list[tuple[Call, Callable[[], Array]]] = []
+        started: list[tuple[Case, Callable[[], Any]]] = []
         call = calls[0]
         try:
             for call in calls:
-                started.append((call, _start(comm, self._round, call, rank)))
+                started.append((call, self._start(comm, call)))
             for call, wait in started:
                 self._answers.put(Answer(call, rank, wait()))
         except Exception as error:  # whatever it is: it is what this call came to
@@ -130,8 +150,9 @@ class Ranks:
         return True
 
 
-def _start(comm: Communicator, round_: Round, call: Call, rank: int) -> Callable[[], Array]:
-    """Begin one call; the function returned waits for its result."""
+def start(round_: Round, comm: Communicator, call: Call) -> Callable[[], Array]:
+    """Begin one rank's part of a call of verify's; the function returned waits for its result."""
+    rank = comm.rank
     array = contribution(round_, call, rank)
     out = array if call.in_place else None
     if call.delays[rank]:

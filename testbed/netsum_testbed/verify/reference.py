@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from netsum_testbed.verify.data import Array
 
-LANE_BITS: Final = {"float16": 32, "float32": 32, "float64": 64}
-"""Width of the lane that carries a float's multiples."""
+LANE_BITS: Final = {"float16": 32, "bfloat16": 32, "float32": 32, "float64": 64}
+"""Width of the lane that carries a float's multiples, unless the call says another (``bits``)."""
 
 Integers = NDArray[np.int64]
 
@@ -49,9 +49,9 @@ class Floats:
         return np.repeat(self.exponents, self.block)[: self.multiples.size]
 
 
-def block_elements(dtype: str, block_bytes: int) -> int:
+def block_elements(dtype: str, block_bytes: int, bits: int | None = None) -> int:
     """Elements of a float array in one block."""
-    return block_bytes * 8 // LANE_BITS[dtype]
+    return block_bytes * 8 // (bits or LANE_BITS[dtype])
 
 
 def largest_exponents(inputs: list[Array], block: int) -> Integers:
@@ -93,10 +93,10 @@ class Predictions:
         self._exponents[kind] = np.where(agreed, np.where(used == NO_EXPONENT, -1073, used + 1), predicted)
 
 
-def quantised_sum(inputs: list[Array], exponents: Integers, block: int) -> Floats:
+def quantised_sum(inputs: list[Array], exponents: Integers, block: int, bits: int | None = None) -> Floats:
     """The integer sum at the given block exponents; blocks of zeros (see :func:`largest_exponents`) sum to 0."""
     dtype = str(inputs[0].dtype)
-    limit = bias(LANE_BITS[dtype], len(inputs)).bit_length() - 1
+    limit = bias(bits or LANE_BITS[dtype], len(inputs)).bit_length() - 1
     zero = exponents == NO_EXPONENT
     quanta = np.where(zero, 0, exponents - limit)
     sums = Floats(np.zeros(inputs[0].size, np.int64), quanta, zero, block)
@@ -131,17 +131,20 @@ def exact_max(inputs: list[Array]) -> Array:
 
 def exact_integer_sum(inputs: list[Array]) -> Array:
     """Integer sum; the cases keep it within the dtype."""
-    total = np.zeros(inputs[0].shape, np.int64)
+    wide = np.uint64 if inputs[0].dtype.kind == "u" else np.int64
+    total = np.zeros(inputs[0].shape, wide)
     for array in inputs:
-        total += array.astype(np.int64)
+        total += array.astype(wide)
     result: Array = total.astype(inputs[0].dtype)
     return result
 
 
-def error_bound(sums: Floats, workers: int, dtype: str, *, mean: bool) -> NDArray[np.longdouble]:
+def error_bound(
+    sums: Floats, workers: int, dtype: str, *, mean: bool, bits: int | None = None
+) -> NDArray[np.longdouble]:
     """Largest allowed distance from the true sum (mean), per element, but for the rounding to the dtype: n/2 quanta, a
     quantum being at most 2^(e+1) / B for a block at exponent e. 0 for a block of zeros, which has no quantum."""
-    limit = bias(LANE_BITS[dtype], workers)
+    limit = bias(bits or LANE_BITS[dtype], workers)
     tops = np.ldexp(np.longdouble(1), (sums.exponents + limit.bit_length()).astype(np.int32))  # 2^(e+1)
     quanta = np.repeat(np.where(sums.zero, 0, tops / limit), sums.block)[: sums.multiples.size]
     return quanta * (np.longdouble(0.5) if mean else np.longdouble(workers) / 2)

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final
 
-from netsum.communicator import Communicator
 from netsum.errors import Timeout
-from netsum.transports.base import Transport
-from netsum.transports.faulty import Faults, FaultyTransport
+from netsum.transports.faulty import Faults
 from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS, Call, Round, make_round
 from netsum_testbed.verify.check import Checker
-from netsum_testbed.verify.ranks import Answer, Gate, Ranks
+from netsum_testbed.verify.members import Members, joined
+from netsum_testbed.verify.ranks import Answer, Gate, Ranks, start
 from netsum_testbed.verify.report import Totals
 
 CALLS_PER_ROUND: Final = 40
@@ -118,46 +118,26 @@ class Run:
             window=round_.window,
             chunks=round_.chunks,
         )
-        job = self._fabric.create_job(spec)
+        seed = (round_.seed << 40) + (round_.index << 8)
         with ExitStack() as stack:
-            stack.callback(self._fabric.controller.delete_job, spec.name)
-            communicators: list[Communicator] = []
-            faulty: list[FaultyTransport] = []
-            stack.callback(self._count, communicators, faulty)
-            for rank in range(round_.workers):
-                comm = self._fabric.join(job, rank, wrap=self._spoiler(round_, rank, faulty))
-                stack.callback(comm.close)
-                communicators.append(comm)
-            ranks = Ranks(round_, communicators, Gate(self._grant))
+            members = stack.enter_context(joined(self._fabric, spec, self._options.faults, seed))
+            stack.callback(self._count, members)
+            ranks = Ranks(round_.calls, partial(start, round_), members.communicators, Gate(self._grant))
             stack.callback(ranks.stop)
             self._check(round_, ranks)
         self.totals.rounds += 1
 
-    def _spoiler(
-        self, round_: Round, rank: int, made: list[FaultyTransport]
-    ) -> Callable[[Transport], Transport] | None:
-        """What wraps a rank's transport; None when packets are left alone."""
-        faults = self._options.faults
-        if faults is None:
-            return None
-
-        def wrap(transport: Transport) -> Transport:
-            made.append(FaultyTransport(transport, faults, (round_.seed << 40) + (round_.index << 8) + rank))
-            return made[-1]
-
-        return wrap
-
-    def _count(self, communicators: list[Communicator], faulty: list[FaultyTransport]) -> None:
-        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in communicators)
-        for transport in faulty:
+    def _count(self, members: Members) -> None:
+        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
+        for transport in members.faulty:
             self.totals.packets += transport.counts.packets
             self.totals.dropped += transport.counts.dropped
             self.totals.duplicated += transport.counts.duplicated
             self.totals.reordered += transport.counts.reordered
 
-    def _check(self, round_: Round, ranks: Ranks) -> None:
+    def _check(self, round_: Round, ranks: Ranks[Call]) -> None:
         checker = Checker(round_)
-        waiting: dict[int, dict[int, Answer]] = {}
+        waiting: dict[int, dict[int, Answer[Call]]] = {}
         for answer in ranks:
             answers = waiting.setdefault(answer.call.index, {})
             answers[answer.rank] = answer
@@ -167,7 +147,7 @@ class Run:
         for answers in waiting.values():
             self._judge(checker, round_, next(iter(answers.values())).call, list(answers.values()))
 
-    def _judge(self, checker: Checker, round_: Round, call: Call, answers: list[Answer]) -> None:
+    def _judge(self, checker: Checker, round_: Round, call: Call, answers: list[Answer[Call]]) -> None:
         """Count a call and say what is wrong with it."""
         totals = self.totals
         totals.calls += 1

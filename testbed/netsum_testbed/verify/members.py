@@ -1,0 +1,48 @@
+"""The members of a job, joined from this process, with what spoils their packets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from netsum.communicator import Communicator
+from netsum.transports.base import Transport
+from netsum.transports.faulty import Faults, FaultyTransport
+from netsum_controller.job_spec import JobSpec
+
+from netsum_testbed.fabric import Fabric
+
+
+@dataclass
+class Members:
+    """By rank. ``faulty`` are the transports' spoilers, where packets are not left alone."""
+
+    communicators: list[Communicator] = field(default_factory=list)
+    faulty: list[FaultyTransport] = field(default_factory=list)
+
+
+@contextmanager
+def joined(fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: int = 0) -> Iterator[Members]:
+    """Create a job and join all of its ranks; at the end they leave and the job is deleted. ``seed`` of rank r's faults:
+    ``seed + r``."""
+    members = Members()
+
+    def spoiler(rank: int) -> Callable[[Transport], Transport] | None:
+        if faults is None:
+            return None
+
+        def wrap(transport: Transport) -> Transport:
+            members.faulty.append(FaultyTransport(transport, faults, seed + rank))
+            return members.faulty[-1]
+
+        return wrap
+
+    job = fabric.create_job(spec)
+    with ExitStack() as stack:
+        stack.callback(fabric.controller.delete_job, spec.name)
+        for rank in range(len(spec.members)):
+            comm = fabric.join(job, rank, wrap=spoiler(rank))
+            stack.callback(comm.close)
+            members.communicators.append(comm)
+        yield members
