@@ -157,7 +157,10 @@ class Door:
             answer = self._ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
             missing = answer.get("missing", [])
             ranks = tuple(int(each["rank"]) for each in missing)
-            names = ", ".join(f"rank {each['rank']} ({each.get('host', '?')})" for each in missing)
+            causes = {each["rank"]: f", which {each['cause']}" for each in answer.get("waiting_for", [])}
+            names = "; ".join(
+                f"rank {each['rank']} ({each.get('host', '?')}){causes.get(each['rank'], '')}" for each in missing
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException) as error:
             return f"the controller could not be asked why ({_plain(error)})", ()
         return (
