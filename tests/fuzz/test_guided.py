@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.guided import TARGETS, found, load, run
+from tests.fuzz.guided import TARGETS, coverage, found, load, run
 from tests.fuzz.targets.api import FuzzTarget
 
-RUNS = 600
+RUNS = 400
 
 
 @cache
@@ -53,6 +53,7 @@ def test_guided_by_coverage(name: str) -> None:
     done = run(name, RUNS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"Done {RUNS} runs" in done.stderr
+    assert coverage(done.stderr) > 50, "what is fuzzed is not watched"
 
 
 @pytest.mark.usefixtures("require_atheris")
