@@ -69,6 +69,9 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
 def test_restarts(fabric: ServesOutside, kind: Kind) -> None:
     totals = soaked(fabric, Scenario(events=(Event(after=3, kind=kind, seconds=0.1),)), 0)
     assert totals.faults[kind.value] == 1
+    # The job waits, and 20 seconds are enough: nobody notices.
+    assert not totals.errors
+    assert (totals.resumes > 0) == (kind is Kind.RESTART_SWITCH)
 
 
 def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from netsum.stats import Stats
 from netsum.transports.faulty import FaultCounts
 
 
@@ -45,11 +44,6 @@ class Totals:
             "cut_packets": counts.cut,
         }
         self.faults.update({name: number for name, number in done.items() if number})
-
-    def add_stats(self, stats: Stats) -> None:
-        """What a communicator did."""
-        self.retransmissions += stats.retransmissions
-        self.resumes += stats.resumes
 
     @property
     def failed(self) -> bool:

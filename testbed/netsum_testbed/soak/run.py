@@ -202,8 +202,7 @@ class _Round:
         rank = word.rank
         match word:
             case Joined():
-                self._joined.add(rank)
-                self._expect(rank, 0.0)
+                self._greet(rank)
             case Began(step=step, timeout=timeout):
                 self._first = max(self._first, step)
                 self._expect(rank, timeout)
@@ -223,14 +222,24 @@ class _Round:
                 self._deadlines[rank] = None
                 if self._resyncing:
                     self._call_back()
-            case Left(stats=stats, counts=counts):
+            case Left():
                 self._left.add(rank)
                 self._deadlines[rank] = None
-                self._totals.add_packets(counts)
-                self._totals.add_stats(stats)
+                self._totals.add_packets(word.counts)
+                self._totals.retransmissions += word.retransmissions
+                self._totals.resumes += word.resumes
             case Crashed(trace=trace):
                 self._wrong(f"rank {rank}: {trace}")
                 self._broken = True
+
+    def _greet(self, rank: int) -> None:
+        """The calls begin when all have joined."""
+        again = rank in self._joined  # in the place of one who was killed
+        self._joined.add(rank)
+        self._expect(rank, 0.0 if again else JOIN_TIMEOUT)
+        if len(self._joined) == self._plan.workers and not again:
+            for each in self._joined:
+                self._crew.command(each, "go")
 
     def _call_back(self) -> None:
         """Somebody joins again, which takes all: also those that wait at the end."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from netsum.report import Report
-from netsum.stats import Stats
 from netsum.transports.faulty import FaultCounts
 
 from netsum_testbed.faults.wires import Opening
@@ -113,11 +112,11 @@ class Finished(Word):
 
 @dataclass(frozen=True)
 class Left(Word):
-    """The last word."""
+    """The last word: what it went through, in all epochs together."""
 
-    stats: Stats
     counts: FaultCounts
-    stalls: int
+    retransmissions: int
+    resumes: int
 
 
 @dataclass(frozen=True)

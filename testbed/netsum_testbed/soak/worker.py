@@ -20,6 +20,7 @@ from netsum import errors
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.report import Report
+from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
 
@@ -73,11 +74,14 @@ class Worker:
         self._stalls: list[tuple[float, float]] = []  # when, for how many seconds
         self._since = 0
         self._failures = 0
+        self._retransmissions = 0
+        self._resumes = 0
+        self._noted: Stats | None = None
         self._comm: Communicator | None = None
 
     def command(self, word: str, seconds: float = 0.0) -> None:
-        """From another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``resync`` or ``close`` after
-        the last call, ``admitted`` after an eviction; ``stop`` at once."""
+        """From another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have joined;
+        ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
         transport = self._transport
         if word in ("cut", "heal"):
             self._cut = word == "cut"
@@ -105,12 +109,26 @@ class Worker:
         comm = self._comm = self._join()
         try:
             self._tell(Joined(self._rank))
-            at = 0 if self._posting.first else self._resync(comm, 0)
+            at = self._wait_for_all() if self._posting.first else self._resync(comm, 0)
             while at is not None:
                 at = self._calls(comm, at)
         finally:
             comm.close()
-            self._tell(Left(self._rank, replace(comm.stats), self._counts, len(self._stalls)))
+            self._note(comm)
+            self._tell(Left(self._rank, self._counts, self._retransmissions, self._resumes))
+
+    def _note(self, comm: Communicator) -> None:
+        """What the communicator counted since it last began anew; a failed resync may leave the old counts, once noted."""
+        if comm.stats is self._noted:
+            return
+        self._noted = comm.stats
+        self._retransmissions += comm.stats.retransmissions
+        self._resumes += comm.stats.resumes
+
+    def _wait_for_all(self) -> int | None:
+        """Until all ranks have joined; where to begin. Whoever lost patience before and joined again would meet those who
+        come later in their first call."""
+        return 0 if self._orders.get() == "go" else None
 
     def _join(self) -> Communicator:
         posting = self._posting
@@ -258,6 +276,7 @@ class Worker:
         while True:
             self._tell(Resyncing(self._rank))
             begun = time.monotonic()
+            self._note(comm)
             state = state_after(progress)
             try:
                 now_at = comm.resync(state, progress=progress, timeout=RESYNC_TIMEOUT)
