@@ -17,6 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from netsum_controller.errors import InputError
 
@@ -85,6 +86,12 @@ class WalledHandler(BaseHTTPRequestHandler):
                 return False
         except RequestTooLarge:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
+            return False
+        try:
+            urlsplit(self.path)
+        except ValueError:  # of brackets that are no IPv6 address
+            self.path = "/"
+            self.send_error(HTTPStatus.BAD_REQUEST, "the path cannot be read")
             return False
         if len(self.path) > MAX_TARGET:
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG, f"the path is longer than {MAX_TARGET} characters")

@@ -77,6 +77,8 @@ def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]
         (b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 20 + b"\r\n", 431, "longer than 16384"),
         (b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 60000 + b"\r\n") * 90 + b"\r\n", 431, "too long"),
         (b"GET / HTTP/9.9\r\n\r\n", 505, "Invalid HTTP version"),
+        (b"GET http://[x HTTP/1.1\r\n\r\n", 400, "path cannot be read"),
+        (b"GET http://[x HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431, "Too many headers"),
         (b"BREW / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
         (b"\x1b[2Jgarbage\r\n\r\n", 400, "Bad request syntax"),
         (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413, "larger than 65536"),
