@@ -62,12 +62,12 @@ class Training:
         resync: tuple[type[Exception], ...] = (),
         check: bool = True,
         pause: Callable[[int, int], float] = lambda _rank, _step: 0.0,
-        options: dict[str, Any] | None = None,
+        dtype: str = "int64",
     ) -> None:
         """``check``: results are the exact sum over all ranks. ``pause(rank, step)``: seconds to sleep before a step."""
         self.communicators = communicators
         self.size, self.timeout, self.resync, self.check, self.pause = size, timeout, resync, check, pause
-        self.options = options or {}
+        self.dtype = dtype
         number = len(communicators)
         self.steps = [0] * number
         self.states = [np.zeros(size, np.int64) for _ in range(number)]
@@ -95,8 +95,8 @@ class Training:
         step, comm = self.steps[index], self.communicators[index]
         if nap := self.pause(index, step):
             time.sleep(nap)
-        mine = share(comm.rank, step, self.size)
-        result = comm.allreduce(mine, timeout=self.timeout, **self.options)
+        mine = share(comm.rank, step, self.size).astype(self.dtype)
+        result = comm.allreduce(mine, timeout=self.timeout).astype(np.int64)
         if self.check:
             np.testing.assert_array_equal(result, whole(self.expected(step), step, self.size))
         self.states[index] += result

@@ -47,9 +47,9 @@ def test_what_is_gone_is_behind_and_what_is_still_there_is_taken(dtype: str, op:
                 assert result.tobytes() == theirs[step].tobytes()
         assert 0 < len(errors) < CALLS
         assert list(errors) == list(range(len(errors))), "what is still there lies after what is gone"
-        for error in errors.values():
-            assert 0 < error.report.lost <= error.report.blocks
-            assert "resync()" in str(error)
+        for each in errors.values():
+            assert 0 < each.report.lost <= each.report.blocks
+            assert "resync()" in str(each)
         assert last.stats.lost >= len(errors)
         assert last.behind() == 0
         # It has caught up, and the sums are whole again; only what it computed from the lost ones is not the others'.

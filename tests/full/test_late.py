@@ -1,0 +1,139 @@
+"""Stragglers on both switches: partial results that say so, equal on all ranks, and how a rank that slept too long comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum.errors import Behind, Degraded, Desynchronized
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import Members
+from tests.full.trouble import PATIENCE, Training, until
+
+DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 40.0, "window": 16}
+PATIENT: dict[str, Any] = {**DEGRADE, "block_exp": 400.0}
+"""Longer than a busy machine delays a rank that is not to be late."""
+COMES_BACK = (Behind, Desynchronized)
+SIZE = 2500
+
+
+def share(rank: int, step: int) -> Any:
+    return np.random.default_rng([rank, step]).integers(-500, 500, SIZE).astype(np.float32)
+
+
+def sums(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any) -> list[Any]:
+    """Three calls, in the second of which one rank is late: it comes when all others are done."""
+    got = []
+    for step in range(3):
+        if (comm.rank, step) == (sleeper, 1):
+            assert gone.wait(PATIENCE)
+        if step == 2:
+            comm.barrier(timeout=PATIENCE)  # until the late one has caught up, nobody waits for it
+        got.append(comm.allreduce(share(comm.rank, step), timeout=PATIENCE, **options))
+        if comm.rank == (sleeper + 1) % comm.size and step == 1:
+            gone.set()
+    return got
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_a_partial_sum_is_the_same_everywhere_and_the_next_one_whole(members: Members, late: int) -> None:
+    with members(4, quorum=3, **PATIENT) as communicators:
+        gone = threading.Event()
+        got = results(on_all(communicators, lambda comm: sums(comm, late, gone), timeout=PATIENCE))
+        for mine in got:
+            for step in range(3):
+                assert mine[step].tobytes() == got[0][step].tobytes()
+        np.testing.assert_array_equal(got[0][0], sum(share(rank, 0) for rank in range(4)))
+        np.testing.assert_array_equal(got[0][1], sum(share(rank, 1) for rank in range(4) if rank != late))
+        np.testing.assert_array_equal(got[0][2], sum(share(rank, 2) for rank in range(4)))
+        assert [comm.stats.late > 0 for comm in communicators] == [rank == late for rank in range(4)]
+        assert all(comm.stats.degraded > 0 for comm in communicators)
+
+
+def test_what_was_missed_is_carried_over_once(members: Members) -> None:
+    with members(3, quorum=2, **PATIENT) as communicators:
+        gone = threading.Event()
+        got = results(on_all(communicators, lambda comm: sums(comm, 1, gone, late="carry"), timeout=PATIENCE))
+        np.testing.assert_array_equal(sum(got[0]), sum(share(rank, step) for rank in range(3) for step in range(3)))
+        assert len({np.concatenate(mine).tobytes() for mine in got}) == 1
+
+
+def test_raise_and_wait(members: Members) -> None:
+    with members(3, quorum=2, **PATIENT) as communicators:
+
+        def late_by(seconds: float, **options: Any) -> Any:
+            def call(comm: Communicator) -> Any:
+                if comm.rank == 2:
+                    time.sleep(seconds)
+                return comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, **options)
+
+            return on_all(communicators, call, timeout=PATIENCE)
+
+        for outcome in late_by(1.5, late="raise"):
+            assert isinstance(outcome.error, Degraded)
+            assert outcome.error.report.src_cnt_min == 2
+        for result in results(late_by(1.0, late="wait")):
+            np.testing.assert_array_equal(result, sum(share(rank, 0) for rank in range(3)))
+
+
+def test_fewer_than_the_quorum_wait(members: Members) -> None:
+    """Two of four are late: with a quorum of three nobody goes on before one of them has come."""
+    with members(4, quorum=3, **DEGRADE) as communicators:
+        works = [comm.allreduce_async(share(comm.rank, 0), timeout=PATIENCE) for comm in communicators[:2]]
+        assert not any(work.finished(0.4) for work in works)
+        works.append(communicators[2].allreduce_async(share(2, 0), timeout=PATIENCE))
+        got = [work.wait() for work in works]
+        for result in got:
+            np.testing.assert_array_equal(result, share(0, 0) + share(1, 0) + share(2, 0))
+        np.testing.assert_array_equal(communicators[3].allreduce(share(3, 0), timeout=PATIENCE), got[0])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Members, dtype: str) -> None:
+    """Floats: Behind. Integers: also Desynchronized, when it cannot know how wide the others' lanes were. Either way resync
+    brings all together."""
+
+    asleep = threading.Event()
+
+    def pause(rank: int, step: int) -> float:
+        if (rank, step) == (2, 5) and not asleep.is_set():
+            asleep.set()
+            wake.wait(PATIENCE)
+        return 0.0
+
+    wake = threading.Event()
+    with (
+        members(3, quorum=1, **DEGRADE) as communicators,
+        Training(communicators, resync=COMES_BACK, check=False, pause=pause, dtype=dtype) as training,
+    ):
+        until(asleep.is_set, training)
+        blocks = communicators[0].stats.blocks
+        until(lambda: communicators[0].stats.blocks > blocks + 3000, training)
+        wake.set()
+        until(lambda: training.came_back[2], training)
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert isinstance(training.came_back[2][0], Behind if dtype == "float64" else COMES_BACK)
+
+
+def test_ranks_that_sleep_at_random_stay_equal(members: Members) -> None:
+    """Each sleeps now and then for longer than block_exp, two at once as well; whoever misses too much comes back."""
+    naps = [np.random.default_rng(rank).random(4000) for rank in range(4)]
+
+    def pause(rank: int, step: int) -> float:
+        return 0.1 if naps[rank][step % 4000] < 0.03 else 0.0
+
+    with (
+        members(4, quorum=2, **DEGRADE) as communicators,
+        Training(communicators, resync=COMES_BACK, check=False, pause=pause) as training,
+    ):
+        training.on(200)
+        training.finish()
+        training.check_equal()
+        assert sum(comm.stats.degraded for comm in communicators) > 0
