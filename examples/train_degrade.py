@@ -42,9 +42,8 @@ with netsum.join() as comm:
             sat_out += not give
             share = batch[comm.rank :: comm.size] if give else batch[:0]
             gradient = gradient_of(weights, share, comm.size)
-            before = comm.stats.late
             mean = comm.allreduce(gradient, "mean", late="carry", give=give)  # <-- over those that were in time
-            late = comm.stats.late > before  # <-- then sit the next step out, so as to be in step with them again
+            late = comm.report.late > 0  # <-- then sit the next step out, so as to be in step with them again
         except (netsum.Behind, netsum.Desynchronized):  # <-- a rank has missed results for good, perhaps this one
             step, late = comm.resync(weights, progress=step), False  # <-- all go on from the one that is furthest
             print(f"rank {comm.rank} is back in step {step}", flush=True)

@@ -13,7 +13,8 @@ class Report:
         blocks: blocks of the call whose results have come or are lost.
         src_cnt_min: workers in the block that has the fewest; None before there is a result.
         degraded: blocks whose result is partial because a rank was late.
-        missed: blocks whose result is without this rank's contribution.
+        late: blocks that were closed before this rank answered.
+        missed: blocks whose result is without this rank's contribution: late, lost, or it had nothing to contribute.
         unfit: those of them that this rank could not contribute to, because the others had agreed on a scale that its
             values do not fit, before it came.
         skipped: blocks that were zeros on every rank, and were not sent.
@@ -23,6 +24,7 @@ class Report:
     blocks: int = 0
     src_cnt_min: int | None = None
     degraded: int = 0
+    late: int = 0
     missed: int = 0
     unfit: int = 0
     lost: int = 0

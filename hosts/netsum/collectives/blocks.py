@@ -73,6 +73,7 @@ class Group:
         """Add this group to the call's report, all of its results being there. ``unfit``: that is why blocks were passed."""
         report.blocks += self.rows
         report.degraded += self._degraded
+        report.late += len(self._late)
         report.lost += len(self._lost)
         report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
         report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0

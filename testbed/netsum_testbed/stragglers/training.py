@@ -114,13 +114,11 @@ class Training:
         gradient = self._gradient(step, share)
         give = gradient is not None
         total = gradient if gradient is not None else np.zeros_like(self.model.parameters)
-        stats = self._comm.stats
-        late = stats.late
         try:
             self._comm.allreduce(total, op="mean", out=total, late=self._plan.late, give=give)
         finally:
             self._note(give)
-        self._late = stats.late - late >= self._comm.report.blocks
+        self._late = self._comm.report.late >= self._comm.report.blocks
         self.diary.late += self._late
         self.model.update(total)
 
