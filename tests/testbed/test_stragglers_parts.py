@@ -71,8 +71,7 @@ class Others:
         self.gave.append(give)
         call = self._calls.pop(0)
         was_late = call == "late"
-        self.report = Report(blocks=10, degraded=10 * was_late, missed=10 * (was_late or not give))
-        self.stats.late += 11 * was_late
+        self.report = Report(blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not give))
         if call == "behind":
             raise Behind(self.report)
         if call == "new epoch":
