@@ -40,8 +40,16 @@ class Metrics:
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """Content type and body in the format that an ``Accept`` header asks for."""
+        return encoded(self._registry, accept)
+
+
+def encoded(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
+    """Content type and body; an ``Accept`` that cannot be read stands for anything."""
+    try:
         encode, content_type = choose_encoder(accept)
-        return content_type, encode(self._registry)
+    except (TypeError, ValueError):  # of a version that is no number
+        encode, content_type = choose_encoder("")
+    return content_type, encode(registry)
 
 
 class SwitchCollector(Collector):

@@ -12,6 +12,8 @@ from typing import Any
 from netsum.descriptor import Descriptor, Link
 from netsum_controller import http_api
 from netsum_controller.errors import InputError, NoSuchJob, Unauthorized
+from netsum_controller.metrics import encoded
+from prometheus_client import CollectorRegistry
 
 from tests.fuzz.targets.api import FuzzTarget
 from tests.fuzz.targets.wire import DESCRIPTOR
@@ -43,6 +45,15 @@ class Membership:
         self._checked(name, token, rank, instance)
         return True
 
+    def group(
+        self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Any
+    ) -> tuple[str, int]:
+        self._checked(name, token, rank, instance)
+        assert type(epoch) is int
+        assert type(label) is str
+        assert all(type(each) is int for each in ranks)
+        return "resnet-group", 0
+
     def _checked(self, name: str, token: str, rank: int, instance: str) -> None:
         self.job(name, token)
         assert type(rank) is int
@@ -57,14 +68,19 @@ def _why(_site: Any, name: str, block: int | None = None) -> Any:
     return SimpleNamespace(to_dict=lambda: {"blocks": [{"block": block}]})
 
 
+def _page(accept: str) -> tuple[str, bytes]:
+    """The metrics of nothing."""
+    return encoded(CollectorRegistry(), accept)
+
+
 def _handler() -> Any:
     vars(http_api)["why"] = _why
     members = {
         "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None)),
         "membership": Membership(),
         "request_time": 5.0,
-        "metrics": None,
-        "metrics_token": None,
+        "metrics": SimpleNamespace(page=_page),
+        "metrics_token": _TOKEN,
         "log_message": lambda *_: None,
     }
     return type("Handler", (http_api._Handler,), members)
@@ -101,6 +117,12 @@ def target() -> FuzzTarget:
     ]
     seeds = [b"\0" + json.dumps(body).encode() for body in bodies] + [b"\0[", b"\0" + b"[" * 500, b"\0NaN", b"\0\xff"]
     seeds += [b"\1" + _join(b"{}"), b"\1" + _join(b'{"rank":0,"instance":"a"}').replace(b"join", b"leave")]
+    seeds.append(
+        b"\1" + _join(b'{"rank":0,"instance":"a","epoch":7,"label":"b","ranks":[0,1]}').replace(b"join", b"groups")
+    )
+    for token in (b"correct-horse", b"\xe9", b""):
+        accept = b"Accept: application/openmetrics-text; version=1.0.0, */*;q=0.1\r\n\r\n"
+        seeds.append(b"\1GET /metrics HTTP/1.1\r\nAuthorization: Bearer " + token + b"\r\n" + accept)
     seeds.append(b"\1GET http://[x/v1/jobs/resnet/members HTTP/1.1\r\n\r\n")
     seeds.append(b"\1GET http://[x HTTP/1.1\r\n" + b"a: b\r\n" * 150 + b"\r\n")
     for path in (b"members", b"why?block=7", b"why?block=x", b"nothing"):
@@ -118,6 +140,9 @@ def _join(body: bytes) -> bytes:
 def _check(answer: bytes) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = int(head.split()[1])
+    if b"application/json" not in head:
+        assert status == HTTPStatus.OK, answer  # the page of metrics
+        return
     known = json.loads(body) if body else {}
     assert isinstance(known, dict)
     assert status < HTTPStatus.INTERNAL_SERVER_ERROR or status in (
