@@ -14,11 +14,11 @@ READY := .venv/.ready
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify fuzz soak bench stragglers detection p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify matrix fuzz soak bench stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak) SCENARIO=file (soak) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -37,6 +37,9 @@ test: $(READY) lint p4-check  ## every test
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(ARGS)
+
+matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
+	@scripts/as-root $(BIN)/netsum matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
 	@scripts/as-root $(BIN)/netsum fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)

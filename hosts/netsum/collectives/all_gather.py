@@ -1,6 +1,6 @@
 """all_gather: every rank gets all ranks' arrays, one behind the other.
 
-Cost, for S bytes a rank: S out of each as data, (n - 1) S as room for the others' (BMv2's packets do not grow), (n - 1) S in.
+Cost, for S bytes a rank: S out of each as data, (n - 1) S as room for the others' (BMv2's packets do not grow), n S in.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The source contributes its bytes, the others empty contributions; the switch's COPY sends them on. A block is finished when every
 rank has answered, so no slot is used again before the receivers hold it: reliable like a reduction, and in the same window.
 Its blocks never age out, since nothing could stand for the source's.
+
+What is for one rank alone costs that rank a second round trip, and the room once more, where the last to answer was a rank that
+neither has nor gets the bytes: its packet has no room for them, and the result comes as a notice.
 """
 
 from __future__ import annotations

@@ -1,0 +1,152 @@
+"""The run: job after job, cell after cell, every result checked, until the time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+import numpy as np
+from netsum.transports.faulty import Faults
+from netsum.wire.schema import CHUNK_BYTES
+from netsum_controller.job_spec import JobSpec
+
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.matrix import volume
+from netsum_testbed.matrix.call import start
+from netsum_testbed.matrix.cells import LOSSES, SIZES, WORKERS, Cell, make_cells
+from netsum_testbed.matrix.expect import complaints
+from netsum_testbed.matrix.report import Totals
+from netsum_testbed.verify.members import Members, joined
+from netsum_testbed.verify.ranks import Answer, Gate, Ranks
+
+CELLS_PER_JOB: Final = 24
+MOST_PACKETS: Final = {"embedded": 20_000, "bmv2": 20_000}
+"""Contributions of one cell, by switch: larger cells would take a run's time alone."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run. ``duration`` in seconds; ``jobs``: stop after so many, if given; ``job``: only that one."""
+
+    duration: float = 60.0
+    seed: int = 1
+    jobs: int | None = None
+    job: int | None = None
+    topology: str = "star"
+    workers: tuple[int, ...] = WORKERS
+    sizes: tuple[int, ...] = SIZES
+    losses: tuple[float, ...] = LOSSES
+
+    def replay(self, switch: str, job: int) -> str:
+        """The command that makes one job's cells again."""
+        words = [f"netsum matrix --switch {switch} --topology {self.topology} --seed {self.seed} --job {job}"]
+        for name, value in (("workers", self.workers), ("sizes", self.sizes), ("losses", self.losses)):
+            if value != getattr(Options, name):
+                words.append(f"--{name} {','.join(map(str, value))}")
+        return " ".join(words)
+
+
+class Run:
+    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        options: Options,
+        totals: Totals,
+        say: Callable[[str], None] = print,
+        progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``say`` gets a line for everything that is wrong, ``progress`` is called after each cell that was checked."""
+        self.totals = totals
+        self._fabric = fabric
+        self._options = options
+        self._say = say
+        self._progress = progress
+        self._start = time.monotonic()
+
+    def run(self) -> None:
+        """All jobs."""
+        options = self._options
+        numbers: Iterable[int] = count() if options.job is None else [options.job]
+        for number in numbers:
+            if not self._may_go_on() or (options.jobs is not None and self.totals.jobs >= options.jobs):
+                return
+            self._job(number)
+
+    def measure(self) -> None:
+        """Bytes of each collective, on a job of its own."""
+        spec = self._spec("matrix-bytes", volume.RANKS, window=8)  # few under way: no queue that looks like a loss
+        with joined(self._fabric, spec) as members:
+            self.totals.volumes = volume.measure(members.communicators)
+
+    def _may_go_on(self, _calls: int = 1) -> bool:
+        self.totals.seconds = time.monotonic() - self._start
+        return self.totals.seconds < self._options.duration
+
+    def _spec(self, name: str, workers: int, chunks: int = 16, window: int = 64) -> JobSpec:
+        hosts = list(self._fabric.topology.hosts)
+        return JobSpec(name=name, members=tuple(hosts[:workers]), window=window, chunks=chunks)
+
+    def _job(self, number: int) -> None:
+        options = self._options
+        rng = np.random.default_rng([options.seed, number])
+        workers, loss = int(rng.choice(options.workers)), float(rng.choice(options.losses))
+        chunks, window = int(rng.choice([4, 16, 16])), int(rng.choice([8, 64, 64]))
+        cells = make_cells(
+            options.seed,
+            number,
+            CELLS_PER_JOB,
+            workers=workers,
+            sizes=options.sizes,
+            most_packets=MOST_PACKETS[self._fabric.switch] * chunks // 16,
+        )
+        faults = Faults(drop=loss) if loss else None
+        said = f"job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})"
+        with ExitStack() as stack:
+            spec = self._spec(f"matrix-{number}", workers, chunks, window)
+            members = stack.enter_context(joined(self._fabric, spec, faults, (options.seed << 40) + (number << 8)))
+            stack.callback(self._count, members)
+            ranks = Ranks(cells, start, members.communicators, Gate(self._may_go_on))
+            stack.callback(ranks.stop)
+            self._check(number, said, chunks * CHUNK_BYTES, ranks, workers)
+        self.totals.jobs += 1
+
+    def _count(self, members: Members) -> None:
+        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
+        for transport in members.faulty:
+            self.totals.packets += transport.counts.packets
+            self.totals.dropped += transport.counts.dropped
+
+    def _check(self, number: int, said: str, block_bytes: int, ranks: Ranks[Cell], workers: int) -> None:
+        waiting: dict[int, list[Answer[Cell]]] = {}
+        for answer in ranks:
+            answers = waiting.setdefault(answer.call.index, [])
+            answers.append(answer)
+            if len(answers) == workers:
+                self._judge(number, said, block_bytes, waiting.pop(answer.call.index))
+        # What is left over: cells that some rank never got to, because an earlier one failed for it alone.
+        for answers in waiting.values():
+            self._judge(number, said, block_bytes, answers)
+
+    def _judge(self, number: int, said: str, block_bytes: int, answers: list[Answer[Cell]]) -> None:
+        """Count a cell and say what is wrong with it."""
+        answers.sort(key=lambda answer: answer.rank)
+        cell = answers[0].call
+        found = [
+            f"rank {answer.rank}: {type(answer.error).__name__}: {answer.error}" for answer in answers if answer.error
+        ]
+        if not found and len(answers) < cell.workers:
+            found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
+        found = found or complaints(cell, block_bytes, [answer.result for answer in answers])
+        self.totals.count(cell.kind, cell.size, wrong=bool(found))
+        if found:
+            self._say(f"{said}, cell {cell.index}: {cell.describe()}")
+            for line in found:
+                self._say(f"  {line}")
+            self._say(f"  again with: {self._options.replay(self._fabric.switch, number)}")
+        self._progress()
