@@ -1,0 +1,106 @@
+"""docs/failures.md: its tests exist, its times are the code's, and its program survives the death of a rank."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from netsum import door, errors, recovery, round_trip, window
+from netsum.environment import DEFAULT_CALL_TIMEOUT
+from netsum_controller import watcher
+from netsum_controller.client import MAX_RECONNECT_MS
+from netsum_controller.job_spec import JobSpec
+from netsum_testbed.opening import star
+from netsum_testbed.rootless import RootlessFabric
+
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "failures.md"
+TEXT = PAGE.read_text("utf-8")
+
+
+def functions_of_the_suite() -> set[str]:
+    """Names of all test functions."""
+    return {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", TEXT))
+    assert len(named) > 20
+    assert named <= functions_of_the_suite()
+
+
+def test_every_test_of_failures_is_named() -> None:
+    for path in sorted((ROOT / "tests" / "full").glob("test_failures*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                assert f"`{node.name}`" in TEXT, f"{path.name}: {node.name}"
+
+
+def test_the_times_are_those_of_the_code() -> None:
+    for words in (
+        f"{DEFAULT_CALL_TIMEOUT:g} s by default",
+        f"{round_trip.MIN_RTO:g} to {round_trip.MAX_ESTIMATE:g} s, doubling up to {window.MAX_RTO:g} s",
+        f"looks at a switch: {watcher.PERIOD:g} s; and {MAX_RECONNECT_MS / 1000:g} s more",
+        f"its epoch: {recovery.PAUSE:g} s; each question takes {door._REJOIN_TIMEOUT:g} s",
+        f"up to {door._WHY_TIMEOUT:g} s later",
+    ):
+        assert words in TEXT, words
+
+
+def test_errors_on_the_page_exist() -> None:
+    for name in re.findall(r"`([A-Z][a-z]+[A-Za-z]*)`", TEXT):
+        assert hasattr(errors, name), name
+
+
+@pytest.fixture
+def fabric() -> Iterator[RootlessFabric]:
+    with RootlessFabric(star(2)) as fabric:
+        yield fabric
+
+
+def test_the_program_survives_the_death_of_a_rank(fabric: RootlessFabric, tmp_path: Path) -> None:
+    """Rank 1 is killed in the middle, and started again."""
+    (program,) = [block for block in blocks(PAGE) if block.language == "python"]
+    said = program.text.replace(
+        "            step += 1\n", "            step += 1\n            print(step, flush=True)\n"
+    )
+    assert said != program.text
+    script = tmp_path / "program.py"
+    script.write_text(said, "utf-8")
+    job = fabric.create_job(JobSpec(name="page", members=("h1", "h2")))
+
+    with ExitStack() as stack:
+
+        def start(rank: int) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "error", str(script)],
+                env={**os.environ, **fabric.environment(job, rank)},
+                text=True,
+                stdout=subprocess.PIPE,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        first, second = start(0), start(1)
+        assert second.stdout is not None
+        while second.stdout.readline() != "50\n":
+            assert second.poll() is None, "rank 1 has ended"
+        second.kill()
+        second.communicate()
+        again = start(1)
+        ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in (first, again)]
+    assert ends == ["400 -600.0"] * 2
