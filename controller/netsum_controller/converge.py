@@ -95,6 +95,6 @@ def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:
         try:
             client.write([step.undo for step in batch])
         except SwitchError as error:
-            log.warning("rollback on switch %s failed: %s", client.name, error)
+            log.warning("rollback on switch %s failed: %s", client.name, error, extra={"switch": client.name})
             return error
     return None

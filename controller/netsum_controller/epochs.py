@@ -11,6 +11,7 @@ from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError, apply, plan
 from netsum_controller.desired import belongs_to, job_items
 from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.logs import about
 from netsum_controller.model import Epoch, Job, JobState, Late, Rejoin, Seat
 from netsum_controller.site import Site
 
@@ -51,7 +52,9 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
     try:
         record = client.query_records([job.slot_base], _RECORD_TIMEOUT)[job.slot_base]
     except SwitchError as error:
-        log.warning("cannot tell how far epoch %d of job %s got: %s", job.epoch.number, job.name, error)
+        log.warning(
+            "cannot tell how far epoch %d of job %s got: %s", job.epoch.number, job.name, error, extra=about(job)
+        )
         return None
     opened = 0
     if record.epoch == job.epoch.number:
@@ -146,5 +149,6 @@ def begin_epoch(site: Site, job: Job) -> Job:
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
-    log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, new.epoch.first_block_id)
+    first = new.epoch.first_block_id
+    log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
     return replace(new, state=JobState.READY)

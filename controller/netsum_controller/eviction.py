@@ -12,6 +12,7 @@ from netsum_controller.desired import job_items
 from netsum_controller.epochs import begin_epoch
 from netsum_controller.errors import ControllerError, NoSuchMember, Refused, SwitchError
 from netsum_controller.jobs import converge_job
+from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.site import Site
 from netsum_controller.stages.sweep import sweep_frame
@@ -54,7 +55,7 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
                 closed = _sweep(site, client, job)
                 return Eviction(job, job.epoch.seats[rank], not seat.evicted, closed)
         job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
-    log.info("job %s: rank %d is evicted, under a new epoch", name, rank)
+    log.info("job %s: rank %d is evicted, under a new epoch", name, rank, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
 
 
@@ -69,7 +70,7 @@ def admit(site: Site, name: str, rank: int) -> Eviction:
         if not seat.evicted:
             return Eviction(job, seat, changed=False)
         job = begin_epoch(site, _with_seat(job, replace(seat, evicted=False)))
-    log.info("job %s: rank %d is admitted again", name, rank)
+    log.info("job %s: rank %d is admitted again", name, rank, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
 
 
@@ -98,7 +99,8 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     try:
         record = client.query_records([job.slot_base])[job.slot_base]
     except SwitchError as error:
-        log.warning("job %s: cannot tell how far epoch %d is: %s", job.name, job.epoch.number, error)
+        epoch = job.epoch.number
+        log.warning("job %s: cannot tell how far epoch %d is: %s", job.name, epoch, error, extra=about(job))
         return False
     ahead = (record.block_id - job.epoch.first_block_id) % SERIAL
     return record.epoch == job.epoch.number and 2 * job.window <= ahead < SERIAL // 2
@@ -118,7 +120,7 @@ def _take_out(site: Site, client: SwitchClient, job: Job, rank: int) -> Job:
                 site.store.set_evicted(job.epoch.number, rank, before)
         raise
     if not before:
-        log.info("job %s: rank %d is evicted", job.name, rank)
+        log.info("job %s: rank %d is evicted", job.name, rank, extra=about(job, rank=rank))
     return new
 
 
@@ -127,5 +129,5 @@ def _sweep(site: Site, client: SwitchClient, job: Job) -> int | None:
     try:
         return client.sweep(sweep_frame(site.topology.switches[job.switch], job.job_id))
     except SwitchError as error:
-        log.warning("job %s: %s", job.name, error)
+        log.warning("job %s: %s", job.name, error, extra=about(job))
         return None

@@ -124,7 +124,8 @@ class WalledHandler(BaseHTTPRequestHandler):
         self.answer(code, {"error": printable(message or HTTPStatus(code).phrase)})
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        log.info("%s %s", self.address_string(), printable(format % args))
+        client = self.address_string()
+        log.info("%s %s", client, printable(format % args), extra={"client": client})
 
 
 def printable(text: str) -> str:

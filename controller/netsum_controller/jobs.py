@@ -15,6 +15,7 @@ from netsum_controller.desired import belongs_to, job_items
 from netsum_controller.epochs import make_epoch, used_ids
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 from netsum_controller.job_spec import JobSpec
+from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState
 from netsum_controller.site import Site
 from netsum_controller.stages import Item, MemberEntry, RewriteEntry
@@ -82,7 +83,7 @@ def create_job(site: Site, spec: JobSpec) -> Job:
                 raise
             with site.store.transaction():
                 site.store.set_state(job.name, JobState.READY)
-    log.info("job %s: created as %d on %s", job.name, job.job_id, job.switch)
+    log.info("job %s: created as %d on %s", job.name, job.job_id, job.switch, extra=about(job))
     return replace(job, state=JobState.READY, created=True)
 
 
@@ -139,7 +140,8 @@ def start_ageing(site: Site, job: Job) -> None:
         with site.client(job.switch) as client:
             site.require_program(client)
             if converge_job(client, job.job_id, job_items(site.topology, job)):
-                log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, job.epoch.number)
+                epoch = job.epoch.number
+                log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
 
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:
@@ -149,7 +151,7 @@ def clean_up(site: Site, client: SwitchClient) -> list[str]:
         converge_job(client, job.job_id, [])
         with site.store.transaction():
             site.store.remove_job(job.name)
-        log.info("job %s: removed what an interrupted command had left", job.name)
+        log.info("job %s: removed what an interrupted command had left", job.name, extra=about(job))
     return [job.name for job in left]
 
 
@@ -170,7 +172,7 @@ def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
                 raise
         with site.store.transaction():
             site.store.remove_job(name)
-    log.info("job %s: deleted", name)
+    log.info("job %s: deleted", name, extra=about(job))
     return job
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,9 +26,12 @@ from netsum_controller.errors import (
 )
 from netsum_controller.groups import close_if_left, open_group
 from netsum_controller.jobs import start_ageing, token_hash, token_is
+from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.rejoin import Place, rejoin
 from netsum_controller.site import Site
+
+log = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds that a rank which comes back waits for the others of its last run to leave, before it begins a new epoch."""
@@ -82,8 +86,12 @@ class Membership:
             raise  # a stranger's; counted as an HTTP request
         except ControllerError as error:
             self._site.tally.add("joins", name, kind, type(error).__name__.lower())
+            log.debug("job %s: rank %s may not %s now: %s", name, rank, kind, error, extra={"job": name, "rank": rank})
             raise
         self._site.tally.add("joins", name, kind, "ok")
+        epoch = descriptor.epoch
+        fields = {"job": name, "rank": rank, "epoch": epoch}
+        log.info("job %s: rank %d %ss epoch %d", name, rank, kind, epoch, extra=fields)
         return descriptor
 
     def _join(
@@ -150,6 +158,7 @@ class Membership:
             with self._site.store.transaction():
                 left = self._site.store.set_left(job.epoch.number, rank, instance)
             if left:
+                log.info("job %s: rank %d leaves", name, rank, extra=about(job, rank=rank))
                 close_if_left(self._site, name)
             return left
 

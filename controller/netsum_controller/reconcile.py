@@ -72,7 +72,7 @@ def _reconcile(site: Site, name: str, *, force: bool) -> Report:
         _clear_new(site, client, report)
         kinds = [step.update.kind for step in steps]
         report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
-        log.info("switch %s: %s", name, report)
+        log.info("switch %s: %s", name, report, extra={"switch": name})
         return report
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from netsum_controller.allocation import SERIAL
 from netsum_controller.epochs import install
 from netsum_controller.errors import Busy, CannotResume
+from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.site import Site
 
@@ -99,7 +100,11 @@ def _agree(site: Site, job: Job) -> Job:
         site.store.set_used_ids(epoch.resumes, used)
         site.store.set_rejoin(epoch.number, Rejoin.DONE, first)
         site.store.set_state(job.name, JobState.CHANGING)
-    log.info("job %s: epoch %d resumes epoch %d at block %d", job.name, epoch.number, epoch.resumes, first)
+    log.info(
+        "job %s: epoch %d resumes epoch %d at block %d",
+        *(job.name, epoch.number, epoch.resumes, first),
+        extra=about(job, block=first),
+    )
     return _finish(site, site.store.job(job.name))
 
 

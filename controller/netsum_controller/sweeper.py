@@ -129,7 +129,7 @@ class _SwitchSweeper:
                 self._turn(time.monotonic())
             except Exception:
                 # Whatever it is, jobs must go on ageing.
-                log.exception("sweeping switch %s", self._name)
+                log.exception("sweeping switch %s", self._name, extra={"switch": self._name})
                 self._disconnect()
                 self._wait(time.monotonic() + RECONNECT)
         self._disconnect()
@@ -167,6 +167,7 @@ class _SwitchSweeper:
                 log.warning(
                     "another P4Runtime client is primary on switch %s: blocks of %s do not age out until it leaves",
                     *(self._name, ", ".join(sorted(job.name for job in ageing.values()))),
+                    extra={"switch": self._name},
                 )
 
     def _round(self, job: Job, now: float) -> _Round:
@@ -203,7 +204,7 @@ class _SwitchSweeper:
             return  # of another client, or of one that was given up
         self._counters.add(one.job, closed=closed)
         if closed:
-            log.debug("job %s: a sweep closed %d blocks", one.job, closed)
+            log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
         # Where a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
         self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
 
@@ -217,7 +218,7 @@ class _SwitchSweeper:
         try:
             self._stream = SweepStream(switch, lambda stream, message: self._events.put((stream, message)))
         except ControllerError as error:
-            log.warning("switch %s cannot be swept: %s", self._name, error)
+            log.warning("switch %s cannot be swept: %s", self._name, error, extra={"switch": self._name})
             return
         self._connected_to = switch
 
@@ -252,7 +253,7 @@ class _SwitchSweeper:
     def _heard(self, message: Any) -> None:
         if message is None or isinstance(message, grpc.RpcError):
             details = message.details() if message is not None else "it ended the stream"
-            log.debug("sweeps on switch %s pause: %s", self._name, details)
+            log.debug("sweeps on switch %s pause: %s", self._name, details, extra={"switch": self._name})
             self._disconnect()
         elif message.HasField("arbitration"):
             self._became(primary=message.arbitration.status.code == 0)

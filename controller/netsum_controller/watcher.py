@@ -65,6 +65,7 @@ class _Watch:
         self._trouble: str | None = None
         self._seen = False
         self._failures = 0
+        self._about = {"switch": name}
         self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)
         self._thread.start()
 
@@ -85,7 +86,7 @@ class _Watch:
             except Exception:
                 # Whatever it is, the switch must go on being watched.
                 self._failures += 1
-                log.exception("watching switch %s", self._name)
+                log.exception("watching switch %s", self._name, extra=self._about)
             self._stop.wait(min(self._period * 2 ** min(self._failures, 16), max(MAX_PAUSE, self._period)))
         self._disconnect()
 
@@ -114,7 +115,8 @@ class _Watch:
         self._tell(None)
         if report.changed:
             jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())
-            log.warning("switch %s is restored: %s", self._name, jobs or "its jobs are as they were")
+            jobs = jobs or "its jobs are as they were"
+            log.warning("switch %s is restored: %s", self._name, jobs, extra=self._about)
 
     def _connect(self, switch: Switch) -> None:
         address = (switch.p4runtime, switch.tls)
@@ -134,7 +136,7 @@ class _Watch:
         """Log what is wrong when it begins and when it ends, not at every look."""
         if trouble != self._trouble:
             if trouble is not None:
-                log.warning("%s", trouble)
+                log.warning("%s", trouble, extra=self._about)
             else:
-                log.info("switch %s is as it should be again", self._name)
+                log.info("switch %s is as it should be again", self._name, extra=self._about)
             self._trouble = trouble

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
 
 import click
+from netsum.logs import FORMATS
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.job import job
@@ -20,6 +21,7 @@ from netsum_controller.cli.shell import shell
 from netsum_controller.cli.switch import switch
 from netsum_controller.cli.top import top
 from netsum_controller.cli.topology import topology
+from netsum_controller.logs import set_up
 
 PLUGINS = "netsum.commands"
 INTERRUPTED = 130
@@ -72,12 +74,20 @@ def _unavailable(name: str, error: ImportError) -> click.Command:
     help="What the controller remembers [default: netsum/TOPOLOGY.db under the XDG state directory].",
 )
 @click.option("--verbose", "-v", count=True, help="Log what is done; twice: in detail.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS, case_sensitive=False),
+    default="text",
+    envvar="NETSUM_LOG",
+    show_envvar=True,
+    help="How the log on stderr looks; json: an object a line.",
+)
 @click.version_option(version("netsum"), prog_name="netsum")
 @click.pass_context
-def cli(ctx: click.Context, topology: str | None, state: str | None, verbose: int) -> None:
+def cli(ctx: click.Context, topology: str | None, state: str | None, verbose: int, log_format: str) -> None:
     """Gradient sums computed inside the network."""
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    set_up(level, log_format)
     ctx.obj = Settings(topology, state)
 
 

@@ -1,0 +1,81 @@
+"""The controller's log: fields on its records, and JSON lines from the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netsum.logs import fields_of
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy
+from netsum_controller.job_spec import JobSpec
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.watched import TOKEN, Watched
+
+NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
+
+
+def test_records_say_what_they_are_about(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "netsum_controller")
+    watched = Watched(controller, switch, spec)
+    epoch = watched.job.epoch.number
+    controller.evict("resnet", 2)
+    controller.leave("resnet", TOKEN, 0, "a")
+    with pytest.raises(Busy):
+        controller.join("resnet", TOKEN, 0, "b")
+    controller.delete_job("resnet")
+    told = {record.getMessage(): fields_of(record) for record in caplog.records}
+    here: dict[str, Any] = {"job": "resnet", "epoch": epoch, "switch": "s1"}
+    assert told[f"job resnet: created as {1} on s1"] == here
+    assert told[f"job resnet: rank 1 joins epoch {epoch}"] == {"job": "resnet", "rank": 1, "epoch": epoch}
+    assert told["job resnet: rank 2 is evicted"] == {**here, "rank": 2}
+    assert told["job resnet: rank 0 leaves"] == {**here, "rank": 0}
+    assert told["job resnet: deleted"] == here
+    (busy,) = (fields for message, fields in told.items() if "may not join now" in message)
+    assert busy == {"job": "resnet", "rank": 0}
+    assert all("job" in fields for message, fields in told.items() if message.startswith("job "))
+    assert TOKEN not in caplog.text
+
+
+def test_a_restored_switch_is_named(
+    controller: Controller, switch: FakeSwitch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "netsum_controller")
+    switch.restart()
+    controller.reconcile()
+    (record,) = (record for record in caplog.records if record.name.endswith("reconcile"))
+    assert fields_of(record) == {"switch": "s1"}
+
+
+@pytest.mark.parametrize("option", [["--log-format", "json"], []])
+def test_json_lines(controller: Controller, spec: JobSpec, tmp_path: Path, option: list[str]) -> None:
+    controller.create_job(spec)
+    path = tmp_path / "star4.yaml"
+    path.write_text(controller.topology.to_yaml())
+    where = ["--topology", str(path), "--state", str(tmp_path / "state.db")]
+    environment = None if option else {"NETSUM_LOG": "json"}
+    done = subprocess.run(
+        [*NETSUM, *option, *where, "-v", "job", "delete", "resnet"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    (line,) = (line for line in lines if line["message"] == "job resnet: deleted")
+    assert line["logger"] == "netsum_controller.jobs"
+    assert (line["level"], line["job"], line["switch"]) == ("info", "resnet", "s1")
+
+
+def test_a_format_that_is_none() -> None:
+    done = subprocess.run([*NETSUM, "--log-format", "xml", "job", "list"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "'xml' is not one of 'text', 'json'" in done.stderr
