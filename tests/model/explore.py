@@ -28,7 +28,7 @@ from netsum.wire.schema import Status
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import Host
-from tests.model.rules import Packet, Reply
+from tests.model.rules import ID_MASK, Packet, Record, Reply
 from tests.model.scenario import Epoch, Scenario
 from tests.model.transitions import Switch, Transitions, bits
 
@@ -135,7 +135,7 @@ class Explorer:
             yield "the switch restarts", self._restart(world)
         if epoch.reports is not None:
             for rank, report in enumerate(epoch.reports):
-                if report is None:
+                if report is None and rank not in epoch.dead:
                     yield f"rank {rank} rejoins", self._report(world, rank)
         if epoch.replacements and epoch.reports is None and not epoch.away:
             yield "rank 0 is replaced", self._replace_rank(world)
@@ -153,6 +153,8 @@ class Explorer:
         if not self.scenario.epoch_rules.raised_after_restart:
             job = self.by.switches.items[world.switch].job
             return world._replace(switch=self.by.switches.number(Switch(job)), epoch=epoch)
+        if (epoch.evicted or self.scenario.degrades) and self.scenario.epoch_rules.only_whole_epochs_resume:
+            return self._give_up(world._replace(epoch=epoch))
         epoch = epoch._replace(reports=(None,) * self.scenario.workers)
         return world._replace(switch=self.by.switches.number(Switch(None)), epoch=epoch)
 
@@ -172,7 +174,7 @@ class Explorer:
             host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
             for host in hosts
         )
-        epoch = epoch._replace(number=number, reports=None)
+        epoch = epoch._replace(number=number, reports=None, resumed=True)
         return self._world(self.by.switches.number(Switch(job)), tuple(rejoined), epoch, world.network)
 
     def _replace_rank(self, world: World) -> World:
@@ -202,12 +204,31 @@ class Explorer:
         return self._world(world.switch, tuple(hosts), epoch, world.network)
 
     def _evict(self, world: World, rank: int) -> World:
-        """The controller takes a member's entries and its bit away; the epoch goes on."""
+        """The controller takes a member's entries and its bit away; the epoch goes on, if it can."""
+        if world.epoch.reports is not None or not self._goes_on_without(world):
+            return self._give_up(world._replace(epoch=world.epoch._replace(dead=frozenset(), reports=None)))
         epoch = world.epoch._replace(dead=world.epoch.dead - {rank}, evicted=world.epoch.evicted | {rank})
         switch = self.by.switches.items[world.switch]
         assert switch.job is not None
         job = self.scenario.job(epoch.number, switch.job.first_block_id, epoch.evicted)
         return self._pruned(world._replace(switch=self.by.switches.number(switch._replace(job=job)), epoch=epoch))
+
+    def _goes_on_without(self, world: World) -> bool:
+        """Whether all results that anybody holds were made in this epoch, or settled in an earlier one: somebody is two
+        windows on."""
+        if not world.epoch.resumed or not self.scenario.epoch_rules.no_eviction_after_resume:
+            return True
+        job, slots, _ = self.by.switches.items[world.switch]
+        assert job is not None
+        record = dict(slots).get(job.slot_base, Record())
+        ahead = (record.block_id - job.first_block_id) & ID_MASK
+        return record.epoch == job.epoch and 2 * self.scenario.window <= ahead < 1 << 31
+
+    def _give_up(self, world: World) -> World:
+        """The epoch cannot be continued: every call under way raises."""
+        hosts = tuple(host_rules.desynchronized(self.by.hosts.items[number]) for number in world.hosts)
+        epoch = world.epoch._replace(mortals=(), switch_restarts=0)
+        return self._world(world.switch, hosts, epoch, 0)
 
     def _follow(self, world: World, rank: int) -> World:
         """Another rank's call has raised and it joins the new run."""

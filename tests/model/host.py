@@ -105,7 +105,7 @@ class Host(NamedTuple):
     settled: frozenset[int] = frozenset()  # indices whose result came in this epoch
     fetching: frozenset[int] = frozenset()  # noticed: the result waits in the switch
     mismatched: bool = False  # refused: its call is not the others'
-    ended: bool = False  # has seen MISMATCH on a result
+    ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
     dead: bool = False
     broken: str = ""  # what must never happen
@@ -318,6 +318,11 @@ def kept_from(host: Host, rules: HostRules = ALL_HOST_RULES) -> int:
 def leave(host: Host) -> Host:
     """Close the socket of the epoch that is over; the host reports :attr:`Host.prefix` and waits for the others."""
     return host._replace(udp_port=-abs(host.udp_port))
+
+
+def desynchronized(host: Host) -> Host:
+    """The controller says that the epoch cannot go on: the call raises."""
+    return leave(host)._replace(ended=True, fetching=frozenset())
 
 
 def die(host: Host) -> Host:

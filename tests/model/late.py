@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.model.host import Call
-from tests.model.mutations import host_rule, switch_rule
+from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import EpochRules, Scenario
 from tests.model.scenarios import Programs, change, sums
 
@@ -60,6 +60,16 @@ NEXT_RUN = Scenario(
     epoch_rules=EpochRules(),
 )
 
+RESTART_EVICTED = replace(EVICTED, name="a restart and an eviction", switch_restarts=1)
+RESTART_EVICTED_OF_THREE = replace(
+    EVICTED_OF_THREE, name="a restart and one of three evicted", switch_restarts=1, window=1, slots=2
+)
+RESTART_EVICTED_NARROW = replace(RESTART_EVICTED, name="a restart and an eviction, a window of one", window=1, slots=2)
+RESTART_LATE = replace(LATE, name="a restart in a job that degrades", switch_restarts=1)
+
+WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_NARROW, RESTART_EVICTED_OF_THREE, RESTART_LATE)
+"""Explored, not replayed: what the controller does about epochs is in the explorer."""
+
 LATE_SCENARIOS = (
     LATE,
     LATE_WIDE,
@@ -91,5 +101,7 @@ LATE_MUTATIONS = (
     switch_rule("frontier_of_this_epoch", NEXT_RUN, "not everybody can finish"),
     switch_rule("closes_on_duplicate", UNSWEPT, "not everybody can finish"),
     switch_rule("evicted_do_not_count", EVICTED, "not everybody can finish"),
+    epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),
+    epoch_rules(RESTART_EVICTED, "two results", "only_whole_epochs_resume"),
     host_rule("lost_is_settled", LATE, "STALE and still needed"),
 )

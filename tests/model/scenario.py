@@ -26,6 +26,8 @@ class EpochRules:
     fresh_ports: bool = True  # UDP ports in turn
     new_epoch_for_taken_rank: bool = True
     raised_after_restart: bool = True
+    only_whole_epochs_resume: bool = True  # after a restart: not those of jobs that degrade, or with somebody evicted
+    no_eviction_after_resume: bool = True  # until all results are of this epoch; off: in place, at once
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
 
 
@@ -130,6 +132,7 @@ class Epoch(NamedTuple):
     mortals: tuple[int, ...] = ()  # ranks that may still die
     dead: frozenset[int] = frozenset()  # ranks that have died and are not evicted
     evicted: frozenset[int] = frozenset()
+    resumed: bool = False  # the epoch goes on where another was when the switch restarted
 
 
 def digits(*shape: int) -> list[int]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.model.explore import Violation, explore
-from tests.model.late import LATE_MUTATIONS, LATE_SCENARIOS
+from tests.model.late import LATE_MUTATIONS, LATE_SCENARIOS, WITH_RESTARTS
 from tests.model.mutations import Mutation
 from tests.model.scenario import Scenario
 from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS + LARGER + LATE_SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario", SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS, ids=lambda scenario: scenario.name
+)
 def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 20
 

@@ -48,7 +48,7 @@ def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
     """What is wrong with a block record of the first run, or nothing."""
     index = (record.block_id - scenario.first_block_id) & ID_MASK
     blocks = [(call, offset) for call, each in enumerate(scenario.programs[0]) for offset in range(len(each.blocks))]
-    if record.state == BlockState.EMPTY or record.epoch != 1 or index >= len(blocks):
+    if record.state == BlockState.EMPTY or record.epoch != job.epoch or index >= len(blocks):
         return ""
     call, offset = blocks[index]
     calls = [program[call] for program in scenario.programs]
