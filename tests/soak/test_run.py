@@ -41,7 +41,7 @@ def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
     totals = Totals(fabric.switch, seed=1)
     said: list[str] = []
     Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, said.append).run()
-    assert not totals.failed, "\n".join(said)
+    assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
     return totals
 

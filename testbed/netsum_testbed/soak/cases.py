@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,8 @@ TIMEOUTS: Final = (1.5, 5.0, 20.0)
 
 @dataclass(frozen=True)
 class Step:
-    """What every rank calls once: an allreduce, a broadcast of ``root``'s array, or a barrier."""
+    """What every rank calls once: an allreduce, a reduce to ``root``, a reduce_scatter, a broadcast of ``root``'s array, an
+    all_gather or a barrier."""
 
     kind: str
     call: Call
@@ -41,7 +42,15 @@ class Step:
             return "barrier"
         if self.kind == "broadcast":
             return f"broadcast of rank {self.root}'s {self.call.dtype}{list(self.call.shape)}"
-        return f"{self.call.describe()}, late={self.late}"
+        if self.kind == "all_gather":
+            return f"all_gather of {self.call.dtype}{list(self.call.shape)}"
+        told = f"{self.call.describe()}, late={self.late}"
+        return told if self.kind == "allreduce" else f"{self.kind} like {told}, root {self.root}"
+
+    def rows(self, workers: int) -> list[slice]:
+        """Which elements each rank gets of a reduce_scatter: nearly as many each."""
+        ends = [self.call.elements * rank // workers for rank in range(workers + 1)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -105,21 +114,38 @@ def highest_rank(scenario: Scenario) -> int:
     return max([*scenario.links, *(event.rank for event in scenario.events if event.rank is not None)], default=-1)
 
 
+_KINDS: Final = {
+    "allreduce": 0.62,
+    "reduce": 0.07,
+    "reduce_scatter": 0.07,
+    "broadcast": 0.1,
+    "all_gather": 0.07,
+    "barrier": 0.07,
+}
+
+
 def _step(rng: np.random.Generator, call: Call, workers: int, *, degrades: bool) -> Step:
-    if rng.random() < 0.08:
-        return Step("barrier", replace(call, joined=False, shape=(0,)))
-    if rng.random() < 0.12:
-        return Step("broadcast", replace(call, joined=False), root=int(rng.integers(workers)))
-    if not degrades:
-        return Step("allreduce", call)
-    # A rank that sleeps for long, in one call of eight: what the job degrades for.
+    kind = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
+    root = int(rng.integers(workers))
     sleeps = rng.uniform(0.02, 0.3, workers) * (rng.random(workers) < 0.125)
+    if kind != "allreduce":
+        call = replace(call, joined=False, in_place=False)
+    if kind == "barrier":
+        return Step(kind, replace(call, shape=(0,)))
+    if kind in ("broadcast", "all_gather"):
+        return Step(kind, call, root=root)
+    if kind == "reduce_scatter":
+        call = replace(call, shape=(call.elements,))
+    if not degrades:
+        return Step(kind, call, root=root)
+    # A rank that sleeps for long, in one call of eight: what the job degrades for.
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
     # What calls that overlap carry over depends on when each ends; and float16 cannot hold much more than one call's.
-    if call.dtype in FLOATS and call.dtype != "float16" and call.op != "max" and not call.joined:
+    summed = call.dtype in FLOATS and call.dtype != "float16" and call.op != "max"
+    if summed and kind == "allreduce" and not call.joined:
         policies.append("carry")
-    return Step("allreduce", call, late=str(rng.choice(policies)))
+    return Step(kind, call, late=str(rng.choice(policies)), root=root)
 
 
 def groups_of(steps: tuple[Step, ...], start: int) -> Iterator[range]:
@@ -146,8 +172,3 @@ def largest_rest(dtype: str, workers: int) -> int:
     """How often the modulus fits beside the weights, so that the sum over all ranks is exact in ``dtype``."""
     bits = {"int8": 7, "int16": 15, "float16": 11}.get(dtype, 20)
     return max(0, ((1 << bits) - modulus(workers)) // (modulus(workers) * workers))
-
-
-def bytes_of(step: Step) -> int:
-    """Size of a result."""
-    return math.prod(step.call.shape) * np.dtype(step.call.dtype).itemsize

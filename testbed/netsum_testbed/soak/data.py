@@ -1,4 +1,4 @@
-"""What the ranks contribute: in a round whose sums may be partial, numbers whose sum tells whose are in it."""
+"""What the ranks contribute: where sums may be partial, numbers whose sum tells whose are in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netsum_testbed.verify.data import contribution as whole_contribution
 
 def contribution(plan: Plan, step: Step, rank: int) -> Array:
     """What a rank passes to the call: of its dtype and shape, not contiguous where the call is ``strided``."""
-    if step.kind == "broadcast" or not plan.partial:
+    if step.kind in ("broadcast", "all_gather") or (step.kind == "allreduce" and not plan.partial):
         return whole_contribution(plan.base, step.call, rank)
     return lay_out(step.call, _tagged(plan, step, rank))
 

@@ -55,9 +55,11 @@ class Judge:
         return self.complaint(answer.failure)
 
     def _bereft(self, number: int) -> bool:
-        """Whether a step is a broadcast whose root was evicted: nobody can have its array."""
+        """Whether a step brings the array of somebody who was evicted: nobody can have it."""
         step = self._plan.steps[number] if number < len(self._plan.steps) else None
-        return step is not None and step.kind == "broadcast" and step.root in self.evicted
+        if step is None or step.kind not in ("broadcast", "all_gather"):
+            return False
+        return bool(self.evicted) if step.kind == "all_gather" else step.root in self.evicted
 
     def complaint(self, failure: Failure) -> str | None:
         """Why this error should not have been raised; None if it may be."""
@@ -85,23 +87,24 @@ class Judge:
                 step = self._plan.steps[number]
                 with_result = {rank: each for rank, each in sorted(answers.items()) if each.result is not None}
                 degraded = any(each.report.degraded for each in answers.values())
-                complaints: list[str] = []
-                if step.kind == "broadcast":
-                    complaints = self._broadcast(step, with_result)
-                elif step.kind == "allreduce" and with_result:
-                    if self._plan.partial:
-                        complaints = partial.complaints(step, with_result)
-                    else:
-                        results = [each.result for each in with_result.values() if each.result is not None]
-                        complaints = whole.complaints(step.call, results)
+                if step.kind in ("broadcast", "all_gather"):
+                    complaints = self._sent(step, with_result)
+                elif step.kind != "allreduce" or self._plan.partial:
+                    complaints = partial.complaints(step, with_result)
+                else:
+                    results = [each.result for each in with_result.values() if each.result is not None]
+                    complaints = whole.complaints(step.call, results) if results else []
                 yield Finding(step, number, len(with_result), degraded, complaints)
 
-    def _broadcast(self, step: Step, answers: dict[int, Answer]) -> list[str]:
-        sent = contribution(self._plan, step, step.root)
+    def _sent(self, step: Step, answers: dict[int, Answer]) -> list[str]:
+        """What is wrong with arrays that came as they were sent."""
+        sources = [step.root] if step.kind == "broadcast" else range(self._plan.workers)
+        sent = [contribution(self._plan, step, source) for source in sources]
+        expected = sent[0] if step.kind == "broadcast" else np.concatenate([np.atleast_1d(array) for array in sent])
         return [
-            f"rank {rank} has not what rank {step.root} sent"
+            f"rank {rank} has not what was sent"
             for rank, answer in answers.items()
-            if not same_bits(answer.result, sent)
+            if not same_bits(answer.result, expected)
         ]
 
 
@@ -124,28 +127,42 @@ class _Partial:
 
     def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
         """What is wrong with the results of the ranks that have one."""
-        plan, call = self._plan, step.call
-        inputs = [contribution(plan, step, rank) for rank in range(plan.workers)]
-        kind = (call.op, call.dtype, call.shape)
+        inputs = [contribution(self._plan, step, rank) for rank in range(self._plan.workers)]
+        if step.kind == "reduce_scatter":
+            rows = step.rows(self._plan.workers)
+            return [
+                line
+                for rank, each in answers.items()
+                for line in self._reduced(step, {rank: each}, [array[rows[rank]] for array in inputs])
+            ]
+        kind = (step.call.op, step.call.dtype, step.call.shape)
         if step.late == "carry" and kind in self._carried:
             rests = self._carried[kind]
             if rests is None:
                 return []
             inputs = [own + rest for own, rest in zip(inputs, rests, strict=True)]
-        first_rank, first = next(iter(answers.items()))
-        assert first.result is not None
-        apart = [rank for rank, each in answers.items() if not same_bits(each.result, first.result)]
+        return self._reduced(step, answers, inputs)
+
+    def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
+        """What is wrong with results that should all be the reduction of some ranks' inputs."""
+        call, kind = step.call, (step.call.op, step.call.dtype, step.call.shape)
+        if not answers:
+            return []
+        first_rank, answer = next(iter(answers.items()))
+        first = answer.result
+        assert first is not None
+        apart = [rank for rank, each in answers.items() if not same_bits(each.result, first)]
         if apart:
             return [f"ranks {apart} have another result than rank {first_rank}"]
-        if first.result.shape != call.shape or str(first.result.dtype) != call.dtype:
-            return [f"the result is {first.result.dtype}{list(first.result.shape)}"]
-        members = members_of(call.op, inputs, first.result, self._width)
+        if first.shape != inputs[0].shape or first.dtype != inputs[0].dtype:
+            return [f"the result is {first.dtype}{list(first.shape)}"]
+        members = members_of(call.op, inputs, first, self._width)
         if (bad := members.unexplained).size:
             where = int(bad[0]) * self._width
             values = [array.reshape(-1)[where] for array in inputs]
             return [
-                f"{bad.size} parts of {members.matches.shape[1]} are no {call.op} of some ranks' inputs; from element {where}: "
-                f"{first.result.reshape(-1)[where]!r}, from {values}"
+                f"rank {first_rank}: {bad.size} parts of {members.matches.shape[1]} are no {call.op} of some ranks' inputs; "
+                f"from element {where}: {first.reshape(-1)[where]!r}, from {values}"
             ]
         if step.late == "carry":
             self._carry(kind, inputs, members)

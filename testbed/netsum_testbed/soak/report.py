@@ -46,16 +46,16 @@ class Totals:
         self.faults.update({name: number for name, number in done.items() if number})
 
     @property
-    def failed(self) -> bool:
-        """Whether anything went as it never should."""
-        return bool(self.wrong or self.hangs or self.late_errors)
+    def failures(self) -> int:
+        """How often something went as it never should."""
+        return self.wrong + self.hangs + self.late_errors
 
     @property
     def exit_code(self) -> int:
         """0 when all went as it should, 1 when something did not or no call was made, 130 when Ctrl-C ended the run."""
         if self.interrupted:
             return 130
-        return 1 if self.failed or not self.calls else 0
+        return 1 if self.failures or not self.calls else 0
 
     def to_json(self) -> str:
         """One line."""

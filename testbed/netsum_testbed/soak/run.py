@@ -20,6 +20,7 @@ from netsum_controller.model import Late
 from netsum_testbed.faults.make import Possible
 from netsum_testbed.faults.scenario import Kind, Scenario, Where
 from netsum_testbed.faults.wires import Opening
+from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.soak.cases import Plan, make_plan
 from netsum_testbed.soak.crew import Crew
 from netsum_testbed.soak.incidents import Incidents
@@ -87,11 +88,22 @@ class Soak:
                 return
             plan = make_plan(options.seed, number, options.possible, options.scenario)
             self._say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
+            before = self.totals.failures
             try:
                 _Round(self._fabric, plan, self.totals, self._say, self._progress).run()
             finally:
                 self.totals.seconds = time.monotonic() - self._start
+                if self.totals.failures > before:
+                    self._say(f"  again with: {self._replay(number)}")
             self.totals.rounds += 1
+
+    def _replay(self, number: int) -> str:
+        """The command that makes a round again."""
+        rootless = " --rootless" if isinstance(self._fabric, RootlessFabric) else ""
+        given = " and the same --scenario" if self._options.scenario is not None else ""
+        return (
+            f"netsum soak --switch {self.totals.switch}{rootless} --seed {self._options.seed} --round {number}{given}"
+        )
 
 
 class _Round:

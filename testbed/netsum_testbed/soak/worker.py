@@ -221,31 +221,26 @@ class Worker:
         """Begin one call; the function returned waits for its result."""
         array = contribution(self._plan, step, self._rank)
         call = step.call
-
-        def barrier() -> tuple[Array | None, Report]:
-            comm.barrier(timeout=timeout)
-            return None, comm.report
-
-        def broadcast() -> tuple[Array | None, Report]:
-            return np.asarray(comm.broadcast(array, step.root, timeout=timeout)), comm.report
-
-        options: dict[str, Any] = {
-            "op": call.op,
-            "out": array if call.in_place else None,
-            "scale": call.scale,
-            "late": step.late,
-            "timeout": timeout,
+        common: dict[str, Any] = {"op": call.op, "late": step.late, "timeout": timeout}
+        whole = common | {"out": array if call.in_place else None, "scale": call.scale}
+        if step.kind == "allreduce" and not alone:
+            work = comm.allreduce_async(array, **whole)
+            return lambda: (np.asarray(work.wait()), work.report)
+        counts = [part.stop - part.start for part in step.rows(self._plan.workers)]
+        calls: dict[str, Callable[[], Any]] = {
+            "allreduce": lambda: comm.allreduce(array, **whole),
+            "reduce": lambda: comm.reduce(array, step.root, **common),
+            "reduce_scatter": lambda: comm.reduce_scatter(array, counts=counts, **common),
+            "broadcast": lambda: comm.broadcast(array, step.root, timeout=timeout),
+            "all_gather": lambda: comm.all_gather(array, timeout=timeout),
+            "barrier": lambda: comm.barrier(timeout=timeout),
         }
 
-        def allreduce() -> tuple[Array | None, Report]:
-            return np.asarray(comm.allreduce(array, **options)), comm.report
+        def made() -> tuple[Array | None, Report]:
+            result = calls[step.kind]()
+            return None if result is None else np.asarray(result), comm.report
 
-        if step.kind != "allreduce":
-            return barrier if step.kind == "barrier" else broadcast
-        if alone:
-            return allreduce
-        work = comm.allreduce_async(array, **options)
-        return lambda: (np.asarray(work.wait()), work.report)
+        return made
 
     def _failed(self, number: int, error: Exception, begun: float, timeout: float) -> int:
         """The number of the call to go on from after an error in this one."""
