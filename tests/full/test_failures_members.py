@@ -126,3 +126,23 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
             assert (
                 int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]
             )
+
+
+def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric) -> None:
+    """Some may hold results with the evicted member's part, which nobody can make again: all hear of it, and all come back."""
+    with (
+        crew(fragile, "left", range(WORKERS)) as (_, communicators),
+        Training(communicators, resync=COMES_BACK, check=False) as training,
+    ):
+        training.on()
+        fragile.controller.evict("left", 1)
+        until(lambda: training.errors[1] is not None, training)
+        training.on()
+        fragile.kill_switch()
+        fragile.start_switch()
+        training.on()
+        training.finish()
+        assert training.kinds() == [None, Evicted, None, None]
+        assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
+        assert [bool(came_back) for came_back in training.came_back] == [True, False, True, True]
+        assert [communicators[rank].present for rank in (0, 2, 3)] == [3] * 3
