@@ -76,7 +76,9 @@ class Door:
             return Descriptor.from_dict(self._ask("POST", "/join", self._with(body, link), _REJOIN_TIMEOUT))
         except urllib.error.HTTPError as error:
             with error:
-                reason, _ = self._refusal(error)
+                reason, retry = self._refusal(error)
+            if isinstance(reason, NotReady):
+                reason.retry = retry or 0.0
             raise reason from None
         except (OSError, http.client.HTTPException) as error:
             raise NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}") from None

@@ -56,7 +56,13 @@ class NoSuchMember(JoinError):
 
 
 class NotReady(JoinError):
-    """Controller or switch did not answer, or would not take the member, before the deadline."""
+    """Controller or switch did not answer, or would not take the member, before the deadline.
+
+    Attributes:
+        retry: seconds after which the controller would like to be asked again; 0 where it has not said.
+    """
+
+    retry: float = 0.0
 
 
 class CallError(NetsumError):

@@ -21,7 +21,7 @@ ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRO
 _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
 """Those of them that may come before the controller knows anything: the switch is up again, and it has not looked yet."""
 PAUSE: Final = 0.1
-"""Seconds between two questions."""
+"""Seconds between two questions, at least."""
 
 
 class Recovery:
@@ -63,6 +63,7 @@ class Recovery:
             answer = self._ask(self.descriptor.epoch, needs)
         except NotReady as error:
             self.reason = str(error)
+            self._next = now + max(PAUSE, error.retry)
             return None
         if answer.epoch != self.descriptor.epoch:
             return answer

@@ -24,4 +24,4 @@ def all_to_all(context: Context, array: Array, counts: Array) -> Flow:
     signature = ("all_to_all", array.dtype.str, array.dtype.name, array.shape[1:], counts.tolist())
     got = yield from exchange(context, signature, parts, mine)
     column = [got[source * workers + rank] for source in range(workers)]
-    return np.concatenate(column).view(array.dtype).reshape(-1, *array.shape[1:])
+    return np.concatenate(column).view(array.dtype).reshape(int(counts[:, rank].sum()), *array.shape[1:])

@@ -57,7 +57,8 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         results.append(result)
         for numbers in blocks.groups():
             if given is not None:
-                group = blocks.submit(Op.COPY, blocks.rows(given, numbers), numbers)
+                # A copy: contributions are kept for a window longer than the call, and the caller's array is the caller's then.
+                group = blocks.submit(Op.COPY, blocks.rows(given, numbers).copy(), numbers)
             else:
                 group = blocks.await_results(Op.COPY, numbers, wanted=wanted)
             groups.append((group, blocks, part.source, result if given is None else None))
