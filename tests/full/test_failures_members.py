@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Desynchronized, Evicted
+from netsum.errors import Aborted, Behind, Desynchronized, Evicted, NoSuchMember
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
 from netsum_testbed.fabric import Fabric
@@ -34,7 +34,8 @@ def crew(fabric: Fabric, name: str, here: Sequence[int], **options: Any) -> Iter
     finally:
         for comm in communicators:
             comm.close()
-        fabric.controller.delete_job(name)
+        if name in {each.name for each in fabric.controller.jobs()}:
+            fabric.controller.delete_job(name)
 
 
 def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric) -> None:
@@ -146,3 +147,13 @@ def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric)
         assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         assert [bool(came_back) for came_back in training.came_back] == [True, False, True, True]
         assert [communicators[rank].present for rank in (0, 2, 3)] == [3] * 3
+
+
+def test_members_of_a_job_that_is_deleted_are_told(fragile: Fabric) -> None:
+    with crew(fragile, "deleted", range(WORKERS)) as (_, communicators), Training(communicators) as training:
+        training.on()
+        fragile.controller.delete_job("deleted")
+        training.join()
+        assert training.kinds() == [NoSuchMember] * WORKERS
+        for error in training.errors:
+            assert "no job 'deleted'" in str(error)
