@@ -133,14 +133,20 @@ def main() -> int:
     from netsum_testbed.commands import end_on_sigterm  # not where we fuzz: what is imported before is not watched
 
     end_on_sigterm()  # and with it the process that fuzzes
-    broken = 0
-    for name in names:
-        done = run(name, options.runs, options.seed)
-        print(f"{name}: {'broken' if done.returncode else 'ok'}, {coverage(done.stderr)} branches seen", flush=True)
-        if done.returncode:
-            broken += 1
-            print(_told(done.stdout + done.stderr))
-    return 1 if broken else 0
+    try:
+        return 1 if sum(_broken(name, options.runs, options.seed) for name in names) else 0
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
+
+
+def _broken(name: str, runs: int, seed: int) -> bool:
+    """Run one target and say how it went."""
+    done = run(name, runs, seed)
+    print(f"{name}: {'broken' if done.returncode else 'ok'}, {coverage(done.stderr)} branches seen", flush=True)
+    if done.returncode:
+        print(_told(done.stdout + done.stderr))
+    return done.returncode != 0
 
 
 if __name__ == "__main__":
