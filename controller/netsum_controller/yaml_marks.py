@@ -102,7 +102,7 @@ def load_yaml(path: str | Path) -> MarkedYaml:
 
 def _sentence(path: Sequence[Key], error: Any) -> str:
     """One pydantic error, in words."""
-    location = ".".join(str(part) for part in path)
+    location = ".".join(str(part) if str(part).isprintable() else repr(part) for part in path)
     kind, message = error["type"], str(error["msg"]).removeprefix("Value error, ")
     if kind == "missing":
         return f"{location}: is missing"
