@@ -1,0 +1,23 @@
+"""Ranks that send nothing twice, so that bytes can be counted on a busy machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from netsum import round_trip, window
+from netsum.communicator import Communicator
+
+from tests.hosts.calls import ranks
+
+
+@contextmanager
+def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
+    """As :func:`tests.hosts.calls.ranks`; their timers never run out."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
+            patch.setattr(round_trip, name, 30.0)
+        patch.setattr(window, "MAX_RTO", 30.0)
+        with ranks(workers, **options) as communicators:
+            yield communicators

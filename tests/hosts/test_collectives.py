@@ -1,0 +1,224 @@
+"""Every collective, operation and type, over the model of the switch in memory: what each rank gets, to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netsum import wait_all
+from netsum.communicator import Communicator
+from netsum.transports import Faults, FaultyTransport
+from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, Cell, Kind
+from netsum_testbed.matrix.expect import complaints
+from netsum_testbed.matrix.volume import RANKS, measure
+
+from tests.hosts.calls import on_each, ranks
+from tests.hosts.cells import SIZES, cell_of, check
+from tests.hosts.network import MemoryNetwork
+from tests.hosts.patience import patient_ranks
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_every_operation_and_type(name: str) -> None:
+    kinds = [kind for kind in KINDS if kind.collective == name]
+    for workers in (1, 3, 6):
+        with ranks(workers) as communicators:
+            cells = [
+                cell_of(kind, workers, SIZES[(index + workers) % 7], 3, index)
+                for index, kind in enumerate(kinds)
+                if index % 3 == workers % 3 or workers == 6
+            ]
+            check(communicators, cells)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(KINDS), st.integers(1, 9), st.sampled_from(SIZES), st.integers(0, 10**6))
+def test_any_cell(kind: Kind, workers: int, size: int, seed: int) -> None:
+    with ranks(workers) as communicators:
+        check(communicators, [cell_of(kind, workers, size, seed)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
+    with ranks(3) as communicators:
+        order = np.random.default_rng(seed).permutation(len(KINDS))[:40]
+        cells = [cell_of(KINDS[which], 3, SIZES[which % 7], seed, index) for index, which in enumerate(order)]
+        check(communicators, [replace(cell, joined=True) for cell in cells])
+
+
+def test_calls_of_all_kinds_over_a_bad_network() -> None:
+    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
+    network = MemoryNetwork(4)
+    communicators = network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))
+    order = np.random.default_rng(5).permutation(len(KINDS))[:60]
+    check(communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)])
+    assert sum(comm.stats.retransmissions for comm in communicators) > 0
+    assert sum(comm.stats.duplicates for comm in communicators) > 0
+    for comm in communicators:
+        comm.close()
+
+
+def test_nobody_gets_what_is_for_another() -> None:
+    with ranks(3) as communicators:
+        reduced = on_each(communicators, lambda comm: comm.reduce(np.full(5000, 2.0), root=1))
+        gathered = on_each(communicators, lambda comm: comm.gather(np.full(5000, comm.rank), root=2))
+    assert [each is None for each in reduced] == [True, False, True]
+    assert (reduced[1] == 6.0).all()
+    assert [each is None for each in gathered] == [True, True, False]
+    assert np.array_equal(gathered[2], np.repeat(np.arange(3), 5000))
+
+
+def shapes(comm: Communicator) -> list[Any]:
+    """Rows of several dimensions, strided; 0 dimensions; rows of nothing."""
+    rank = comm.rank
+    cube = np.arange(2 * 6 * 4, dtype=np.int32).reshape(4, 6, 2).transpose(1, 0, 2)[::-1] + rank
+    return [
+        comm.allreduce(cube),
+        comm.reduce(cube, root=1),
+        comm.reduce_scatter(cube),
+        comm.broadcast(cube, root=1),
+        comm.all_gather(cube),
+        comm.gather(cube, root=1),
+        comm.scatter(cube if rank == 1 else cube[:3], root=1),
+        comm.all_to_all(cube),
+        comm.broadcast(np.float32(rank + 0.5), root=1),
+        comm.all_gather(np.int64(rank)),
+        comm.gather(3 + rank, root=1),
+        comm.all_to_all(np.zeros((4, 0, 3), np.int8)),
+        comm.all_gather(np.zeros((2, 0), bool)),
+        comm.scatter(np.zeros((4 if rank == 1 else 2, 0)), root=1),
+        comm.reduce_scatter(np.zeros((4, 0), np.float32)),
+    ]
+
+
+def test_rows_of_any_shape() -> None:
+    with ranks(2) as communicators:
+        first, second = on_each(communicators, shapes)
+    one: Any = np.arange(2 * 6 * 4, dtype=np.int32).reshape(4, 6, 2).transpose(1, 0, 2)[::-1]
+    two = one + 1
+    both = one + two
+    got: Any
+    expected: Any
+    for got, expected in zip(
+        (*first, *second),
+        (
+            *(both, None, both[:3], two, np.concatenate([one, two]), None, two[:3], np.concatenate([one[:3], two[:3]])),
+            *(np.float32(1.5), np.arange(2), None),
+            *(np.zeros((4, 0, 3), np.int8), np.zeros((4, 0), bool), np.zeros((2, 0)), np.zeros((2, 0), np.float32)),
+            *(both, both, both[3:], two, np.concatenate([one, two]), np.concatenate([one, two]), two[3:]),
+            *(np.concatenate([one[3:], two[3:]]), np.float32(1.5), np.arange(2), np.array([3, 4])),
+            *(np.zeros((4, 0, 3), np.int8), np.zeros((4, 0), bool), np.zeros((2, 0)), np.zeros((2, 0), np.float32)),
+        ),
+        strict=True,
+    ):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            assert (got.shape, got.dtype) == (np.shape(expected), np.asarray(expected).dtype)
+            assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "datetime64[s]", ">f4", "S5", "U3", "i4, f8"])
+def test_exchanges_carry_every_plain_type(dtype: str) -> None:
+    with ranks(2) as communicators:
+        arrays = [np.frombuffer(bytes(range(rank, rank + 240)), np.uint8).view(np.dtype(dtype)) for rank in range(2)]
+        for outcome in on_each(communicators, lambda comm: comm.all_gather(arrays[comm.rank])):
+            assert outcome.dtype == arrays[0].dtype
+            assert outcome.tobytes() == arrays[0].tobytes() + arrays[1].tobytes()
+
+
+def test_into_out_and_in_place() -> None:
+    def run(comm: Communicator) -> None:
+        rank = comm.rank
+        whole = np.full(6, rank + 1)
+        assert comm.reduce(whole, out=whole if rank == 0 else None) is (whole if rank == 0 else None)
+        assert whole.tolist() == [3 if rank == 0 else 2] * 6
+        matrix = np.zeros((2, 8))
+        matrix[:, ::2] = rank + 1  # into a part of an array, which is also the input
+        assert comm.all_to_all(matrix[:, ::2], out=matrix[:, ::2]).base is matrix
+        assert matrix[:, ::2].tolist() == [[1.0] * 4, [2.0] * 4]
+        assert not matrix[:, 1::2].any()
+        table = np.arange(4.0) * (rank + 1)
+        comm.reduce_scatter(table, out=table[:2])
+        assert table.tolist() == [[0.0, 3.0, 2.0, 3.0], [6.0, 9.0, 4.0, 6.0]][rank]
+        table[:] = rank
+        comm.all_gather(table[2:], out=table)
+        assert table.tolist() == [0.0, 0.0, 1.0, 1.0]
+
+    with ranks(2) as communicators:
+        for outcome in on_each(communicators, run):
+            if outcome is not None:
+                raise outcome
+
+
+def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> None:
+    def run(comm: Communicator) -> list[Any]:
+        given = np.full(1024, comm.rank + 1, np.int16)  # whole blocks, which need no padding
+        results = [
+            comm.broadcast(given, root=0),
+            comm.all_gather(given),
+            comm.gather(given),
+            comm.scatter(given if comm.rank == 0 else given[: 1024 // comm.size]),
+            comm.all_to_all(given),
+        ]
+        kept = [bytes(block.payload) for block in comm._window._kept.values()]
+        given[:] = 77
+        assert [bytes(block.payload) for block in comm._window._kept.values()] == kept
+        return results
+
+    for workers in (1, 2):
+        with ranks(workers) as communicators:
+            for outcome in on_each(communicators, run):
+                assert not isinstance(outcome, BaseException), outcome
+                assert not any((result == 77).any() for result in outcome if result is not None)
+
+
+def test_calls_begun_and_waited_for_later() -> None:
+    def run(comm: Communicator) -> list[Any]:
+        mine = np.arange(4.0) + comm.rank
+        return wait_all(
+            [
+                comm.reduce_async(mine, root=1, op="max"),
+                comm.barrier_async(),
+                comm.broadcast_async(mine, root=1),
+                comm.reduce_scatter_async(mine, op="mean", counts=[3, 1]),
+                comm.all_gather_async(mine[: 1 + comm.rank], counts=[1, 2]),
+                comm.gather_async(mine[:1], root=1),
+                comm.scatter_async(mine, root=1, counts=[4, 0]),
+                comm.all_to_all_async(mine, counts=[[4, 0], [4, 0]]),
+                comm.allreduce_async(mine, op="min"),
+            ]
+        )
+
+    with ranks(2) as communicators:
+        first, second = on_each(communicators, run)
+    one, two = [0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]
+    assert [None if each is None else each.tolist() for each in first] == [
+        *(None, None, two, [0.5, 1.5, 2.5], [0.0, 1.0, 2.0], None, two, one + two, one)
+    ]
+    assert [None if each is None else each.tolist() for each in second] == [
+        *(two, None, two, [3.5], [0.0, 1.0, 2.0], [0.0, 1.0], [], [], one)
+    ]
+
+
+def test_bytes_are_what_the_formulas_say() -> None:
+    with patient_ranks(RANKS, block_bytes=4096) as communicators:
+        for volume in measure(communicators, 1 << 15):
+            for way in (volume.sent, volume.received):
+                if volume.collective in ("gather", "scatter", "all_to_all"):  # some results come as notices first
+                    assert 0 <= way.measured - way.expected <= 4112 * volume.again, volume
+                else:
+                    assert (way.measured, volume.again) == (way.expected, 0), volume
+
+
+def test_the_check_finds_what_is_wrong() -> None:
+    cell = Cell((1, 0, 0), 0, Kind("reduce", "sum", "int32"), 2, 5, root=1)
+    with ranks(2) as communicators:
+        check(communicators, [cell])
+        results = on_each(communicators, lambda comm: comm.reduce(np.arange(5, dtype=np.int32), root=1))
+    assert "differ" in complaints(cell, 1024, results)[0]
+    assert complaints(cell, 1024, results[::-1]) == ["rank 0 has a result", "rank 1 has no result"]
+    assert "int64[5]" in complaints(cell, 1024, [None, np.zeros(5, np.int64)])[0]

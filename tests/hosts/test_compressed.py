@@ -1,0 +1,166 @@
+"""Fewer bytes: sums in 8 or 16 bit lanes, and blocks of zeros that are not sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netsum.communicator import Communicator
+from netsum.errors import Unsupported
+from netsum_testbed.verify.reference import bias
+
+from tests.hosts.calls import Array, data, good, on_each, ranks
+from tests.hosts.patience import patient_ranks
+
+
+def largest_quantum(arrays: list[Array], workers: int, bits: int, block: int) -> Array:
+    """What a quantum may be in each element's block: 2^(e+1) / B; 0 in a block of zeros."""
+    tops = np.max(np.abs(np.stack(arrays).astype(np.float64)), axis=0)
+    padded = np.zeros(-(-len(tops) // block) * block)
+    padded[: len(tops)] = tops
+    largest = padded.reshape(-1, block).max(axis=1)
+    quanta = np.where(largest == 0, 0.0, np.exp2(np.frexp(largest)[1] + 1.0) / bias(bits, workers))
+    return np.repeat(quanta, block)[: len(tops)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 9),
+    st.sampled_from([8, 16]),
+    st.sampled_from(["sum", "mean"]),
+    st.sampled_from(["nearest", "stochastic"]),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from([1, 511, 513, 4000]),
+    st.integers(0, 1000),
+)
+def test_the_error_is_within_the_bound(
+    workers: int, bits: int, op: str, rounding: str, dtype: str, size: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    spread = np.exp2(rng.integers(-20, 20, -(-size // 300)).repeat(300)[:size].astype(np.float64))
+    arrays = [(each * spread).astype(dtype) for each in data("float64", (size,), seed, workers)]
+    with ranks(workers) as communicators:
+        result = good(
+            on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], op, bits=bits, rounding=rounding))
+        )
+    true = np.sum(np.stack(arrays).astype(np.float64), axis=0) / (workers if op == "mean" else 1)
+    quanta = (workers if op == "sum" else 1) * (1.0 if rounding == "stochastic" else 0.5)
+    bound = quanta * largest_quantum(arrays, workers, bits, 1024 * 8 // bits)
+    assert np.all(np.abs(result - true) <= bound + np.abs(true) * 2.0**-23)
+
+
+def test_sixteen_bits_of_a_whole_number_are_exact() -> None:
+    given = np.arange(-100, 100, dtype=np.float16)
+    with ranks(3) as communicators:
+        result = good(on_each(communicators, lambda comm: comm.allreduce(given + np.float16(comm.rank), bits=16)))
+    assert result.dtype == np.float16
+    assert np.array_equal(result, 3 * given + 3)
+
+
+def test_stochastic_rounding_is_right_on_average() -> None:
+    # Values between two quanta; what nearest rounding does to them, it does in every call.
+    values = np.concatenate([[1.0], np.linspace(0.001, 0.03, 255)]).astype(np.float32)
+    calls = 400
+
+    def run(comm: Communicator) -> tuple[Array, Array]:
+        near, dithered = (
+            np.mean([comm.allreduce(values, bits=8, rounding=rounding) for _ in range(number)], axis=0)
+            for rounding, number in (("nearest", 2), ("stochastic", calls))
+        )
+        return near, dithered
+
+    with ranks(2) as communicators:
+        (near, dithered), other = on_each(communicators, run)
+    assert np.array_equal(dithered, other[1])
+    quantum = 2.0 ** (1 - 5)  # magnitudes below 2^1; B = 63, b = 5
+    assert np.abs(near[1:] - 2 * values[1:]).max() > 0.9 * quantum
+    # A rank's rounding is a coin of variance at most 1/4 quantum^2: two of them, `calls` times, six standard deviations.
+    assert np.abs(dithered - 2 * values).max() < 6 * quantum * np.sqrt(2 / 4 / calls)
+    # ... and over all values: no bias.
+    assert abs(float(np.mean(dithered - 2 * values))) < 6 * quantum * np.sqrt(2 / 4 / calls / 255)
+
+
+def test_stochastic_rounding_can_be_repeated_and_differs_from_call_to_call() -> None:
+    values = data("float32", (500,), 1, 2)
+
+    def run(comm: Communicator) -> list[Any]:
+        return [comm.allreduce(values[comm.rank], bits=8, rounding="stochastic") for _ in range(2)]
+
+    outcomes = []
+    for _ in range(2):
+        with ranks(2) as communicators:
+            outcomes.append(on_each(communicators, run)[0])
+    first, second = outcomes
+    assert [each.tobytes() for each in first] == [each.tobytes() for each in second]
+    assert first[0].tobytes() != first[1].tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "bits", "part"), [("float32", 16, 2), ("float32", 8, 4), ("float64", 16, 4)])
+def test_bytes_are_halved_and_quartered(dtype: str, bits: int, part: int) -> None:
+    given = np.ones(16 * 1024, dtype)
+
+    def run(comm: Communicator, **options: Any) -> Array:
+        before = comm.stats.bytes_sent, comm.stats.bytes_received
+        comm.allreduce(given, **options)
+        return np.array([comm.stats.bytes_sent - before[0], comm.stats.bytes_received - before[1]])
+
+    with patient_ranks(2) as communicators:
+        whole, _ = on_each(communicators, run)
+        short, _ = on_each(communicators, lambda comm: run(comm, bits=bits))
+    lanes = 16 * 1024 * np.dtype(dtype).itemsize
+    assert np.all(whole >= lanes)
+    assert np.all(short >= lanes // part)
+    assert np.all(short <= lanes // part * 1.04)  # headers, and the agreement
+
+
+def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:
+    with ranks(128) as communicators, pytest.raises(Unsupported, match="128 ranks are too many"):
+        communicators[0].allreduce(np.ones(3), bits=8)
+
+
+def sparse(workers: int, blocks: int, full: set[int], dtype: str, width: int) -> list[Array]:
+    """Arrays of zeros but for some blocks, each of which one rank has something in."""
+    arrays = [np.zeros(blocks * width, dtype) for _ in range(workers)]
+    for number in full:
+        arrays[number % workers][number * width + number % width] = number + 1
+    return arrays
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 4),
+    st.sets(st.integers(0, 149), max_size=12),
+    st.sampled_from(["float16", "float32", "float64"]),
+    st.sampled_from([None, 16]),
+)
+def test_blocks_of_zeros_are_skipped_and_counted(workers: int, full: set[int], dtype: str, bits: int | None) -> None:
+    width = 1024 * 8 // (bits or (64 if dtype == "float64" else 32))
+    arrays = sparse(workers, 150, full, dtype, width)  # more blocks than codes in the first block, and several groups
+    with patient_ranks(workers) as communicators:
+        result = good(on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], bits=bits)))
+        for comm in communicators:
+            assert (comm.report.skipped, comm.report.blocks) == (150 - len(full), len(full))
+            # The blocks that are not empty; one or two small ones; headers.
+            assert comm.stats.bytes_sent == len(full) * (1024 + 16) + (256 + 16) * 2
+    assert np.array_equal(result, sum(arrays))
+
+
+def test_what_is_skipped_in_a_part_is_zero_there() -> None:
+    with ranks(2) as communicators:
+        arrays = sparse(2, 8, {2, 5}, "float32", 256)
+        got = on_each(communicators, lambda comm: comm.reduce_scatter(arrays[comm.rank], counts=[700, 1348]))
+        assert np.array_equal(np.concatenate(got), arrays[0] + arrays[1])
+        assert communicators[0].report.skipped == 7  # of 3 + 6 blocks, two are not empty: 2 and 5 in parts of their own
+        reduced = on_each(communicators, lambda comm: comm.reduce(arrays[comm.rank], op="mean", root=1))
+        assert np.array_equal(reduced[1], (arrays[0] + arrays[1]) / 2)
+
+
+def test_nothing_but_zeros_costs_the_agreement_alone() -> None:
+    with patient_ranks(3) as communicators:
+        result = good(on_each(communicators, lambda comm: comm.allreduce(np.full(1000, -0.0, np.float32))))
+        assert not result.any()
+        assert not np.signbit(result).any()
+        assert {comm.stats.packets_sent for comm in communicators} == {1}

@@ -1,0 +1,72 @@
+"""Layouts: every element is in one block, no block holds elements for two."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from netsum.collectives.layout import Cut, Layout, chunked
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> tuple[list[int], list[int], int, int, Cut]:
+    counts = draw(st.lists(st.integers(0, 700), min_size=1, max_size=9))
+    owners = draw(st.lists(st.sampled_from([0, 1, 2, EVERYONE]), min_size=len(counts), max_size=len(counts)))
+    lane_bytes = draw(st.sampled_from([1, 2, 4, 8]))
+    width = draw(st.sampled_from([1, 4, 16])) * CHUNK_BYTES // lane_bytes
+    return counts, owners, width, lane_bytes, Layout(counts, owners).cut(width, lane_bytes)
+
+
+@given(cuts())
+def test_segments_come_back_and_padding_is_zero(made: tuple[list[int], list[int], int, int, Cut]) -> None:
+    counts, _, width, _, cut = made
+    flat = np.arange(1, sum(counts) + 1)
+    padded = cut.padded(flat)
+    assert np.array_equal(np.concatenate(cut.parts(padded)), flat)
+    assert [len(part) for part in cut.parts(padded)] == counts
+    if len(counts) > 1:
+        assert len(padded) == cut.number * width
+        assert np.array_equal(padded[padded != 0], flat)
+        beyond = cut.beyond(range(cut.number)).reshape(-1)
+        assert np.array_equal(beyond, padded == 0)
+
+
+@given(cuts())
+def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(
+    made: tuple[list[int], list[int], int, int, Cut],
+) -> None:
+    counts, owners, width, lane_bytes, cut = made
+    number = 0
+    for count, owner in zip(counts, owners, strict=True):
+        left = count
+        while left > 0:
+            lanes = min(left, width)
+            assert cut.owner[number] == owner
+            assert cut.sizes[number] == chunked(lanes * lane_bytes)
+            assert cut.sizes[number] % CHUNK_BYTES == 0
+            assert not cut.beyond(np.array([number]))[0, :lanes].any()
+            assert cut.beyond(np.array([number]))[0, lanes:].all()
+            left -= lanes
+            number += 1
+    assert number == cut.number == len(cut.owner) == len(cut.sizes)
+
+
+@given(cuts(), st.integers(0, 3))
+def test_mine_is_what_the_owners_say(made: tuple[list[int], list[int], int, int, Cut], rank: int) -> None:
+    _, owners, _, _, cut = made
+    mine = cut.mine(rank, range(cut.number))
+    expected = [owner in (EVERYONE, rank) for owner in cut.owner]
+    assert (mine is None) == all(owner in (EVERYONE, rank) for owner in owners)
+    if mine is not None:
+        assert mine.tolist() == expected
+        some = np.arange(0, cut.number, 2)
+        again = cut.mine(rank, some)
+        assert again is not None
+        assert again.tolist() == expected[::2]
+
+
+@given(st.integers(0, 10_000))
+def test_chunked(size: int) -> None:
+    assert chunked(size) % CHUNK_BYTES == 0
+    assert 0 <= chunked(size) - size < CHUNK_BYTES
