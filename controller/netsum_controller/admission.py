@@ -13,7 +13,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 from netsum_controller.allocation import JOB_IDS, allocate_job_id, allocate_slots
 from netsum_controller.errors import Refused
 from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
+from netsum_controller.model import DEFAULT_TENANT, Job
 from netsum_controller.topology import Topology
 
 IP_UDP_BYTES = 28
@@ -64,14 +64,44 @@ def choose_chunks(spec: JobSpec, topology: Topology) -> int:
     return chunks
 
 
+def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[Job]) -> None:
+    """Raise :class:`Refused` when a job would take more of a switch than its tenant may have. ``there`` are the jobs on it,
+    groups too."""
+    if topology.tenants is None:
+        return
+    quota = topology.tenants.get(spec.tenant)
+    if quota is None:
+        known = ", ".join(topology.tenants)
+        say = "; name one in `tenant`" if spec.tenant == DEFAULT_TENANT else ""
+        raise Refused(f"job {spec.name!r}: the topology has no tenant {spec.tenant!r} (it has: {known}){say}")
+    own = [job for job in there if job.tenant == spec.tenant]
+    missing = [
+        f"{needed} {what}{'s' * (needed != 1)} (it uses {used} of {most})"
+        for what, needed, used, most in (
+            ("slot", spec.slots, sum(job.slots for job in own), quota.slots),
+            ("job id", 1, len(own), quota.job_ids),
+            ("member", len(spec.members), sum(job.workers for job in own), quota.members),
+        )
+        if most is not None and used + needed > most
+    ]
+    if missing:
+        largest = ", ".join(job.name for job in sorted(own, key=lambda job: -job.slots)[:3])
+        jobs = f"of its {len(own)} jobs there the largest: {largest}" if own else "it has no job there"
+        raise Refused(
+            f"job {spec.name!r}: the quota of tenant {spec.tenant!r} on switch {switch} has no room for "
+            f"{' and '.join(missing)}; {jobs}"
+        )
+
+
 def place(spec: JobSpec, topology: Topology, others: Sequence[Job], last_job_id: int, table_size: int) -> Placement:
     """Find room for a job. ``others`` are all jobs; ``table_size`` is that of the tables with one entry a member.
 
-    Raises :class:`Refused` that says what is missing: hosts, one common switch, MTU, job ids, entries or slots.
+    Raises :class:`Refused` that says what is missing: hosts, one common switch, MTU, quota, job ids, entries or slots.
     """
     switch = choose_switch(spec, topology)
     chunks = choose_chunks(spec, topology)
     there = [job for job in others if job.switch == switch]
+    check_quota(spec, topology, switch, there)
     job_id = allocate_job_id({job.job_id for job in there}, last_job_id)
     if job_id is None:
         raise Refused(f"job {spec.name!r}: switch {switch} has no job id left (all {len(JOB_IDS)} are in use)")

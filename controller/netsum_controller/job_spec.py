@@ -9,6 +9,7 @@
     late: degrade                 # optional: go on without members that are late (default: wait for them)
     block_exp: 50                 # optional, in a degrade job: milliseconds that a block waits at least
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
+    tenant: vision                # optional: whose quota it counts to (default: `default`)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Self
 from netsum.wire import schema
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from netsum_controller.model import Late
+from netsum_controller.model import DEFAULT_TENANT, Late
 from netsum_controller.topology import Name
 from netsum_controller.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
 
@@ -53,6 +54,7 @@ class JobSpec(BaseModel):
     late: Late = Field(default=Late.WAIT, strict=False)
     block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
     quorum: int | None = Field(default=None, ge=1)
+    tenant: Name = DEFAULT_TENANT
 
     @model_validator(mode="after")
     def _printable_token(self) -> Self:

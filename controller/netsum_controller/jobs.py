@@ -52,6 +52,8 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
         found.append(f"block_exp {job.block_exp_ms:g} ms, not {spec.block_exp_us / 1000:g} ms")
     elif job.quorum != spec.least_workers:
         found.append(f"quorum {job.quorum}, not {spec.least_workers}")
+    if job.tenant != spec.tenant:
+        found.append(f"tenant {job.tenant}, not {spec.tenant}")
     if spec.token is not None and not token_is(job, spec.token):
         found.append("another token")
     return found
@@ -109,6 +111,7 @@ def _record(site: Site, spec: JobSpec) -> Job:
             late=spec.late,
             block_exp_us=spec.block_exp_us,
             quorum=spec.least_workers,
+            tenant=spec.tenant,
             token=token,
         )
         site.store.add_job(job, cursor)

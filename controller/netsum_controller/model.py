@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from netsum.wire.schema import CHUNK_BYTES
 
+DEFAULT_TENANT = "default"
+"""Whose a job is that names no tenant."""
+
 
 class JobState(StrEnum):
     """Where a job is in its life. A command leaves jobs ``READY``; a command that was killed left the others: the next
@@ -98,6 +101,7 @@ class Job:
     """Age at which a block may be closed, microseconds; 0 in a job that waits."""
     quorum: int = 0
     """Workers that must be in such a block, as the job was made; see :attr:`quorum_now`."""
+    tenant: str = DEFAULT_TENANT
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""

@@ -24,7 +24,7 @@ from netsum_controller.model import Epoch, Job, JobState, Late, Rejoin, Seat
 
 _JOB_COLUMNS = (
     "name, switch, job_id, slot_base, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, "
-    "quorum"
+    "quorum, tenant"
 )
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs"
 _REMEMBERED_RANGES = 64
@@ -186,7 +186,7 @@ class Store:
         values = (
             *(job.name, job.switch, job.job_id, job.slot_base, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
-            *(job.late.value, job.block_exp_us, job.quorum),
+            *(job.late.value, job.block_exp_us, job.quorum, job.tenant),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?)", (job.token_sha256,))

@@ -13,7 +13,7 @@ CREATE TABLE jobs (
     slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
     token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
     late TEXT NOT NULL DEFAULT 'wait', block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (switch, job_id)
+    tenant TEXT NOT NULL DEFAULT 'default', UNIQUE (switch, job_id)
 );
 CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
@@ -36,6 +36,7 @@ _MIGRATIONS: dict[int, str] = {
 ALTER TABLE jobs ADD COLUMN late TEXT NOT NULL DEFAULT 'wait';
 ALTER TABLE jobs ADD COLUMN block_exp_us INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN quorum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
 ALTER TABLE epochs ADD COLUMN resumes INTEGER;
 ALTER TABLE epochs ADD COLUMN rejoin TEXT NOT NULL DEFAULT 'none';
 ALTER TABLE seats ADD COLUMN evicted INTEGER NOT NULL DEFAULT 0;

@@ -8,6 +8,8 @@
     hosts:
       h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
       h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s1, port: 2, mtu: 9000}
+    tenants:                    # optional: who may have jobs, and how much of each switch they may take
+      vision: {slots: 4096, job_ids: 16, members: 64}
 """
 
 from __future__ import annotations
@@ -130,12 +132,22 @@ class Host(_Strict):
     switch_frames: Endpoint | None = None
 
 
+class Quota(_Strict):
+    """The most that a tenant's jobs may have of one switch, all together; None: what the switch has."""
+
+    slots: int | None = Field(default=None, ge=0, le=schema.SLOTS, description="aggregator slots")
+    job_ids: int | None = Field(default=None, ge=0, le=255, description="job ids: one a job, and one a group")
+    members: int | None = Field(default=None, ge=0, description="members: one a rank")
+
+
 class Topology(_Strict):
-    """Switches and hosts by name; validated as a whole: addresses and ports are not used twice."""
+    """Switches and hosts by name; validated as a whole: addresses and ports are not used twice. With ``tenants``, only
+    those may have jobs, and no more than their quota; without, anybody and as many as fit."""
 
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)
     hosts: dict[Name, Host] = Field(min_length=1)
+    tenants: dict[Name, Quota] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -17,7 +17,7 @@ TOPO = parse_topology(TOPOLOGY)
 TABLE = 4086
 
 
-def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1) -> Job:
+def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, tenant: str = "default") -> Job:
     """A job that is there already."""
     return Job(
         name=f"j{job_id}",
@@ -31,11 +31,12 @@ def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1) -> 
         epoch=Epoch(1, 0, ()),
         state=JobState.READY,
         token_sha256="",
+        tenant=tenant,
     )
 
 
-def spec(*members: str, chunks: int | None = None) -> JobSpec:
-    return JobSpec(name="new", members=members or ("h1", "h2"), chunks=chunks)
+def spec(*members: str, chunks: int | None = None, tenant: str = "default") -> JobSpec:
+    return JobSpec(name="new", members=members or ("h1", "h2"), chunks=chunks, tenant=tenant)
 
 
 def test_an_empty_switch() -> None:
@@ -86,3 +87,47 @@ def test_members_on_two_switches() -> None:
         place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
     # What another switch's jobs have is theirs.
     assert place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE) == Placement("s2", 1, 0, 128, 16)
+
+
+QUOTAS = """\
+tenants:
+  default: {}
+  vision: {slots: 256, job_ids: 2, members: 4}
+"""
+SHARED = parse_topology(TOPOLOGY + QUOTAS)
+
+
+def test_a_quota_may_be_used_up() -> None:
+    there = [other(1, 0, 128, workers=2, tenant="vision"), other(2, 1024, 4096, workers=200)]
+    assert place(spec(tenant="vision"), SHARED, there, 2, TABLE) == Placement("s1", 3, 128, 128, 16)
+    assert place(spec(), SHARED, [other(n, tenant="vision") for n in range(1, 4)], 3, TABLE).job_id == 4
+
+
+@pytest.mark.parametrize(
+    ("members", "there", "words"),
+    [
+        (2, [(256, 1)], "no room for 128 slots (it uses 256 of 256); of its 1 jobs there the largest: j1"),
+        (2, [(2, 1), (2, 1)], "no room for 1 job id (it uses 2 of 2); of its 2 jobs there the largest: j1, j2"),
+        (5, [], "no room for 5 members (it uses 0 of 4); it has no job there"),
+        (
+            2,
+            [(255, 1), (2, 2)],
+            "128 slots (it uses 257 of 256) and 1 job id (it uses 2 of 2) and 2 members (it uses 3 of 4)",
+        ),
+    ],
+)
+def test_a_quota_that_is_exceeded(members: int, there: list[tuple[int, int]], words: str) -> None:
+    own = [other(1 + n, 0, slots, workers, "vision") for n, (slots, workers) in enumerate(there)]
+    with pytest.raises(Refused) as caught:
+        place(spec(*["h1"] * members, tenant="vision"), SHARED, [*own, other(9)], 0, TABLE)
+    assert str(caught.value).startswith("job 'new': the quota of tenant 'vision' on switch s1 has ")
+    assert words in str(caught.value)
+
+
+def test_a_tenant_that_the_topology_has_not() -> None:
+    with pytest.raises(Refused, match=r"the topology has no tenant 'speech' \(it has: default, vision\)$"):
+        place(spec(tenant="speech"), SHARED, [], 0, TABLE)
+    only = parse_topology(TOPOLOGY + "tenants: {vision: {}}\n")
+    with pytest.raises(Refused, match=r"no tenant 'default' \(it has: vision\); name one in `tenant`$"):
+        place(spec(), only, [], 0, TABLE)
+    assert place(spec(tenant="anybody"), TOPO, [], 0, TABLE).job_id == 1, "without tenants there are no quotas"

@@ -22,6 +22,9 @@ def test_topology_round_trip() -> None:
     assert filled.switches["s1"].p4runtime == "unix:/x"
     assert filled.hosts["h1"].frames == "127.0.0.1:9101"
     assert topology.switches["s1"].p4runtime is None
+    quotas = parse_topology(TOPOLOGY + "tenants: {vision: {slots: 0, members: 8}, speech: {}}\n")
+    assert parse_topology(quotas.to_yaml()) == quotas
+    assert quotas.filled({"s1": {"p4runtime": "unix:/x"}}).tenants == quotas.tenants
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,11 @@ def test_topology_round_trip() -> None:
         ("  h2:", "  h1:", "6: 'h1' is given twice"),
         ("{device_id", "device_id", "3: not valid YAML"),
         ("hosts:", "hosts: 3\nguests:", "4: hosts: Input should be a valid dictionary"),
+        ("hosts:", "tenants: {a: {slots: 9000}}\nhosts:", "4: tenants.a.slots: Input should be less than"),
+        ("hosts:", "tenants: {a: {members: -1}}\nhosts:", "4: tenants.a.members: Input should be greater than"),
+        ("hosts:", "tenants: {a: {jobs: 3}}\nhosts:", "4: tenants.a.jobs: there is no such setting"),
+        ("hosts:", "tenants: {a/b: {}}\nhosts:", "4: tenants.a/b.[key]: a name is a letter"),
+        ("hosts:", "tenants: {}\nhosts:", "4: tenants: "),
     ],
 )
 def test_bad_topology(old: str, new: str, error: str) -> None:
@@ -76,6 +84,7 @@ def test_bad_topology(old: str, new: str, error: str) -> None:
         ("window: 65", "late: degrade\nblock_exp: .nan", "4: block_exp: "),
         ("window: 65", "late: degrade\nblock_exp: 1e9", "4: block_exp: "),
         ("window: 65", "late: degrade\nblock_exp: yes", "4: block_exp: "),
+        ("window: 65", "tenant: a/b", "3: tenant: a name is a letter"),
         ("name: resnet", "name: 9", "1: name: "),
         ("name: resnet", "name: a/b", "1: name: a name is a letter"),
     ],

@@ -152,6 +152,7 @@ def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
         seats = (Seat(0, 0, "h1", 13001, "a", joined=True), Seat(1, 1, "h2", 13002, "b", joined=True, left=True))
         assert job.epoch == Epoch(1007, 8192, seats)
         assert (job.members, job.window, job.late, job.block_exp_us, job.quorum) == (("h1", "h2"), 8, Late.WAIT, 0, 0)
+        assert job.tenant == "default"
         assert not job.ageing
         with store.transaction():
             assert store.take_epoch_number() >= 1008

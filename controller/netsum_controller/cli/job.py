@@ -29,16 +29,14 @@ def job() -> None:
 @click.option("--late", type=click.Choice([late.value for late in Late]), help="What to do about late members.")
 @click.option("--block-exp", type=float, metavar="MS", help="Time that a block of a degrade job waits at least.")
 @click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
+@click.option("--tenant", metavar="NAME", help="Whose quota they count to.")
 @click.pass_obj
-def create(
-    settings: Settings, files: tuple[str, ...], late: str | None, block_exp: float | None, quorum: int | None
-) -> None:
+def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
     """Create the jobs that these YAML files describe.
 
     Prints each job's token, once: members need it to join. The same file again changes nothing. An option takes the
     place of the setting of its name in every file.
     """
-    options = {"late": late, "block_exp": block_exp, "quorum": quorum}
     instead: dict[Key, Any] = {name: value for name, value in options.items() if value is not None}
     specs = [load_job(path, instead) for path in files]  # all files are looked at before any job is made
     with settings.controller() as controller:
@@ -58,6 +56,7 @@ def _summary(item: Job) -> dict[str, Any]:
     seats = item.epoch.seats
     return {
         "name": item.name,
+        "tenant": item.tenant,
         "job_id": item.job_id,
         "switch": item.switch,
         "state": item.state.value,
@@ -88,11 +87,17 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
         print_json(jobs)
         return
     print_table(
-        ("JOB", "ID", "SWITCH", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
+        ("JOB", "TENANT", "ID", "SWITCH", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
         [
             (
-                *(item["name"], item["job_id"], item["switch"], item["state"], item["workers"], item["joined"]),
-                *(item["window"], f"{item['slot_base']}+{item['slots']}", item["block_bytes"], item["epoch"]),
+                *(item["name"], item["tenant"], item["job_id"], item["switch"], item["state"], item["workers"]),
+                *(
+                    item["joined"],
+                    item["window"],
+                    f"{item['slot_base']}+{item['slots']}",
+                    item["block_bytes"],
+                    item["epoch"],
+                ),
             )
             for item in jobs
         ],

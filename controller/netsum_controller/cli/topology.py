@@ -17,7 +17,7 @@ def topology() -> None:
 @json_option
 @click.pass_obj
 def show(settings: Settings, as_json: bool) -> None:
-    """Switches and hosts."""
+    """Switches, hosts, and the quotas of tenants."""
     found = settings.topology()
     if as_json:
         print_json(found.model_dump(exclude_none=True))
@@ -40,6 +40,12 @@ def show(settings: Settings, as_json: bool) -> None:
             for name, host in found.hosts.items()
         ],
     )
+    if found.tenants is not None:
+        quotas = {name: (quota.slots, quota.job_ids, quota.members) for name, quota in found.tenants.items()}
+        print_table(
+            ("TENANT", "SLOTS", "JOB IDS", "MEMBERS"),
+            [(name, *("-" if most is None else most for most in quota)) for name, quota in quotas.items()],
+        )
 
 
 @topology.command()
