@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from netsum.wire.schema import BlockState
 
@@ -20,7 +21,7 @@ PATIENCE = 2.0
 """Seconds to wait for a switch that does not answer, and for a command that is at work: who watches asks again."""
 
 SILENT_AFTER = 1.0
-"""Seconds that a block has waited for a member of which nothing comes, after which it is called silent."""
+"""Seconds of nothing from a member, while a block waits for it or the others go on without it, after which it is silent."""
 
 
 class Presence(StrEnum):
@@ -28,7 +29,7 @@ class Presence(StrEnum):
 
     ABSENT = "absent"  # has not joined
     JOINED = "joined"
-    SILENT = "silent"  # joined; blocks wait for it, and nothing comes
+    SILENT = "silent"  # joined; it is waited for, or gone on without, and nothing comes
     LEFT = "left"
     EVICTED = "evicted"
 
@@ -78,12 +79,20 @@ class SwitchView:
     jobs: tuple[JobView, ...] = ()
 
 
+class _Heard(NamedTuple):
+    """When a member's packets were first seen to be so many, and how many blocks had begun then."""
+
+    packets: int
+    at: float
+    blocks: int
+
+
 @dataclass
 class _Memory:
     """Of a job's epoch, between looks."""
 
     epoch: int
-    packets: dict[int, int] = field(default_factory=dict)
+    heard: dict[int, _Heard] = field(default_factory=dict)
     repeats: dict[int, int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)
     counted: int = -1  # newest block whose end is in `waits`
@@ -92,7 +101,7 @@ class _Memory:
 class Observer:
     """Looks at switches; remembers what can be told only from several looks. Not thread-safe for looks at one switch.
 
-    A look takes the state lock and is primary on the switch for as long as it reads, some ten milliseconds: sweeps of degrade
+    A look takes the state lock and is primary on the switch for as long as it reads, some 50 ms a job: sweeps of degrade
     jobs pause meanwhile, so look no more often than needed.
     """
 
@@ -129,14 +138,20 @@ class Observer:
         _count_waits(job, found, memory)
         by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
         opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
+        members = []
+        for seat in job.epoch.seats:
+            member = _member(job, seat, found, opened, by_source, memory)
+            if member.presence is Presence.JOINED and _is_silent(member, found, memory, at):
+                member = replace(member, presence=Presence.SILENT)
+            members.append(member)
         return JobView(
             job=job,
             at=at,
             outcomes=outcomes,
-            blocks=0 if found.newest is None else found.newest + 1,
+            blocks=found.begun,
             open_blocks=len(opened) * found.stride,
             oldest=max((record.age_ms for record in opened), default=0.0) / 1000,
-            members=tuple(_member(job, seat, found, opened, by_source, memory) for seat in job.epoch.seats),
+            members=tuple(members),
         )
 
 
@@ -175,15 +190,10 @@ def _member(
         repeats = memory.repeats[seat.rank] = max(before, packets - (0 if own is None else own + found.stride))
     missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]
     oldest = max(missing, default=None)
-    presence = _presence(seat)
-    quiet = packets == memory.packets.get(seat.rank, packets)
-    if presence is Presence.JOINED and quiet and oldest is not None and oldest >= SILENT_AFTER:
-        presence = Presence.SILENT
-    memory.packets[seat.rank] = packets
     return MemberView(
         rank=seat.rank,
         host=seat.host,
-        presence=presence,
+        presence=_presence(seat),
         packets=packets,
         octets=octets,
         repeats=repeats,
@@ -192,6 +202,18 @@ def _member(
         oldest=oldest,
         waits=memory.waits.get(seat.rank, 0),
     )
+
+
+def _is_silent(member: MemberView, found: Sample, memory: _Memory, at: float) -> bool:
+    """Whether nothing has come of a member although a block waits for it, or the others have gone on without it."""
+    known = memory.heard.get(member.rank)
+    if known is None or known.packets != member.packets:
+        memory.heard[member.rank] = _Heard(member.packets, at, found.begun)
+    if known is not None and known.packets != member.packets:
+        return False
+    if member.oldest is not None and member.oldest >= SILENT_AFTER:
+        return True
+    return known is not None and at - known.at >= SILENT_AFTER and found.begun > known.blocks
 
 
 def _presence(seat: Seat) -> Presence:

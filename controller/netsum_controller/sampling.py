@@ -14,8 +14,9 @@ from netsum_controller.stages import Record
 PROBES = 16
 """Records that tell where in its slots a job is."""
 
-MOST = 512
-"""Records that are read of a job at most; of a larger window every second, third, ... one."""
+MOST = 128
+"""Records that are read of a job at most, besides the probes: a question and its answer take some 0.4 ms. Of a larger window
+it is every second, third, ... record."""
 
 Query = Callable[[Iterable[int]], dict[int, Record]]
 """Slots -> their records, as :meth:`netsum_controller.client.SwitchClient.query_records`."""
@@ -32,6 +33,11 @@ class Sample:
     def newest(self) -> int | None:
         """The newest block of those; None before the first."""
         return max(self.records, default=None)
+
+    @property
+    def begun(self) -> int:
+        """How many blocks of the epoch have begun."""
+        return 0 if self.newest is None else self.newest + 1
 
 
 def sample(job: Job, query: Query) -> Sample:

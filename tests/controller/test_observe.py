@@ -72,6 +72,23 @@ def test_a_member_of_which_nothing_comes_is_silent(watched: Watched, switch: Fak
     assert look(observer).members[2].presence is Presence.JOINED
 
 
+def test_a_member_that_the_others_go_on_without_is_silent(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "SILENT_AFTER", 0.0)  # of any two looks
+    watched = Watched(controller, switch, spec.model_copy(update={"late": Late.DEGRADE}))
+    observer = Observer(controller.site)
+    watched.blocks(4)
+    watched.packets(4, 4, 4)
+    assert {member.presence for member in look(observer).members} == {Presence.JOINED}
+    assert {member.presence for member in look(observer).members} == {Presence.JOINED}  # all rest
+    watched.block(4, 0b011, BlockState.DONE, degraded=1)
+    watched.packets(5, 5, 4)
+    assert [member.presence for member in look(observer).members] == [Presence.JOINED, Presence.JOINED, Presence.SILENT]
+    watched.packets(5, 5, 5)
+    assert {member.presence for member in look(observer).members} == {Presence.JOINED}
+
+
 def test_those_that_are_not_there(watched: Watched, controller: Controller) -> None:
     controller.leave("resnet", TOKEN, 0, "a")
     controller.evict("resnet", 1)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from netsum_controller import cli
-from netsum_controller.cli.top import Watch, render
+from netsum_controller.cli.top import Snapshot, Watch, render
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.member_metrics import retransmissions
@@ -142,6 +142,23 @@ def test_a_snapshot(watched: Watched, switch: FakeSwitch, words: list[str], capf
         ["1", "h2", "silent", "0", "0", "0%", "0", "1", "2.5", "s", last[1], "straggler"],
         ["2", "h4", "silent", "0", "0", "100%", "0", "2", "2.5", "s", last[2], "straggler"],
     ]
+
+
+def test_eighty_columns_are_enough(watched: Watched) -> None:
+    members = (
+        member(0, packets=10**6, octets=10**9, last_block=10**6, repeats=12345),
+        member(1, presence=Presence.EVICTED, waits=99, last_block=10**6, missing=128, oldest=66.6),
+        member(2, presence=Presence.SILENT, waits=99, last_block=10**6, missing=128, oldest=66.6),
+    )
+    before = view(watched, *(member(rank) for rank in range(3)))
+    shown = Console(file=io.StringIO(), width=80)
+    found = standing(before, view(watched, *members, at=11.0, blocks=123456))
+    shown.print(render(Snapshot([found], []), 80))
+    assert isinstance(shown.file, io.StringIO)
+    text = shown.file.getvalue()
+    assert "…" not in text
+    assert "straggler" in text
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
 
 
 def test_json(watched: Watched, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,10 @@ from netsum_controller.observe import JobView, Observer, Presence
 from netsum_controller.standing import JobStanding, MemberStanding, standing
 
 MIN_INTERVAL = 0.2
-"""Seconds: every look takes the switch's attention for some ten milliseconds."""
+"""Seconds: every look takes the switch's attention for some 50 ms a job."""
+
+WIDE = 100
+"""Columns of a terminal that has room for space between the table's."""
 
 _STYLES = {Presence.SILENT: "red", Presence.LEFT: "yellow", Presence.EVICTED: "yellow", Presence.ABSENT: "yellow"}
 
@@ -125,25 +128,26 @@ def _print_once(watch: Watch, interval: float, *, as_json: bool) -> None:
     if as_json:
         print_json(snapshot.to_dict())
     else:
-        console().print(render(snapshot))
+        screen = console()
+        screen.print(render(snapshot, screen.width))
 
 
 def _live(watch: Watch, interval: float) -> None:
     screen = console()
     if not screen.is_terminal:  # a pipe gets one table below the other
         for snapshot in watch.every(interval):
-            screen.print(render(snapshot))
+            screen.print(render(snapshot, screen.width))
         return
     with Live(console=screen, screen=True, auto_refresh=False) as live:
         for snapshot in watch.every(interval):
-            live.update(render(snapshot), refresh=True)
+            live.update(render(snapshot, screen.width), refresh=True)
 
 
-def render(snapshot: Snapshot) -> RenderableType:
-    """Tables for a person."""
+def render(snapshot: Snapshot, width: int = WIDE) -> RenderableType:
+    """Tables for a person, whose terminal has so many columns."""
     parts: list[RenderableType] = [Text(trouble, "red") for trouble in snapshot.troubles]
     for job in snapshot.jobs:
-        parts += [_headline(job), _table(job)]
+        parts += [_headline(job), _table(job, narrow=width < WIDE)]
     if not parts:
         parts.append(Text("there are no jobs"))
     return Group(*parts)
@@ -163,11 +167,12 @@ def _headline(job: JobStanding) -> Text:
     return Text.assemble((of.name, "bold"), "  ", ", ".join(words))
 
 
-def _table(job: JobStanding) -> Table:
+def _table(job: JobStanding, *, narrow: bool) -> Table:
     own = any(member.resent is not None for member in job.members)
-    names = ["RANK", "HOST", "STATE", "BYTES/S", "PKT/S", "WAITS", "REPEATS", *(["RESENT"] if own else [])]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in (*names, "MISSING", "OLDEST", "LAST", ""):
+    names = ["RANK", "HOST", "STATE", "BYTES/S", "PKT/S", "WAITS", "REPEAT", *(["RESENT"] if own else [])]
+    style = None if narrow else box.SIMPLE_HEAD
+    table = Table(box=style, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in (*names, "LACKS", "OLDEST", "LAST", ""):
         table.add_column(column, justify="left" if column in ("HOST", "STATE", "") else "right", no_wrap=True)
     for member in job.members:
         table.add_row(*_cells(job, member, own=own))
