@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
 from tests.full.conftest import FABRICS
-from tests.full.trouble import Served, Training, until
+from tests.full.trouble import PATIENCE, Served, Training, until
 
 
 @pytest.fixture(scope="module", params=FABRICS)
@@ -78,8 +79,12 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
     """Two have told what they lack, the third is still between calls: what was told is in the state file."""
 
+    restarted = threading.Event()
+
     def pause(rank: int, step: int) -> float:
-        return 6.0 if (rank, step) == (2, 10) else 0.0
+        if (rank, step) == (2, 10):
+            restarted.wait(PATIENCE)
+        return 0.0
 
     with crew(served, "half") as (job, communicators), Training(communicators, pause=pause) as training:
         until(lambda: training.steps[0] >= 10, "the step before the pause")
@@ -92,6 +97,7 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         until(lambda: told() == [0, 1], "two have rejoined")
         served.kill()
         served.start()
+        restarted.set()
         training.on()
         training.finish()
         training.check_equal()

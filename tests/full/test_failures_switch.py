@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Desynchronized
+from netsum_controller.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
@@ -20,7 +24,8 @@ def restart(fabric: Fabric) -> None:
     fabric.start_switch()
 
 
-def test_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
+def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     with joined(fragile, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
         restart(fragile)
@@ -28,6 +33,9 @@ def test_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
         training.finish()
         training.check_equal()
         assert [comm.stats.resumes for comm in communicators] == [1] * 4
+        job = communicators[0].descriptor.job
+        for words in ("switch s1 is restored", f"job {job} under epoch", f"job {job}: epoch"):
+            assert words in caplog.text
 
 
 def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
@@ -62,12 +70,20 @@ def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
 def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
     """The others wait until it calls: only then can it say what it holds."""
 
+    told = threading.Event()
+
     def pause(rank: int, step: int) -> float:
-        return 4.0 if (rank, step) == (1, 12) else 0.0
+        if (rank, step) == (1, 12):
+            told.wait(PATIENCE)
+        return 0.0
 
     with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=pause) as training:
         until(lambda: training.steps[0] >= 12, "the step before the pause")
         restart(fragile)
+        name = communicators[0].descriptor.job
+        until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
+        until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.why(name).hints), "the others have rejoined")
+        told.set()
         training.on(20)
         training.finish()
         training.check_equal()
