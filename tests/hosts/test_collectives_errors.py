@@ -53,6 +53,8 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
     "lanes of no such width": (lambda comm: comm.allreduce(X, bits=12), "bits is 12, not one of 8, 16, 32"),
     "short lanes for integers": (lambda comm: comm.allreduce(X.astype(int), bits=8), "sums and means of floats"),
     "short lanes for a maximum": (lambda comm: comm.allreduce(X, "max", bits=8), "sums and means of floats"),
+    "a product for one": (lambda comm: comm.reduce(X, op="product"), "op='product' is for allreduce"),
+    "a product of bools": (lambda comm: comm.allreduce(X > 2, "product"), "cannot be reduced with op='product'"),
     "no such rounding": (lambda comm: comm.allreduce(X, rounding="up"), "'up' is not one of nearest, stochastic"),
 }
 
@@ -112,6 +114,21 @@ def test_a_part_that_does_not_fit_is_the_error_of_the_rank_that_gets_it() -> Non
         assert on_each(communicators, lambda comm: comm.allreduce(1)) == [3] * 3
 
 
+def test_products_that_do_not_fit_or_are_not_finite() -> None:
+    with ranks(3) as communicators:
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(np.array([1, 6], np.int8), "product"))
+        assert [type(each) for each in outcomes] == [DoesNotFit] * 3
+        given = [np.full((2, 2), [1.0, np.inf if rank == 1 else 2.0]) for rank in range(3)]
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(given[comm.rank], "product"))
+        assert [type(each) for each in outcomes] == [Aborted, NotFinite, Aborted]
+        assert (outcomes[1].rank, outcomes[1].index) == (1, (0, 1))
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(np.array([-128, 4], np.int16), "product"))
+        assert [type(each) for each in outcomes] == [DoesNotFit] * 3
+        least = [np.array([value], np.int64) for value in (-(2**31), 2**31, 2)]
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(least[comm.rank], "product"))
+        assert [each.tolist() for each in outcomes] == [[-(2**63)]] * 3
+
+
 def test_what_no_lane_holds_is_everyones_error() -> None:
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.reduce(np.full(3, 2**63, np.uint64), root=1))
@@ -134,6 +151,7 @@ DIFFERENT: dict[str, tuple[Call, Call]] = {
         lambda comm: comm.all_to_all(X, counts=[[3, 3], [3, 3]]),
         lambda comm: comm.all_to_all(X, counts=[[2, 4], [3, 3]]),
     ),
+    "product": (lambda comm: comm.allreduce(X, "product"), lambda comm: comm.all_gather(X[None])),
     "nothing": (lambda comm: comm.all_gather(X[:0]), lambda comm: comm.barrier()),
     "lanes": (lambda comm: comm.allreduce(X, bits=8), lambda comm: comm.allreduce(X, bits=16)),
 }

@@ -16,10 +16,11 @@ from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE
 
 
-def all_gather(context: Context, array: Array, counts: Sequence[int]) -> Flow:
-    """The flow of an all_gather of C-contiguous arrays, ``counts`` rows each; returns all rows, in the order of ranks."""
+def all_gather(context: Context, array: Array, counts: Sequence[int], name: str = "all_gather") -> Flow:
+    """The flow of an all_gather of C-contiguous arrays, ``counts`` rows each; returns all rows, in the order of ranks. ``name``:
+    of the call that it is for."""
     row = array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     parts = [Part(rank, EVERYONE, count * row) for rank, count in enumerate(counts)]
-    signature = ("all_gather", array.dtype.str, array.dtype.name, array.shape[1:], tuple(counts))
+    signature = (name, array.dtype.str, array.dtype.name, array.shape[1:], tuple(counts))
     got = yield from exchange(context, signature, parts, [as_bytes(array)])
     return np.concatenate(got).view(array.dtype).reshape(sum(counts), *array.shape[1:])

@@ -17,7 +17,7 @@ from netsum.fixed_point import INTEGERS, Array
 
 def product(context: Context, array: Array) -> Flow:
     """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype."""
-    factors = yield from all_gather(context, array.reshape(1, -1), [1] * context.workers)
+    factors = yield from all_gather(context, array.reshape(1, -1), [1] * context.workers, "product")
     if array.dtype.name in INTEGERS:
         return _integers(factors).reshape(array.shape)
     _check(context.rank, factors, array.shape)

@@ -45,6 +45,7 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = (
+    *(Kind("allreduce", "product", dtype) for dtype in TYPES["sum"]),
     *(Kind(name, op, dtype) for name in REDUCTIONS for op, types in TYPES.items() for dtype in types),
     *(Kind(name, "", dtype) for name in ("broadcast", *ROWS) for dtype in DTYPES),
     Kind("barrier"),

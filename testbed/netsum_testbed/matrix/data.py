@@ -54,5 +54,8 @@ def _integers(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Ar
         low, high = -(-low // cell.workers), high // cell.workers
         largest = (2**64 - 1) // (2 * cell.workers)  # lanes are symmetric, and none is wider than 64 bits
         low, high = max(low, -largest), min(high, largest)
+    if cell.kind.op == "product":
+        high = int(high ** (1 / cell.workers)) - (cell.workers == 1)
+        low = max(low, -high)
     values = rng.integers(low, high, count, np.dtype(cell.kind.dtype), endpoint=True)
     return values if cell.kind.op == "and" else _filled(rng, cell, values, rank)

@@ -78,14 +78,24 @@ def _brought(cell: Cell, inputs: list[Array], rank: int) -> Any:
 
 
 def reduced(op: str, inputs: list[Array]) -> Array:
-    """An exact reduction: a sum of integers, the smallest, the largest, or bit by bit. +0 is larger than -0."""
+    """An exact reduction: a sum of integers, a product, the smallest, the largest, or bit by bit. +0 is larger than -0."""
     match op:
         case "sum":
             return reference.exact_integer_sum(inputs)
+        case "product":
+            return _product(inputs)
         case "and" | "or" | "xor":
             return np.asarray(reduce(getattr(np, f"bitwise_{op}"), inputs))
         case _:
             return np.asarray(reduce(lambda one, other: np.where(_before(op, other, one), other, one), inputs))
+
+
+def _product(inputs: list[Array]) -> Array:
+    """Of integers that fit, or of floats as float64s in the order of ranks."""
+    with np.errstate(over="ignore", under="ignore"):
+        if inputs[0].dtype.kind in "iu":
+            return np.asarray(reduce(np.multiply, inputs))
+        return np.asarray(reduce(np.multiply, [each.astype(np.float64) for each in inputs]).astype(inputs[0].dtype))
 
 
 def _before(op: str, one: Array, other: Array) -> Array:
