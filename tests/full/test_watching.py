@@ -148,10 +148,7 @@ def test_partial_results_are_seen_on_both_sides(fabric: Fabric, members: Members
         for comm in communicators:
             metrics.register(comm, registry)
         watch = Watch(fabric.controller, name)
-        options: dict[str, Any] = {"late": "accept"}
-        with Training(
-            communicators, check=False, pause=lambda rank, _step: 0.2 * (rank == 2), options=options
-        ) as training:
+        with Training(communicators, check=False, pause=lambda rank, _step: 0.2 * (rank == 2)) as training:
             found = when(watch, lambda job: job.aged > 0 and job.members[2].straggler, "aged blocks")
             assert [one.straggler for one in found.members] == [False, False, True]
             assert found.members[0].member.repeats is None
