@@ -7,15 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from netsum_testbed.faults.make import Possible
 from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from netsum_testbed.soak import crew, run, worker
+from netsum_testbed.soak.cases import Plan, Step
+from netsum_testbed.soak.data import contribution
 from netsum_testbed.soak.outside import ServesOutside, open_outside
 from netsum_testbed.soak.report import Totals
 from netsum_testbed.soak.run import Options, Soak
+from netsum_testbed.verify.data import Array
 
 FABRICS = [
     "rootless-embedded",
@@ -112,3 +118,37 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
             assert f"TMPDIR={tmp_path}".encode() not in process.read_bytes(), process
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
+
+
+def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def off_by_one(plan: Plan, step: Step, rank: int) -> Array:
+        array = contribution(plan, step, rank)
+        return array if rank or step.kind != "allreduce" else np.asarray(array + 1, array.dtype)
+
+    monkeypatch.setattr(worker, "contribution", off_by_one)
+    totals = Totals(fabric.switch, seed=1)
+    said: list[str] = []
+    Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, said.append).run()
+    assert totals.wrong > 0
+    assert totals.exit_code == 1
+    assert any("again with: netsum soak" in line and "--seed 1 --round 0" in line for line in said)
+
+
+def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(worker.Worker, "_calls", lambda *_: over.wait() and None)
+    monkeypatch.setattr(run, "SILENCE", 0.1)
+    monkeypatch.setattr(run, "LATE", 0.1)
+    monkeypatch.setattr(crew, "STOPS", 0.1)
+    totals = Totals(fabric.switch, seed=1)
+    said: list[str] = []
+    try:
+        Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, said.append).run()
+    finally:
+        over.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("rank "):
+                thread.join(30.0)
+    assert totals.hangs > 0
+    assert totals.exit_code == 1
+    assert any("over.wait" in line for line in said), "the stacks are not printed"

@@ -252,6 +252,7 @@ class _Round:
         if len(self._joined) == self._plan.workers and not again:
             for each in self._joined:
                 self._crew.command(each, "go")
+                self._expect(each, 0.0)
 
     def _call_back(self) -> None:
         """Somebody joins again, which takes all: also those that wait at the end."""
