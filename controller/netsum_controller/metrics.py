@@ -171,12 +171,15 @@ class ControllerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families; no switch is asked."""
+        tally = self._site.tally
+        counts = {key: tally.of(key) for key in self._COUNTS}
         jobs = {job.name for job in self._site.store.jobs() if job.exists}
         for key, (name, text, labels) in self._COUNTS.items():
             family = CounterMetricFamily(name, text, labels=labels)
-            for values, count in self._site.tally.of(key).items():
-                if labels[0] != "job" or values[0] in jobs:
-                    family.add_metric(values, count)
+            gone = {values for values in counts[key] if labels[0] == "job" and values[0] not in jobs}
+            tally.forget(key, gone)  # members make groups, which are jobs, as often as they like
+            for values in counts[key].keys() - gone:
+                family.add_metric(values, counts[key][values])
             yield family
         sent = _job_counter("netsum_sweeps", "Sweeps sent for the job's old blocks.")
         unanswered = _job_counter("netsum_unanswered_sweeps", "Those of them that were not answered.")

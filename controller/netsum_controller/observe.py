@@ -110,7 +110,8 @@ class Observer:
         self._of = site
         self._lock = site.store.lock.waiting(patience)
         self._patience = patience
-        self._memory: dict[str, _Memory] = {}
+        self._memory: dict[tuple[str, str], _Memory] = {}
+        """By switch and job."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
         """A switch and its jobs (or ``only`` one of them) as they are now. What is wrong is told, not raised."""
@@ -125,6 +126,10 @@ class Observer:
                 views = tuple(self._job(client, job, traffic, at) for job in jobs)
         except ControllerError as error:
             return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
+        if only is None:
+            names = {job.name for job in jobs}
+            for place in [place for place in self._memory if place[0] == switch and place[1] not in names]:
+                del self._memory[place]
         return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views)
 
     def _job(
@@ -132,9 +137,10 @@ class Observer:
     ) -> JobView:
         outcomes = client.read_outcomes(job.job_id)
         found = sample(job, lambda slots: client.query_records(slots, self._patience))
-        memory = self._memory.get(job.name)
+        place = (job.switch, job.name)
+        memory = self._memory.get(place)
         if memory is None or memory.epoch != job.epoch.number:
-            memory = self._memory[job.name] = _Memory(job.epoch.number)
+            memory = self._memory[place] = _Memory(job.epoch.number)
         _count_waits(job, found, memory)
         by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
         opened = [record for record in found.records.values() if record.state is BlockState.OPEN]

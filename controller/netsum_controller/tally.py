@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 
 Labels = tuple[str, ...]
 
@@ -19,6 +20,13 @@ class Tally:
         """Count one more."""
         with self._guard:
             self._counts.setdefault(name, Counter())[labels] += 1
+
+    def forget(self, name: str, labels: Iterable[Labels]) -> None:
+        """Drop the counts of these labels: what they are about is gone."""
+        with self._guard:
+            counts = self._counts.get(name, Counter())
+            for each in labels:
+                counts.pop(each, None)
 
     def of(self, name: str) -> dict[Labels, int]:
         """The counts of a name by labels."""

@@ -117,6 +117,7 @@ def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, contro
     assert b'job="resnet"' in metrics.page("")[1]
     controller.delete_job(watched.name)
     assert b"job=" not in metrics.page("")[1]
+    assert controller.site.tally.of("joins") == {}
 
 
 def test_a_switch_that_is_down(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
