@@ -155,7 +155,8 @@ class Explorer:
             return world._replace(switch=self.by.switches.number(Switch(job)), epoch=epoch)
         if (epoch.evicted or self.scenario.degrades) and self.scenario.epoch_rules.only_whole_epochs_resume:
             return self._give_up(world._replace(epoch=epoch))
-        epoch = epoch._replace(reports=(None,) * self.scenario.workers)
+        gone = epoch.evicted
+        epoch = epoch._replace(reports=tuple(ID_MASK if rank in gone else None for rank in range(len(world.hosts))))
         return world._replace(switch=self.by.switches.number(Switch(None)), epoch=epoch)
 
     def _report(self, world: World, rank: int) -> World:
@@ -169,9 +170,11 @@ class Explorer:
             return self._world(world.switch, tuple(hosts), epoch._replace(reports=reports), world.network)
         first = min(report for report in reports if report is not None)
         number = epoch.number + 1
-        job = self.scenario.job(number, hosts[0].origin + first)
+        job = self.scenario.job(number, hosts[0].origin + first, epoch.evicted)
         rejoined = (
-            host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
+            host
+            if host.dead
+            else host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
             for host in hosts
         )
         epoch = epoch._replace(number=number, reports=None, resumed=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
-from tests.model.scenario import EpochRules, Scenario
+from tests.model.scenario import Scenario
 from tests.model.scenarios import Programs, change, sums
 
 
@@ -18,9 +18,8 @@ def each(programs: Programs, call: int, **fields: object) -> Programs:
 
 
 LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
-LATE_WIDE = Scenario("somebody is late, a window of two", sums(2, (2, 1)), quorum=1)
 UNSWEPT = replace(LATE, name="somebody is late and nobody sweeps", sweeper=False, mortals=(1,))
-ONE_OF_TWO_DIES = replace(LATE_WIDE, name="one of two dies", mortals=(1,))
+ONE_OF_TWO_DIES = Scenario("somebody is late or dies, a window of two", sums(2, (2, 1)), quorum=1, mortals=(1,))
 QUORUM = Scenario("two of three are enough", sums(3, (3,)), window=1, slots=2, quorum=2, mortals=(2,))
 BOTH_NEEDED = Scenario("a quorum of all", sums(2, (3,)), quorum=2)
 FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, firm=True), window=1, slots=2, quorum=1)
@@ -57,22 +56,17 @@ NEXT_RUN = Scenario(
     first_block_id=2001,
     second_block_id=1000,
     mortals=(1,),
-    epoch_rules=EpochRules(),
 )
 
-RESTART_EVICTED = replace(EVICTED, name="a restart and an eviction", switch_restarts=1)
-RESTART_EVICTED_OF_THREE = replace(
-    EVICTED_OF_THREE, name="a restart and one of three evicted", switch_restarts=1, window=1, slots=2
-)
-RESTART_EVICTED_NARROW = replace(RESTART_EVICTED, name="a restart and an eviction, a window of one", window=1, slots=2)
+RESTART_EVICTED = replace(EVICTED, name="a restart and an eviction", switch_restarts=1, window=1, slots=2)
+RESTART_EVICTED_OF_THREE = replace(EVICTED_OF_THREE, name="a restart and one of three evicted", switch_restarts=1)
 RESTART_LATE = replace(LATE, name="a restart in a job that degrades", switch_restarts=1)
 
-WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_NARROW, RESTART_EVICTED_OF_THREE, RESTART_LATE)
+WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_OF_THREE, RESTART_LATE)
 """Explored, not replayed: what the controller does about epochs is in the explorer."""
 
 LATE_SCENARIOS = (
     LATE,
-    LATE_WIDE,
     UNSWEPT,
     ONE_OF_TWO_DIES,
     BOTH_NEEDED,
@@ -102,6 +96,6 @@ LATE_MUTATIONS = (
     switch_rule("closes_on_duplicate", UNSWEPT, "not everybody can finish"),
     switch_rule("evicted_do_not_count", EVICTED, "not everybody can finish"),
     epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),
-    epoch_rules(RESTART_EVICTED, "two results", "only_whole_epochs_resume"),
+    epoch_rules(RESTART_EVICTED_OF_THREE, "two results", "only_whole_epochs_resume"),
     host_rule("lost_is_settled", LATE, "STALE and still needed"),
 )
