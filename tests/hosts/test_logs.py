@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import netsum
 import pytest
 from netsum import logs
 from netsum.environment import Environment
@@ -105,6 +106,20 @@ def test_the_environment_is_checked(name: str, words: str) -> None:
         Environment.read({name: "xml"})
     both = Environment.read({"NETSUM_LOG": "JSON", "NETSUM_LOG_LEVEL": "Debug"})
     assert (both.log, both.log_level) == ("json", "debug")
+
+
+@pytest.mark.usefixtures("stream")
+def test_join_sets_logging_up_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NETSUM_LOG", "json")
+    monkeypatch.setenv("NETSUM_LOG_LEVEL", "warning")
+    with pytest.raises(JoinError, match="to join a job, give"):
+        netsum.join("resnet")
+    logs.logger_for("resnet", 0).info("below")
+    logs.logger_for("resnet", 0).warning("shown")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "shown"
 
 
 def test_seldom_lets_one_through_a_period_and_counts_the_rest() -> None:
