@@ -19,7 +19,7 @@ from tests.full.trouble import Training, share, start_worker, until
 
 WORKERS = 4
 COMES_BACK = (Behind, Desynchronized)
-DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
+DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 400.0, "quorum": 1}
 
 
 @contextmanager

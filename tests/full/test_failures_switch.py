@@ -119,7 +119,7 @@ def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) ->
 
 def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) -> None:
     """A partial result that only some have got cannot be made again: no rank goes on as if nothing had happened."""
-    with joined(fragile, 4, window=16, late="degrade", block_exp=100.0, quorum=1) as communicators:
+    with joined(fragile, 4, window=16, late="degrade", block_exp=400.0, quorum=1) as communicators:
         with Training(communicators, check=False) as training:
             training.on(20)
             restart(fragile)

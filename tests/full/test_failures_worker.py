@@ -45,6 +45,7 @@ def crew(fabric: Fabric, name: str, **options: Any) -> Iterator[tuple[Job, list[
     worker = another(fabric, job)
     try:
         communicators.extend(fabric.join(job, rank) for rank in range(LAST))
+        until(lambda: fabric.controller.job(name).epoch.seats[LAST].joined, "the worker has joined")
         yield job, communicators, worker
     finally:
         worker.child.stop()
@@ -59,7 +60,7 @@ def another(fabric: Fabric, job: Job, **options: Any) -> Worker:
 
 
 def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
-    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=3.0) as training:
+    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=5.0) as training:
         while worker.read() < 20:
             pass
         worker.child.kill()
@@ -101,7 +102,7 @@ def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> N
 
 def test_a_degrade_job_goes_on_without_it_and_takes_a_replacement(fragile: Fabric) -> None:
     with (
-        crew(fragile, "missed", late="degrade", block_exp=50.0, quorum=1) as (job, communicators, worker),
+        crew(fragile, "missed", late="degrade", block_exp=300.0, quorum=1) as (job, communicators, worker),
         Training(communicators, resync=(Desynchronized,), check=False) as training,
     ):
         while worker.read() < 10:
