@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.full.calls import on_all, results
-from tests.full.conftest import Members
+from tests.full.conftest import Members, joined
 from tests.full.trouble import Training, until
 
 Samples = dict[tuple[str, ...], float]
@@ -184,3 +184,39 @@ def test_logs_name_job_rank_block_and_who_is_missing(
         assert (record["epoch"], record["missing"]) == (epoch, [2])
         assert record["block"] == communicators[0].descriptor.first_block_id
     assert "evicted" in told["WARNING", 2]["message"]
+
+
+def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "netsum.member")
+    switch = next(iter(fragile.topology.switches))
+
+    def is_up(value: int) -> bool:
+        return scrape(fragile)["netsum_switch_up", switch] == value
+
+    with joined(fragile, 3, window=8) as communicators:
+        job, epoch = communicators[0].descriptor.job, communicators[0].descriptor.epoch
+        registry = CollectorRegistry()
+        for comm in communicators:
+            metrics.register(comm, registry)
+        with Training(communicators) as training:
+            training.on()
+            before = scrape(fragile)
+            fragile.kill_switch()
+            until(lambda: is_up(0), "metrics say that the switch is down")
+            fragile.start_switch()
+            until(lambda: is_up(1), "metrics say that it is up")
+            training.on()
+            training.finish()
+            training.check_equal()
+        own, seen = parse(generate_latest(registry).decode()), scrape(fragile)
+        changed = ("netsum_reconciles_total", "changed", switch)
+        assert seen[changed] == before[changed] + 1
+        assert seen["netsum_joins_total", job, "rejoin", "ok"] >= 3
+        for rank in range(3):
+            assert own["netsum_resumes_total", job, str(rank)] == 1
+            assert own["netsum_epoch", job, str(rank)] > epoch
+            assert own["netsum_calls_total", "allreduce", job, "ok", str(rank)] == training.steps[rank]
+    resumed = [vars(record) for record in caplog.records if "goes on at block" in record.getMessage()]
+    assert sorted(record["rank"] for record in resumed) == [0, 1, 2]
+    assert {record["job"] for record in resumed} == {job}
+    assert len({(record["epoch"], record["block"]) for record in resumed}) == 1
