@@ -36,9 +36,16 @@ def test_every_operation_and_type(name: str) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(KINDS), st.integers(1, 9), st.sampled_from(SIZES), st.integers(0, 10**6))
-def test_any_cell(kind: Kind, workers: int, size: int, seed: int) -> None:
-    with ranks(workers) as communicators:
+@given(
+    st.sampled_from(KINDS),
+    st.integers(1, 9),
+    st.sampled_from(SIZES),
+    st.sampled_from([(256, 8), (1024, 8), (1024, 1), (4096, 3)]),
+    st.integers(0, 10**6),
+)
+def test_any_cell(kind: Kind, workers: int, size: int, blocks: tuple[int, int], seed: int) -> None:
+    block_bytes, window = blocks
+    with ranks(workers, block_bytes=block_bytes, window=window) as communicators:
         check(communicators, [cell_of(kind, workers, size, seed)])
 
 

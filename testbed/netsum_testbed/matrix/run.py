@@ -80,7 +80,8 @@ class Run:
 
     def measure(self) -> None:
         """Bytes of each collective, on a job of its own."""
-        spec = self._spec("matrix-bytes", volume.RANKS, window=8)  # few under way: no queue that looks like a loss
+        hosts = tuple(self._fabric.topology.hosts)[: volume.RANKS]
+        spec = JobSpec(name="matrix-bytes", members=hosts, window=8)  # few under way: no queue that looks like a loss
         with joined(self._fabric, spec) as members:
             self.totals.volumes = volume.measure(members.communicators)
 
@@ -88,15 +89,15 @@ class Run:
         self.totals.seconds = time.monotonic() - self._start
         return self.totals.seconds < self._options.duration
 
-    def _spec(self, name: str, workers: int, chunks: int = 16, window: int = 64) -> JobSpec:
-        hosts = list(self._fabric.topology.hosts)
-        return JobSpec(name=name, members=tuple(hosts[:workers]), window=window, chunks=chunks)
+    def _hosts(self, number: int, rng: np.random.Generator) -> tuple[str, ...]:
+        """Some hosts: ranks need not be in the order of ports."""
+        return tuple(map(str, rng.permutation(list(self._fabric.topology.hosts))[:number]))
 
     def _job(self, number: int) -> None:
         options = self._options
         rng = np.random.default_rng([options.seed, number])
         workers, loss = int(rng.choice(options.workers)), float(rng.choice(options.losses))
-        chunks, window = int(rng.choice([4, 16, 16])), int(rng.choice([8, 64, 64]))
+        chunks, window = int(rng.choice([4, 16, 16])), int(rng.choice([2, 16, 64, 64]))
         cells = make_cells(
             options.seed,
             number,
@@ -108,7 +109,8 @@ class Run:
         faults = Faults(drop=loss) if loss else None
         said = f"job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})"
         with ExitStack() as stack:
-            spec = self._spec(f"matrix-{number}", workers, chunks, window)
+            hosts = self._hosts(workers, rng)
+            spec = JobSpec(name=f"matrix-{number}", members=hosts, window=window, chunks=chunks)
             members = stack.enter_context(joined(self._fabric, spec, faults, (options.seed << 40) + (number << 8)))
             stack.callback(self._count, members)
             ranks = Ranks(cells, start, members.communicators, Gate(self._may_go_on))
