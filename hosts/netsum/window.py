@@ -260,6 +260,8 @@ class Window:
             self._not_waited_for(serial, header)
         elif header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
             stats.malformed += 1
+            if self._degrade and header.status < Status.STALE:
+                raise Refusal(serial, Outcome.SIGNATURE)  # of the others' call, closed before this rank made another
         elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
         elif header.status == Status.STALE:
@@ -393,6 +395,3 @@ class Window:
         self._newest = max(self._newest, sent.order)
         self._trip.learn(now - sent.time)
         self.stats.rtt = self._trip.srtt or 0.0
-
-
-__all__ = ["Block", "Disagreement", "Packet", "Refusal", "Stats", "Window"]

@@ -1,5 +1,7 @@
 """Rejoining after the switch restarted: who goes on where, and who cannot."""
 
+# long: every way in which the members of one epoch can come back, beside each other.
+
 from __future__ import annotations
 
 from collections.abc import Callable
