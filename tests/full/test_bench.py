@@ -59,6 +59,25 @@ def test_a_collective_is_timed_and_checked(switch: str) -> None:
     assert [line["wrong"] for line in lines] == [[0, 0], [0, 0]]
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.usefixtures("require_root")
+def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
+    options = ["--collective", "allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
+    ran = CliRunner().invoke(bench, [*options, "--flood"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.output.splitlines()[-1])
+    (alone,), flooded = found[switch], found["flooded"][switch]
+    assert flooded["flood_pps"] > 0
+    assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]
+
+
+def test_a_flood_is_for_collectives() -> None:
+    ran = CliRunner().invoke(bench, ["--flood"])
+    assert ran.exit_code == 2
+    assert "--flood is for --collective allreduce" in ran.output
+
+
 def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:
     return [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ from rich.console import Console
 from rich.status import Status
 
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import available_switches, choose_switch, switch_version
 
@@ -42,12 +45,15 @@ def sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @click.option("--workers", type=click.IntRange(1, 8), default=HOSTS, show_default=True, help="with --collective")
 @click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="with --collective")
+@click.option("--flood", is_flag=True, help="with --collective: once more, beside a job that floods the switch")
 def bench(switch: str, collective: str | None, **given: Any) -> None:
     """Time a contribution next to plain forwarding on every switch there is, or a collective end to end.
 
     The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
     (with --collective it runs rootless too, on the embedded switch over loopback).
     """
+    if given["flood"] and collective is None:
+        raise click.UsageError("--flood is for --collective allreduce")
     names = available_switches() if switch == "all" else [choose_switch(switch)]
     if os.geteuid() != 0:
         if collective is None:
@@ -59,7 +65,9 @@ def bench(switch: str, collective: str | None, **given: Any) -> None:
     if collective is None:
         _bench_switches(names, Plan(given["repetitions"], given["rounds"], given["window"]))
     else:
-        _bench_collective(names, Calls(given["sizes"], given["dtype"], given["workers"], given["iterations"]))
+        _bench_collective(
+            names, Calls(given["sizes"], given["dtype"], given["workers"], given["iterations"]), flood=given["flood"]
+        )
 
 
 def _bench_switches(names: Sequence[str], plan: Plan) -> None:
@@ -90,24 +98,43 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
         )
 
 
-def _bench_collective(names: Sequence[str], calls: Calls) -> None:
+def _bench_collective(names: Sequence[str], calls: Calls, *, flood: bool) -> None:
     console = Console()
     measured: dict[str, list[Line]] = {}
+    flooded: dict[str, dict[str, Any]] = {}
     for name in names:
         with console.status(f"{name}: starting") as status:
             measured[name] = _time_collective(name, calls, status)
         click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
         click.echo(collective_table(measured[name]))
+        if flood:
+            with console.status(f"{name}: starting") as status:
+                lines, rate = _time_flooded(name, calls, status)
+            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
+            click.echo(collective_table(lines))
+            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
     figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
     about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
-    click.echo(json.dumps({**figures, **about}))
+    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
 
 
 def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:
-    lines: list[Line] = []
     with open_fabric(name, hosts=calls.workers) as fabric:
-        status.update(f"{name}: {calls.sizes[0]} bytes")
-        for line, following in zip(time_allreduce(fabric, calls), [*calls.sizes[1:], 0], strict=True):
-            lines.append(line)
-            status.update(f"{name}: {following} bytes")
+        return _time_on(fabric, calls, status)
+
+
+def _time_flooded(name: str, calls: Calls, status: Status) -> tuple[list[Line], float]:
+    """The same beside a flood, and how many of its packets the switch takes a second."""
+    with open_fabric(name, hosts=calls.workers + 1) as fabric, flooding(fabric) as packets:
+        before, start = packets(), time.monotonic()
+        lines = _time_on(fabric, calls, status)
+        return lines, (packets() - before) / (time.monotonic() - start)
+
+
+def _time_on(fabric: Fabric, calls: Calls, status: Status) -> list[Line]:
+    lines: list[Line] = []
+    status.update(f"{fabric.switch}: {calls.sizes[0]} bytes")
+    for line, following in zip(time_allreduce(fabric, calls), [*calls.sizes[1:], 0], strict=True):
+        lines.append(line)
+        status.update(f"{fabric.switch}: {following} bytes")
     return lines
