@@ -86,7 +86,7 @@ def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[
     ]
     if missing:
         largest = ", ".join(job.name for job in sorted(own, key=lambda job: -job.slots)[:3])
-        jobs = f"of its {len(own)} jobs there the largest: {largest}" if own else "it has no job there"
+        jobs = f"its largest jobs there: {largest}" if own else "it has no job there"
         raise Refused(
             f"job {spec.name!r}: the quota of tenant {spec.tenant!r} on switch {switch} has no room for "
             f"{' and '.join(missing)}; {jobs}"

@@ -106,8 +106,8 @@ def test_a_quota_may_be_used_up() -> None:
 @pytest.mark.parametrize(
     ("members", "there", "words"),
     [
-        (2, [(256, 1)], "no room for 128 slots (it uses 256 of 256); of its 1 jobs there the largest: j1"),
-        (2, [(2, 1), (2, 1)], "no room for 1 job id (it uses 2 of 2); of its 2 jobs there the largest: j1, j2"),
+        (2, [(256, 1)], "no room for 128 slots (it uses 256 of 256); its largest jobs there: j1"),
+        (2, [(2, 1), (2, 1)], "no room for 1 job id (it uses 2 of 2); its largest jobs there: j1, j2"),
         (5, [], "no room for 5 members (it uses 0 of 4); it has no job there"),
         (
             2,
