@@ -92,18 +92,18 @@ class SwitchProcess:
         """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
         deadline = time.monotonic() + STARTS
         with open_channel(self.address, self._tls) as channel:
-            ready = grpc.channel_ready_future(channel)
-            try:
-                while True:
-                    try:
-                        ready.result(timeout=0.2)
-                        return
-                    except grpc.FutureTimeoutError:
-                        if self._child.exit_code is not None or time.monotonic() > deadline:
-                            said = self._log.read_text(errors="replace").strip()
-                            raise SwitchStartError(f"the {self.kind} switch did not start: {said}") from None
-            finally:
-                ready.cancel()
+            # A call, not channel_ready_future: that asks for a connection once, and waits for ever where the first one breaks.
+            capabilities = channel.unary_unary("/p4.v1.P4Runtime/Capabilities")
+            while True:
+                try:
+                    capabilities(b"", timeout=0.5, wait_for_ready=True)
+                    return
+                except grpc.RpcError as error:
+                    if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+                        return  # whatever it says, it answers
+                if self._child.exit_code is not None or time.monotonic() > deadline:
+                    said = self._log.read_text(errors="replace").strip()
+                    raise SwitchStartError(f"the {self.kind} switch did not start: {said}")
 
     @property
     def exit_code(self) -> int | None:
