@@ -154,6 +154,7 @@ def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() 
 def test_the_formulas() -> None:
     by_name = {(rule.collective, rule.who): expected(rule, 4, 1 << 18, 4096) for rule in RULES}
     assert by_name["allreduce", "each"] == (2**18 + 64 * 16 + 272, 2**18 + 64 * 16 + 272)
+    assert by_name["allreduce bits=8", "each"] == (2**16 + 16 * 16 + 272, 2**16 + 16 * 16 + 272)
     assert by_name["gather", "others"] == (2**18 + 3 * 64 * 16 + 272, 3 * 64 * 16 + 272)
     assert by_name["barrier", "each"] == (272, 272)
 

@@ -17,7 +17,7 @@ from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.verify.command import SWITCH_INTERVAL, progress_bar
 
-TABLE_WIDTH: Final = 120
+TABLE_WIDTH: Final = 136
 """Columns that the table of bytes needs, also where there is no terminal."""
 
 

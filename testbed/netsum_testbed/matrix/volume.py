@@ -24,22 +24,21 @@ SIZE: Final = 1 << 18
 """S, in bytes."""
 
 
+Share = int | Fraction
+
+
 class Rule(NamedTuple):
-    """What one rank's traffic is, in S: as text and, of n, as a number; ``blocks`` times S are the bytes of all blocks."""
+    """What one rank's traffic is, in S: as text, and as numbers for n ranks: times S, bytes out, in, and of the call's blocks
+    altogether. ``collective`` may say more about the call."""
 
     collective: str
     who: str
     sent: str
     received: str
-    sizes: Callable[[int], tuple[Fraction, Fraction, Fraction]]
+    sizes: Callable[[int], tuple[Share, Share, Share]]
 
 
-def _rule(collective: str, who: str, sent: str, received: str, sizes: Callable[[int], tuple[Any, Any, Any]]) -> Rule:
-    def fractions(n: int) -> tuple[Fraction, Fraction, Fraction]:
-        out, into, blocks = sizes(n)
-        return Fraction(out), Fraction(into), Fraction(blocks)
-
-    return Rule(collective, who, sent, received, fractions)
+HALF: Final = Fraction(1, 2)
 
 
 def _part(n: int) -> Fraction:
@@ -47,25 +46,28 @@ def _part(n: int) -> Fraction:
 
 
 RULES: Final = (
-    _rule("allreduce", "each", "S", "S", lambda _: (1, 1, 1)),
-    _rule("reduce", "root", "S", "S", lambda _: (1, 1, 1)),
-    _rule("reduce", "others", "S", "0", lambda _: (1, 0, 1)),
-    _rule("reduce_scatter", "each", "S", "S/n", lambda n: (1, Fraction(1, n), 1)),
-    _rule("broadcast", "root", "S", "S", lambda _: (1, 1, 1)),
-    _rule("broadcast", "others", "S (room)", "S", lambda _: (1, 1, 1)),
-    _rule("all_gather", "each", "S + (n-1)S (room)", "nS", lambda n: (n, n, n)),
-    _rule("gather", "root", "(n-1)S (room)", "(n-1)S", lambda n: (n - 1, n - 1, n - 1)),
-    _rule("gather", "others", "S", "0", lambda n: (1, 0, n - 1)),
-    _rule("scatter", "root", "S(n-1)/n", "0", lambda n: (_part(n), 0, _part(n))),
-    _rule("scatter", "others", "S/n (room)", "S/n", lambda n: (Fraction(1, n), Fraction(1, n), _part(n))),
-    _rule(
+    Rule("allreduce", "each", "S", "S", lambda _: (1, 1, 1)),
+    Rule("allreduce bits=16", "each", "S/2", "S/2", lambda _: (HALF, HALF, HALF)),
+    Rule("allreduce bits=8", "each", "S/4", "S/4", lambda _: (HALF / 2, HALF / 2, HALF / 2)),
+    Rule("allreduce half zeros", "each", "S/2", "S/2", lambda _: (HALF, HALF, HALF)),
+    Rule("reduce", "root", "S", "S", lambda _: (1, 1, 1)),
+    Rule("reduce", "others", "S", "0", lambda _: (1, 0, 1)),
+    Rule("reduce_scatter", "each", "S", "S/n", lambda n: (1, Fraction(1, n), 1)),
+    Rule("broadcast", "root", "S", "S", lambda _: (1, 1, 1)),
+    Rule("broadcast", "others", "S (room)", "S", lambda _: (1, 1, 1)),
+    Rule("all_gather", "each", "S + (n-1)S (room)", "nS", lambda n: (n, n, n)),
+    Rule("gather", "root", "(n-1)S (room)", "(n-1)S", lambda n: (n - 1, n - 1, n - 1)),
+    Rule("gather", "others", "S", "0", lambda n: (1, 0, n - 1)),
+    Rule("scatter", "root", "S(n-1)/n", "0", lambda n: (_part(n), 0, _part(n))),
+    Rule("scatter", "others", "S/n (room)", "S/n", lambda n: (Fraction(1, n), Fraction(1, n), _part(n))),
+    Rule(
         "all_to_all",
         "each",
         "2S(n-1)/n (half room)",
         "S(n-1)/n",
         lambda n: (2 * _part(n), _part(n), n - 1),
     ),
-    _rule("barrier", "each", "0", "0", lambda _: (0, 0, 0)),
+    Rule("barrier", "each", "0", "0", lambda _: (0, 0, 0)),
 )
 
 
@@ -126,8 +128,12 @@ def _take(communicators: Sequence[Communicator], name: str, size: int) -> list[t
     def make(comm: Communicator) -> tuple[int, int, int]:
         before = counts(comm)
         count = size // 4 // (comm.size if name == "scatter" and comm.rank else 1)
-        words = [] if name == "barrier" else [np.full(count, comm.rank + 1, np.float32)]
-        getattr(comm, name)(*words)
+        given = np.full(count, comm.rank + 1, np.float32)
+        collective, _, how = name.partition(" ")
+        options = {"bits": int(how.removeprefix("bits="))} if how.startswith("bits=") else {}
+        if how == "half zeros":
+            given[: count // 2] = 0
+        getattr(comm, collective)(*([] if name == "barrier" else [given]), **options)
         sent, received, again = (counts(comm) - before).tolist()
         return sent, received, again
 
