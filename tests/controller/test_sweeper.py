@@ -157,12 +157,14 @@ def test_serving_sweeps(controller: Controller, switch: FakeSwitch, spec: JobSpe
     controller.create_job(spec)
     join_all(controller)
     assert controller.sweeps.snapshot() == {}
+    before = set(threading.enumerate())
     controller.serve()
     wait_until(lambda: len(switch.sweeps) > 2)
     assert controller.sweeps.snapshot()["resnet"].sweeps > 2
     controller.close()
     wait_until(lambda: not switch._streams)
-    assert not any(thread.name.startswith("netsum-sweep") for thread in threading.enumerate())
+    left = set(threading.enumerate()) - before
+    assert not any(thread.name.startswith("netsum-sweep") for thread in left)
 
 
 def test_another_process_may_create_the_job(

@@ -143,17 +143,25 @@ def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
     watcher.close()
 
 
+def watchers() -> set[threading.Thread]:
+    """The threads that watch switches, of whatever controller."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")}
+
+
 def test_serving_watches_until_it_is_closed(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    before = watchers()
     job = controller.create_job(spec)
     controller.serve(watch=PERIOD)
     switch.restart()
     wait_until(lambda: controller.job("resnet").epoch.number > job.epoch.number)
+    assert watchers() > before
     controller.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")]
+    assert watchers() == before
 
 
 def test_serving_without_watching(controller: Controller, switch: FakeSwitch) -> None:
+    before = watchers()
     controller.serve(watch=None)
     switch.restart()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")]
+    assert watchers() == before
     assert switch.config is None
