@@ -20,10 +20,11 @@ from typing import Any, Final
 from netsum.block import Block
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
 from netsum.recovery import Recovery
+from netsum.refusal import Disagreement, Refusal
 from netsum.report import Report
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
-from netsum.window import Disagreement, Refusal, Window
+from netsum.window import Window
 from netsum.wire.schema import Outcome, Status
 
 Condition = Callable[[], bool]

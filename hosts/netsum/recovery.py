@@ -12,8 +12,8 @@ from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.errors import CommunicatorError, NetsumError, NotReady
+from netsum.refusal import Refusal
 from netsum.transports.base import Transport
-from netsum.window import Refusal
 from netsum.wire.schema import Outcome
 
 ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})

@@ -24,6 +24,11 @@ class RoundTrip:
         self._samples = 0
         self._lowest = float("inf")  # since the last time that the estimate learnt
 
+    def begin_anew(self, rtt: float) -> None:
+        """The way is another than it was: forget, and begin with this sample."""
+        self.srtt, self._samples, self._lowest = None, 0, float("inf")
+        self.learn(rtt)
+
     def learn(self, rtt: float) -> None:
         """One more sample, seconds."""
         self._lowest = min(self._lowest, rtt)

@@ -13,7 +13,9 @@ Retransmission has two ways, both TCP's. A block is *overtaken* when a result ar
 a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
 block, and it alone, so that waiting for a straggler causes no storm: its result says whether more is missing, and as long as
 repeated blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298: Karn's rule (no
-sample of a block that was sent twice), exponential backoff up to a cap; but it learns the lowest of several samples.
+sample of a block that was sent twice), exponential backoff up to a cap; but it learns the lowest of several samples. When
+repeated blocks get two results, they were repeated too early: then the backoff grows until a block gets its result at the
+first try.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final
 
 from netsum.block import Block, Packet
 from netsum.descriptor import Descriptor
+from netsum.refusal import Disagreement, Refusal
 from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
 from netsum.wire.codec import Header, pack_header, parse_header
@@ -43,23 +46,6 @@ class _Sent:
     time: float  # of the first transmission
     order: int  # of the last transmission among all
     tries: int = 1
-
-
-class Refusal(Exception):
-    """The switch refused a block for good; ``reason`` is the Outcome."""
-
-    def __init__(self, serial: int, reason: int) -> None:
-        self.serial = serial
-        self.reason = Outcome(reason) if reason in Outcome._value2member_map_ else None
-        super().__init__(f"block {serial} refused: {self.reason.name if self.reason else reason}")
-
-
-class Disagreement(Exception):
-    """A result says MISMATCH: a member's call was not the others'. It sends nothing more, so nobody can go on."""
-
-    def __init__(self, serial: int) -> None:
-        self.serial = serial
-        super().__init__(f"block {serial}: the ranks' calls differ")
 
 
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
@@ -96,6 +82,8 @@ class Window:
         self._backoff = 1
         self._burst = 1
         self._needed = False  # a block sent twice got its result since the timer expired
+        self._repeated: set[int] = set()  # serials that the timer has repeated
+        self._twice = 0  # results of those that came twice since a block got its own at the first try
         self.base = 0  # every result below is held, and came in this epoch
         self.prefix = 0  # every result below is held
         self.heard = 0  # results of blocks below this were seen, whether this rank has come to them or not
@@ -184,6 +172,11 @@ class Window:
                 self._alarm = now + min(self._trip.rto * self._backoff, MAX_RTO)
         return packets
 
+    @property
+    def _hasty(self) -> bool:
+        """Whether the timer is faster than the way to the switch and back. (A few times, the network may have doubled it.)"""
+        return self._twice > 8
+
     def _next_order(self) -> int:
         self._order += 1
         return self._order
@@ -200,14 +193,16 @@ class Window:
             self._newest = self._doubt
             self._find_overtaken()
             if self._again:
+                self._repeated.update(self._again)
                 return
-        if self._needed:
+        if self._needed and not self._hasty:
             self._burst, self._backoff = min(2 * self._burst, self._size), 1
         else:
             self._burst, self._backoff = 1, min(2 * self._backoff, 1 << 16)
         self._needed = False
         for serial in sorted(self._sent)[: self._burst]:
             self._again[serial] = None
+        self._repeated.update(self._again)
 
     def overrule(self, status: Status) -> list[Packet]:
         """Empty contributions with ``status`` to every outstanding block, in place of what was sent, and to the next one,
@@ -279,6 +274,7 @@ class Window:
     def _not_waited_for(self, serial: int, header: Header) -> None:
         if 0 <= serial < self.next_serial:
             self.stats.duplicates += 1
+            self._twice += serial in self._repeated
         elif self._degrade and serial >= self.next_serial and header.status < Status.STALE:
             self.stats.ahead += 1
             self.heard = max(self.heard, serial + 1)
@@ -368,6 +364,7 @@ class Window:
         self.prefix = max(self.prefix, self.base)
         while self._kept_from < self.base - self._size:
             self._kept.pop(self._kept_from, None)
+            self._repeated.discard(self._kept_from)
             self._kept_from += 1
 
     def _find_overtaken(self) -> None:
@@ -383,12 +380,17 @@ class Window:
         """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result
         is for (Karn), so it tells no time, and order only if nothing more comes for a round trip: after a straggler's
         first block the rest of its flight does."""
-        self._backoff = 1
-        if sent.tries > 1:
+        if sent.tries == 1:
+            if self._hasty:
+                self._trip.begin_anew(now - sent.time)
+            self._twice = 0
+        if not self._hasty:
+            self._backoff = 1
+        if sent.tries > 1 and not self._hasty:
             self._needed = True
             self._doubt = max(self._doubt, sent.order)
         pause = self._trip.rto if self._doubt <= self._newest or self._trip.srtt is None else self._trip.srtt
-        self._alarm = now + pause if len(self._sent) > 1 else None
+        self._alarm = now + min(pause * self._backoff, MAX_RTO) if len(self._sent) > 1 else None
         if sent.tries > 1:
             return
         self._burst = 1

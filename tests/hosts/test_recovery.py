@@ -12,8 +12,8 @@ from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import CommunicatorError, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
 from netsum.recovery import PAUSE, Recovery
+from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
-from netsum.window import Refusal
 from netsum.wire.schema import Outcome
 
 from tests.hosts.calls import allreduce, good, on_each

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.descriptor import Descriptor
-from netsum.window import Refusal, Window
+from netsum.refusal import Refusal
+from netsum.window import Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from netsum import round_trip
 from netsum import window as window_module
 from netsum.block import Block
-from netsum.window import Refusal, Window
+from netsum.refusal import Refusal
+from netsum.window import Window
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -49,7 +50,7 @@ class Host:
 
 
 class Simulation:
-    """Hosts around the model of the switch. Every packet takes LATENCY, unless the network is bad to it."""
+    """Hosts around the model of the switch. Every packet takes ``latency``, unless the network is bad to it."""
 
     def __init__(self, workers: int, seed: int, *, loss: float = 0, again: float = 0, late: float = 0, **changes: Any):
         described = [descriptor(rank, workers, **changes) for rank in range(workers)]
@@ -58,6 +59,7 @@ class Simulation:
         self.size = described[0].window
         self.random = random.Random(seed)
         self.loss, self.again, self.late = loss, again, late
+        self.latency = LATENCY
         self.now = 0.0
         self.sent = [0] * workers
         self._serial = 0
@@ -67,7 +69,7 @@ class Simulation:
         if self.random.random() < self.loss:
             return
         for _ in range(2 if self.random.random() < self.again else 1):
-            delay = LATENCY * (1 + 20 * self.random.random() if self.random.random() < self.late else 1)
+            delay = self.latency * (1 + 20 * self.random.random() if self.random.random() < self.late else 1)
             self._serial += 1
             heapq.heappush(self._network, (self.now + delay, self._serial, rank, up, data))
 
@@ -335,3 +337,19 @@ def test_contributions_are_kept_for_a_window_more() -> None:
             host.submit(value)
     simulation.run()
     assert sorted(simulation.hosts[0].window._kept) == list(range(22, 30))
+
+
+@pytest.mark.parametrize("window", [1, 16])
+def test_a_switch_that_turns_slow_is_not_stormed(window: int) -> None:
+    """The way gets two hundred times as long, far beyond the timer: for a few round trips blocks are repeated too early."""
+    simulation = Simulation(3, 7, window=window, block_bytes=256)
+    for latency in (LATENCY, 200 * LATENCY):
+        simulation.latency = latency
+        before = sum(host.window.stats.retransmissions for host in simulation.hosts)
+        for host in simulation.hosts:
+            for value in range(300):
+                host.submit(value)
+        simulation.run(1000.0)
+    repeated = sum(host.window.stats.retransmissions for host in simulation.hosts) - before
+    assert 0 < repeated < 3 * 60, f"{repeated} of 900 contributions were sent again, and none was lost"
+    assert simulation.hosts[0].window.stats.rtt > 0.1

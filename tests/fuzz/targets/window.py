@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from netsum.block import Block
-from netsum.window import Disagreement, Refusal, Window
+from netsum.refusal import Disagreement, Refusal
+from netsum.window import Window
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Outcome, Status
 

@@ -1,0 +1,22 @@
+"""What a packet from the switch may put an end to: a block, or all of them."""
+
+from __future__ import annotations
+
+from netsum.wire.schema import Outcome
+
+
+class Refusal(Exception):
+    """The switch refused a block for good; ``reason`` is the Outcome."""
+
+    def __init__(self, serial: int, reason: int) -> None:
+        self.serial = serial
+        self.reason = Outcome(reason) if reason in Outcome._value2member_map_ else None
+        super().__init__(f"block {serial} refused: {self.reason.name if self.reason else reason}")
+
+
+class Disagreement(Exception):
+    """A result says MISMATCH: a member's call was not the others'. It sends nothing more, so nobody can go on."""
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        super().__init__(f"block {serial}: the ranks' calls differ")
