@@ -136,7 +136,7 @@ class _Codes:
             return np.ones(len(numbers), np.bool_)
         if not (self.late or self.lost):
             return None
-        which = np.asarray(numbers)
+        which = np.asarray(numbers, np.int64)
         return np.asarray((self._own[which] > self.values[which]) | self.unknown[which])
 
 

@@ -136,7 +136,7 @@ class FloatSum:
             return lambda: numbers.stop <= exponents.FIRST_CODES or agreed.missing == 0
 
         def powers(numbers: Numbers) -> NDArray[np.int64]:
-            return exponents.float_exponents(agreed.values[np.asarray(numbers)])
+            return exponents.float_exponents(agreed.values[np.asarray(numbers, np.int64)])
 
         def choose(numbers: range) -> Numbers:
             """Blocks that are zeros on every rank are not sent. (In a job that degrades they are: a rank that has lost the

@@ -87,7 +87,7 @@ class Cut:
             used[first : first + many] = self._width
             if many:
                 used[first + many - 1] = count - (many - 1) * self._width
-        return np.asarray(np.arange(self._width) >= used[np.asarray(numbers), None])
+        return np.asarray(np.arange(self._width) >= used[np.asarray(numbers, np.int64), None])
 
     def mine(self, rank: int, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Which of these blocks' results this rank gets; None: all."""
