@@ -101,10 +101,11 @@ class Site(Aim):
         return {slot: record.raw for slot, record in self.client.query_records(slots).items()}
 
     def state(self, offset: int) -> BlockState:
-        """That of a block."""
+        """That of a block; EMPTY also where the slot holds a record of another epoch, of this job or one before it."""
         job = self.fabric.controller.job(self.name)
         slot = job.slot_base + ((self.now[0].first_block_id + offset) & (job.slots - 1))
-        return self.client.query_records([slot])[slot].state
+        record = self.client.query_records([slot])[slot]
+        return record.state if record.epoch == self.now[0].epoch else BlockState.EMPTY
 
 
 def open_wire(fabric: Fabric, place: int) -> Port:
