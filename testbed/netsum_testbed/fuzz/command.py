@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
+from netsum_testbed.checking import counting, progress_bar, say_beside, seed_option, switch_option
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.fabric import interrupts_held
 from netsum_testbed.fuzz.in_process import InProcess
@@ -56,14 +56,10 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
 
 @click.command()
 @click.option("--packets", type=click.IntRange(min=1), default=PACKETS, show_default=True, help="malformed packets")
-@click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: the embedded one, and a tenth of the packets into simple_switch_grpc if it is on PATH (and we are root)",
+@switch_option(
+    "the embedded one, and a tenth of the packets into simple_switch_grpc if it is on PATH (and we are root)"
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
+@seed_option()
 @click.option("--only-batch", type=click.IntRange(min=0), help="only this batch of the seed (to see it again)")
 def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
     """Send malformed packets into a switch with live jobs and check that nothing changes but the counters of refusals.
@@ -80,15 +76,10 @@ def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
     end_on_sigterm()
     console = Console()
     totals = Totals(seed)
-    try:
-        with _progress_bar(console) as bar:
-            for part in parts(switch, packets, rootless):
-                if part.packets:
-                    _run(part, Plan(part.packets, seed, part.first, batches=part.batches, only=only_batch), totals, bar)
-    except KeyboardInterrupt:
-        totals.interrupted = True
-    click.echo(totals.to_json())
-    sys.exit(totals.exit_code)
+    with counting(totals), progress_bar(console) as bar:
+        for part in parts(switch, packets, rootless):
+            if part.packets:
+                _run(part, Plan(part.packets, seed, part.first, batches=part.batches, only=only_batch), totals, bar)
 
 
 def _run(part: _Part, plan: Plan, totals: Totals, bar: Progress) -> None:
@@ -96,9 +87,7 @@ def _run(part: _Part, plan: Plan, totals: Totals, bar: Progress) -> None:
     before = tally.packets
     target = part.open()
 
-    def say(line: str) -> None:
-        bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
+    say = say_beside(bar)
     try:
         task = bar.add_task(target.name, total=part.packets, note="")
 
@@ -112,16 +101,3 @@ def _run(part: _Part, plan: Plan, totals: Totals, bar: Progress) -> None:
     finally:
         with interrupts_held():
             target.close()
-
-
-def _progress_bar(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        # Not on a terminal only what is said and the JSON line are shown.
-        disable=not console.is_terminal,
-    )

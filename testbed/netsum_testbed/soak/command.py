@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from netsum_testbed.checking import (
+    chosen_switch,
+    counting,
+    progress_bar,
+    rootless_option,
+    say_beside,
+    seed_option,
+    switch_option,
+)
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.faults.kernel import KernelError, check_kernel
 from netsum_testbed.faults.make import Possible
@@ -19,8 +26,6 @@ from netsum_testbed.soak.crew import quiet_hosts
 from netsum_testbed.soak.outside import open_outside
 from netsum_testbed.soak.report import Totals
 from netsum_testbed.soak.run import Options, Soak
-from netsum_testbed.switches import choose_switch
-from netsum_testbed.verify.command import SWITCH_INTERVAL
 
 MINUTES = 10.0
 
@@ -41,13 +46,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
 
 
 @click.command()
-@click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: simple_switch_grpc if it is on PATH (and we are root), else the embedded one",
-)
+@switch_option()
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
@@ -55,7 +54,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     show_default=True,
     help="to begin rounds for",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
+@seed_option()
 @click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
 @click.option(
     "--scenario",
@@ -63,7 +62,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     type=click.Path(path_type=Path),
     help="what goes wrong in every round, JSON or YAML: the line that a round logs, for instance",
 )
-@click.option("--rootless", is_flag=True, help="the embedded switch over loopback even when we are root")
+@rootless_option
 def soak(
     switch: str, minutes: float, seed: int, round_: int | None, scenario_file: Path | None, rootless: bool
 ) -> None:
@@ -72,13 +71,11 @@ def soak(
     Every result must be exact, or a partial one that says so; every error must come within its time. The last line is one
     JSON object; the exit code is 1 when a result was wrong, a rank hung or an error came late.
     """
-    if rootless and switch == "bmv2":
-        raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
+    name = chosen_switch(switch, rootless=rootless)
     scenario = None if scenario_file is None else Scenario.load(scenario_file)
     end_on_sigterm()
     quiet_hosts()
     console = Console()
-    name = "embedded" if rootless else choose_switch(switch)
     rootless = rootless or os.geteuid() != 0
     possible, missing = possible_on(name, rootless=rootless)
     if scenario is not None and scenario.where not in possible.where:
@@ -86,39 +83,15 @@ def soak(
     options = Options(60 * minutes, seed, round_, scenario, possible)
     totals = Totals(name, seed)
     hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        with _progress_bar(console) as bar, open_outside(name, hosts, rootless=rootless) as fabric:
+    with counting(totals), progress_bar(console) as bar, open_outside(name, hosts, rootless=rootless) as fabric:
+        say = say_beside(bar)
+        say(f"soak on the {name} switch ({'rootless' if rootless else 'namespace'}), seed {seed}, {minutes:g} min")
+        if missing is not None:
+            say(missing)
+        task = bar.add_task("", total=options.duration, note="")
 
-            def say(line: str) -> None:
-                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        def progress() -> None:
+            note = f"{totals.calls} calls, {totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late"
+            bar.update(task, completed=min(totals.seconds, options.duration), note=note)
 
-            say(f"soak on the {name} switch ({'rootless' if rootless else 'namespace'}), seed {seed}, {minutes:g} min")
-            if missing is not None:
-                say(missing)
-            task = bar.add_task("", total=options.duration, note="")
-
-            def progress() -> None:
-                note = f"{totals.calls} calls, {totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late"
-                bar.update(task, completed=min(totals.seconds, options.duration), note=note)
-
-            Soak(fabric, options, totals, say, progress).run()
-    except KeyboardInterrupt:
-        totals.interrupted = True
-    finally:
-        sys.setswitchinterval(interval)
-    click.echo(totals.to_json())
-    sys.exit(totals.exit_code)
-
-
-def _progress_bar(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        # Not on a terminal only what is said and the JSON line are shown.
-        disable=not console.is_terminal,
-    )
+        Soak(fabric, options, totals, say, progress).run()

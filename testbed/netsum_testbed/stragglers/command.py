@@ -8,6 +8,7 @@ import click
 from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from rich.console import Console
 
+from netsum_testbed.checking import seed_option, switch_option
 from netsum_testbed.commands import MAX_WORKERS, end_on_sigterm, open_star, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import star
@@ -17,13 +18,7 @@ PROBABILITIES = "0.08,0.16,0.32"
 
 
 @click.command()
-@click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: simple_switch_grpc if it is on PATH, else the embedded one",
-)
+@switch_option("simple_switch_grpc if it is on PATH, else the embedded one")
 @click.option("--workers", type=click.IntRange(2, MAX_WORKERS), default=4, show_default=True, help="one on each host")
 @click.option(
     "--stragglers", "sleepy", type=click.IntRange(min=1), default=1, show_default=True, help="so many of them"
@@ -46,7 +41,7 @@ PROBABILITIES = "0.08,0.16,0.32"
 @click.option(
     "--nap", type=click.FloatRange(min=0), default=20.0, show_default=True, help="steps of one long sleep; 0: none"
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="of the sleeps")
+@seed_option("of the sleeps")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
 def stragglers(
     switch: str,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 from rich.console import Console
 
+from netsum_testbed.checking import seed_option, switch_option
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import open_fabric
@@ -21,18 +22,10 @@ EXPIRIES = "5,10,20,50,100"
 
 
 @click.command()
-@click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: both, simple_switch_grpc if it is on PATH and we are root",
-)
+@switch_option("both, simple_switch_grpc if it is on PATH and we are root")
 @click.option("--block-exp", callback=milliseconds, default=EXPIRIES, show_default=True, help="milliseconds, a list")
 @click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="of the moments when blocks begin"
-)
+@seed_option("of the moments when blocks begin")
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
 

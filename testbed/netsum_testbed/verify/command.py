@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from netsum_testbed.checking import (
+    chosen_switch,
+    counting,
+    duration_option,
+    progress_bar,
+    rootless_option,
+    say_beside,
+    seed_option,
+    switch_option,
+)
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import choose_switch
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run
-
-SWITCH_INTERVAL = 0.0005
-"""Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
 
 
 def worker_counts(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
@@ -35,74 +39,39 @@ def worker_counts(_context: click.Context, _option: click.Parameter, text: str) 
 
 
 @click.command()
-@click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: simple_switch_grpc if it is on PATH (and we are root), else the embedded one",
-)
-@click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="seconds to start calls for",
-)
+@switch_option()
+@duration_option
 @click.option("--calls", type=click.IntRange(min=1), help="stop after so many calls")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="everything follows from it")
+@seed_option()
 @click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
 @click.option("--workers", callback=worker_counts, default="1-8", show_default=True, help="4, 2,4,8 or 1-8")
 @click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
 @click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
 @click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
-@click.option("--rootless", is_flag=True, help="the embedded switch over loopback even when we are root")
+@rootless_option
 def verify(switch: str, round_: int | None, rootless: bool, duration: float, **given: Any) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
 
     Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
     The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
     """
-    if rootless and switch == "bmv2":
-        raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
+    name = chosen_switch(switch, rootless=rootless)
     end_on_sigterm()
     console = Console()
-    name = "embedded" if rootless else choose_switch(switch)
     options = Options(duration=duration, round=round_, **given)
     totals = Totals(name, seed=options.seed)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        with progress_bar(console) as bar, open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric:
-            where = type(fabric).__name__
-            bar.console.print(f"verify on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
-            task = bar.add_task("", total=duration, note="")
+    with (
+        counting(totals),
+        progress_bar(console) as bar,
+        open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric,
+    ):
+        where = type(fabric).__name__
+        bar.console.print(f"verify on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
+        task = bar.add_task("", total=duration, note="")
 
-            def say(line: str) -> None:
-                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        def progress() -> None:
+            note = f"{totals.calls} calls, {totals.elements:,} elements, {totals.wrong} wrong"
+            bar.update(task, completed=min(totals.seconds, duration), note=note)
 
-            def progress() -> None:
-                note = f"{totals.calls} calls, {totals.elements:,} elements, {totals.wrong} wrong"
-                bar.update(task, completed=min(totals.seconds, duration), note=note)
-
-            Run(fabric, options, totals, say=say, progress=progress).run()
-    except KeyboardInterrupt:
-        totals.interrupted = True
-    finally:
-        sys.setswitchinterval(interval)
-    click.echo(totals.to_json())
-    sys.exit(totals.exit_code)
-
-
-def progress_bar(console: Console) -> Progress:
-    """Time and a note, on a terminal."""
-    return Progress(
-        SpinnerColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        # Not on a terminal only the first line, complaints and the JSON line are shown.
-        disable=not console.is_terminal,
-    )
+        Run(fabric, options, totals, say=say_beside(bar), progress=progress).run()
