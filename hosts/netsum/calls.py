@@ -1,14 +1,13 @@
 """The calls that a communicator offers: one method a collective, and one with ``_async`` behind its name that begins it."""
 
-# long: a method for each collective, blocking and not, with their arguments spelt out for readers and editors.
-
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from netsum.call import Call, Make, Result, blocking, in_background
 from netsum.collectives.all_gather import all_gather
 from netsum.collectives.all_to_all import all_to_all
 from netsum.collectives.allreduce import allreduce
@@ -25,8 +24,6 @@ from netsum.collectives.scatter import scatter
 from netsum.engine import Flow, Work
 from netsum.errors import Unsupported
 from netsum.fixed_point import Array
-
-Make = Callable[[Context], Flow]
 
 
 class CollectiveCalls:
@@ -46,22 +43,12 @@ class CollectiveCalls:
     def _degrades(self) -> bool:
         raise NotImplementedError
 
-    def _start(
-        self,
-        flow: Make,
-        timeout: float | None,
-        *,
-        background: bool,
-        firm: bool = False,
-        give: bool = True,
-        collective: str,
-        nbytes: int = 0,
-    ) -> Work:
+    def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
         raise NotImplementedError
 
     # Reductions
 
-    def allreduce(
+    def _allreduce(
         self,
         x: Any,
         op: str = "sum",
@@ -73,7 +60,7 @@ class CollectiveCalls:
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Reduce ``x`` over all ranks; every rank gets the result.
 
         Args:
@@ -108,101 +95,43 @@ class CollectiveCalls:
             Degraded: partial results and ``late="raise"``.
             Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
         """
-        work = self._allreduce(x, op, out, scale, (bits, rounding), late, timeout, give=give, background=False)
-        return work.wait()  # type: ignore[no-any-return]
-
-    def allreduce_async(
-        self,
-        x: Any,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        scale: str = "agreed",
-        bits: int | None = None,
-        rounding: str = "nearest",
-        late: str = "accept",
-        give: bool = True,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin an :meth:`allreduce`; ``wait()`` on what it returns gives the result. ``x`` must not change until then."""
-        return self._allreduce(x, op, out, scale, (bits, rounding), late, timeout, give=give, background=True)
-
-    def _allreduce(
-        self,
-        x: Any,
-        op: str,
-        out: Array | None,
-        scale: str,
-        compression: tuple[int | None, str],
-        late: str,
-        timeout: float | None,
-        *,
-        give: bool,
-        background: bool,
-    ) -> Work:
         array = np.asarray(x)
         options = check(array, op, scale, late, degrade=self._degrades)
-        options = compressed(options, array, *compression, self.size)
+        options = compressed(options, array, bits, rounding, self.size)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         _check_out(out, array.shape, array.dtype)
         if op == "product":
             make = _into(out, lambda context: product(context, _whole(array)))
-            return self._start(
-                make, timeout, background=background, firm=True, collective="allreduce", nbytes=array.nbytes
-            )
+            return Call("allreduce", make, timeout, array.nbytes)
         make = _into(out, lambda context: allreduce(context, _whole(array), options, self._memory))
-        return self._start(
-            make,
-            timeout,
-            background=background,
-            firm=options.firm,
-            give=give,
-            collective="allreduce",
-            nbytes=array.nbytes,
-        )
+        return Call("allreduce", make, timeout, array.nbytes, firm=options.firm, give=give)
 
-    def reduce(
-        self,
-        x: Any,
-        root: int = 0,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        late: str = "accept",
-        timeout: float | None = None,
-    ) -> Array | None:
-        """Reduce ``x`` over all ranks; ``root`` gets the result, the others None. ``op`` and ``late`` as for :meth:`allreduce`;
-        DoesNotFit is raised by the root alone."""
-        return self._reduce(x, root, op, out, late, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def reduce_async(
-        self,
-        x: Any,
-        root: int = 0,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        late: str = "accept",
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin a :meth:`reduce`."""
-        return self._reduce(x, root, op, out, late, timeout, background=True)
+    allreduce, allreduce_async = blocking(_allreduce), in_background(_allreduce)
 
     def _reduce(
-        self, x: Any, root: int, op: str, out: Array | None, late: str, timeout: float | None, *, background: bool
-    ) -> Work:
+        self,
+        x: Any,
+        root: int = 0,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Call[Array | None]:
+        """Reduce ``x`` over all ranks; ``root`` gets the result, the others None. ``op`` and ``late`` as for :meth:`allreduce`;
+        DoesNotFit is raised by the root alone."""
         array = np.asarray(x)
         options = self._options(array, op, late)
         self._check_root(root)
         if self.rank == root:
             _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: reduce(context, _whole(array), root, options, self._memory))
-        return self._start(
-            make, timeout, background=background, firm=options.firm, collective="reduce", nbytes=array.nbytes
-        )
+        return Call("reduce", make, timeout, array.nbytes, firm=options.firm)
 
-    def reduce_scatter(
+    reduce, reduce_async = blocking(_reduce), in_background(_reduce)
+
+    def _reduce_scatter(
         self,
         x: Any,
         op: str = "sum",
@@ -211,143 +140,76 @@ class CollectiveCalls:
         counts: Sequence[int] | None = None,
         late: str = "accept",
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
 
         ``counts``: how many rows each rank gets, together as many as ``x`` has. Default: equally many. ``op`` and ``late`` as for
         :meth:`allreduce`; DoesNotFit is raised by the ranks in whose part it happens.
         """
-        return self._reduce_scatter(x, op, out, counts, late, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def reduce_scatter_async(
-        self,
-        x: Any,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        late: str = "accept",
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin a :meth:`reduce_scatter`."""
-        return self._reduce_scatter(x, op, out, counts, late, timeout, background=True)
-
-    def _reduce_scatter(
-        self,
-        x: Any,
-        op: str,
-        out: Array | None,
-        counts: Sequence[int] | None,
-        late: str,
-        timeout: float | None,
-        *,
-        background: bool,
-    ) -> Work:
         array = np.atleast_1d(np.asarray(x))
         options = self._options(array, op, late)
         rows = self._split(counts, len(array))
         _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: reduce_scatter(context, _whole(array), rows, options, self._memory))
-        return self._start(
-            make, timeout, background=background, firm=options.firm, collective="reduce_scatter", nbytes=array.nbytes
-        )
+        return Call("reduce_scatter", make, timeout, array.nbytes, firm=options.firm)
+
+    reduce_scatter, reduce_scatter_async = blocking(_reduce_scatter), in_background(_reduce_scatter)
 
     # Exchanges
 
-    def broadcast(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Array:
+    def _broadcast(
+        self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None
+    ) -> Call[Array]:
         """Every rank gets the root's ``x``, bit for bit. ``x``: of any plain type, of the same shape and type on every rank; only
         the root's values count."""
-        return self._broadcast(x, root, out, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def broadcast_async(self, x: Any, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Work:
-        """Begin a :meth:`broadcast`."""
-        return self._broadcast(x, root, out, timeout, background=True)
-
-    def _broadcast(self, x: Any, root: int, out: Array | None, timeout: float | None, *, background: bool) -> Work:
         array = _plain(np.asarray(x))
         self._check_root(root)
         _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: broadcast(context, _whole(array), root))
-        return self._start(make, timeout, background=background, firm=True, collective="broadcast", nbytes=array.nbytes)
+        return Call("broadcast", make, timeout, array.nbytes)
 
-    def all_gather(
-        self,
-        x: Any,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Array:
-        """Every rank gets all ranks' rows (along the first axis), in the order of ranks. ``counts``: how many rows each rank has;
-        default: as many as this one."""
-        return self._all_gather(x, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def all_gather_async(
-        self,
-        x: Any,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin an :meth:`all_gather`."""
-        return self._all_gather(x, out, counts, timeout, background=True)
+    broadcast, broadcast_async = blocking(_broadcast), in_background(_broadcast)
 
     def _all_gather(
-        self, x: Any, out: Array | None, counts: Sequence[int] | None, timeout: float | None, *, background: bool
-    ) -> Work:
+        self,
+        x: Any,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Call[Array]:
+        """Every rank gets all ranks' rows (along the first axis), in the order of ranks. ``counts``: how many rows each rank has;
+        default: as many as this one."""
         array = np.atleast_1d(_plain(np.asarray(x)))
         rows = self._rows(counts, array)
         _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_gather(context, _whole(array), rows))
-        return self._start(
-            make, timeout, background=background, firm=True, collective="all_gather", nbytes=array.nbytes
-        )
+        return Call("all_gather", make, timeout, array.nbytes)
 
-    def gather(
-        self,
-        x: Any,
-        root: int = 0,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Array | None:
-        """The root gets all ranks' rows (along the first axis), in the order of ranks; the others None. ``counts`` as for
-        :meth:`all_gather`."""
-        return self._gather(x, root, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def gather_async(
-        self,
-        x: Any,
-        root: int = 0,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin a :meth:`gather`."""
-        return self._gather(x, root, out, counts, timeout, background=True)
+    all_gather, all_gather_async = blocking(_all_gather), in_background(_all_gather)
 
     def _gather(
         self,
         x: Any,
-        root: int,
-        out: Array | None,
-        counts: Sequence[int] | None,
-        timeout: float | None,
+        root: int = 0,
+        out: Array | None = None,
         *,
-        background: bool,
-    ) -> Work:
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Call[Array | None]:
+        """The root gets all ranks' rows (along the first axis), in the order of ranks; the others None. ``counts`` as for
+        :meth:`all_gather`."""
         array = np.atleast_1d(_plain(np.asarray(x)))
         self._check_root(root)
         rows = self._rows(counts, array)
         if self.rank == root:
             _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: gather(context, _whole(array), root, rows))
-        return self._start(make, timeout, background=background, firm=True, collective="gather", nbytes=array.nbytes)
+        return Call("gather", make, timeout, array.nbytes)
 
-    def scatter(
+    gather, gather_async = blocking(_gather), in_background(_gather)
+
+    def _scatter(
         self,
         x: Any,
         root: int = 0,
@@ -355,36 +217,12 @@ class CollectiveCalls:
         *,
         counts: Sequence[int] | None = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Each rank gets its rows (along the first axis) of the root's ``x``.
 
         At the root ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (or,
         with ``counts``, of the rows at least). ``counts``: how many rows each rank gets; default: equally many.
         """
-        return self._scatter(x, root, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def scatter_async(
-        self,
-        x: Any,
-        root: int = 0,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin a :meth:`scatter`."""
-        return self._scatter(x, root, out, counts, timeout, background=True)
-
-    def _scatter(
-        self,
-        x: Any,
-        root: int,
-        out: Array | None,
-        counts: Sequence[int] | None,
-        timeout: float | None,
-        *,
-        background: bool,
-    ) -> Work:
         array = np.atleast_1d(_plain(np.asarray(x)))
         self._check_root(root)
         if self.rank == root:
@@ -393,35 +231,23 @@ class CollectiveCalls:
             rows = [len(array)] * self.size if counts is None else self._counts(counts)
         _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: scatter(context, _whole(array), root, rows))
-        return self._start(make, timeout, background=background, firm=True, collective="scatter", nbytes=array.nbytes)
+        return Call("scatter", make, timeout, array.nbytes)
 
-    def all_to_all(
+    scatter, scatter_async = blocking(_scatter), in_background(_scatter)
+
+    def _all_to_all(
         self,
         x: Any,
         out: Array | None = None,
         *,
         counts: Any = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Each rank gets from each rank the rows (along the first axis) that are for it, in the order of ranks.
 
         ``counts``: a matrix, ``counts[i][j]`` rows from rank i to rank j, the same on every rank. Default: each rank's rows are
         cut into equally many for everyone.
         """
-        return self._all_to_all(x, out, counts, timeout, background=False).wait()  # type: ignore[no-any-return]
-
-    def all_to_all_async(
-        self,
-        x: Any,
-        out: Array | None = None,
-        *,
-        counts: Any = None,
-        timeout: float | None = None,
-    ) -> Work:
-        """Begin an :meth:`all_to_all`."""
-        return self._all_to_all(x, out, counts, timeout, background=True)
-
-    def _all_to_all(self, x: Any, out: Array | None, counts: Any, timeout: float | None, *, background: bool) -> Work:
         array = np.atleast_1d(_plain(np.asarray(x)))
         if counts is None:
             matrix = np.tile(self._split(None, len(array)), (self.size, 1))
@@ -432,17 +258,15 @@ class CollectiveCalls:
             self._split(matrix[self.rank].tolist(), len(array))
         _check_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_to_all(context, _whole(array), matrix))
-        return self._start(
-            make, timeout, background=background, firm=True, collective="all_to_all", nbytes=array.nbytes
-        )
+        return Call("all_to_all", make, timeout, array.nbytes)
 
-    def barrier(self, timeout: float | None = None) -> None:
+    all_to_all, all_to_all_async = blocking(_all_to_all), in_background(_all_to_all)
+
+    def _barrier(self, timeout: float | None = None) -> Call[None]:
         """Return when every rank has called it. It waits for every rank, also in a job that degrades."""
-        self._start(barrier, timeout, background=False, firm=True, collective="barrier").wait()
+        return Call("barrier", barrier, timeout)
 
-    def barrier_async(self, timeout: float | None = None) -> Work:
-        """Begin a :meth:`barrier`."""
-        return self._start(barrier, timeout, background=True, firm=True, collective="barrier")
+    barrier, barrier_async = blocking(_barrier), in_background(_barrier)
 
     # Arguments
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
+from netsum.call import Call, Result
 from netsum.calls import CollectiveCalls
 from netsum.collectives.call import Context
 from netsum.collectives.reduction import Memory
@@ -203,34 +204,22 @@ class Communicator(CollectiveCalls):
     def _degrades(self) -> bool:
         return self._descriptor.block_exp_ms > 0
 
-    def _start(
-        self,
-        flow: Callable[[Context], Any],
-        timeout: float | None,
-        *,
-        background: bool,
-        firm: bool = False,
-        give: bool = True,
-        collective: str,
-        nbytes: int = 0,
-    ) -> Work:
-        bound = self.timeout if timeout is None else timeout
+    def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
+        bound = self.timeout if call.timeout is None else call.timeout
         began = time.monotonic()
 
         def ended(error: BaseException | None) -> None:
-            call = CallEnd(collective, time.monotonic() - began, nbytes, error, context.report)
-            self._log.call_ended(call)
+            end = CallEnd(call.collective, time.monotonic() - began, call.nbytes, error, context.report)
+            self._log.call_ended(end)
             for tell in self.watchers:
-                tell(call)
+                tell(end)
 
         with self._numbering:
             gen = self._gen & 0xFFFF
-            descriptor = self._descriptor
-            size = descriptor.block_bytes
-            context = Context(self._window, self.rank, self.size, size, gen, self._degrades, firm, give)
-            work = self._engine.start(
-                flow(context), gen, bound, background=background, report=context.report, ended=ended
-            )
+            size = self._descriptor.block_bytes
+            context = Context(self._window, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
+            flow = call.make(context)
+            work = self._engine.start(flow, gen, bound, background=background, report=context.report, ended=ended)
             self._gen += 1
             self._report = context.report
         return work
@@ -256,6 +245,6 @@ class Communicator(CollectiveCalls):
         return f"<Communicator {self._descriptor.job!r} rank {self.rank} of {self.size}>"
 
 
-def wait_all(works: Iterable[Work]) -> list[Any]:
+def wait_all(works: Iterable[Work[Any]]) -> list[Any]:
     """Wait for several calls; their results in order."""
     return [work.wait() for work in works]

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from netsum.block import Block
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
@@ -43,7 +43,10 @@ _TELLINGS: Final = 3
 """How often a member that leaves says so: nothing repeats it later."""
 
 
-class Work:
+Result = TypeVar("Result")
+
+
+class Work(Generic[Result]):
     """A call under way."""
 
     def __init__(
@@ -73,7 +76,7 @@ class Work:
         """Whether the call has ended, with a result or an error. Does not wait and drives nothing."""
         return self._done.is_set()
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def wait(self, timeout: float | None = None) -> Result:
         """Wait for the result (a new array, or the one given as ``out``) and return it, or raise what the call raised.
 
         ``timeout`` (seconds) bounds this wait only, with the built-in TimeoutError; the call goes on.
@@ -83,7 +86,8 @@ class Work:
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
         if self._error is not None:
             raise self._error
-        return self._value
+        value: Result = self._value
+        return value
 
     result = wait
 
@@ -118,7 +122,7 @@ class Engine:
         self._recovery = recovery
         self._transport = transport
         self._explain = explain
-        self._works: deque[Work] = deque()
+        self._works: deque[Work[Any]] = deque()
         self._gate = threading.Lock()  # guards what a caller changes: the list of works and how the communicator ended
         self._lock = threading.RLock()  # held by whoever drives
         self._thread: threading.Thread | None = None
@@ -134,9 +138,9 @@ class Engine:
         background: bool,
         report: Report | None = None,
         ended: Ended | None = None,
-    ) -> Work:
+    ) -> Work[Any]:
         """Begin a call after all earlier ones; see :class:`Work`."""
-        work = Work(self, flow, gen, timeout, report, ended)
+        work: Work[Any] = Work(self, flow, gen, timeout, report, ended)
         with self._gate:
             self._check()
             self._works.append(work)
@@ -157,7 +161,7 @@ class Engine:
         if self._closed:
             raise Closed("the communicator is closed")
 
-    def drive(self, work: Work, timeout: float | None) -> None:
+    def drive(self, work: Work[Any], timeout: float | None) -> None:
         """Run until ``work`` is done or ``timeout`` seconds are over."""
         until = None if timeout is None else time.monotonic() + timeout
         while not work.done() and (until is None or time.monotonic() < until):
@@ -274,10 +278,10 @@ class Engine:
                 self._works.popleft()
 
     @staticmethod
-    def _ready(work: Work) -> bool:
+    def _ready(work: Work[Any]) -> bool:
         return not work.done() and (work.waiting is None or work.waiting())
 
-    def _resume(self, work: Work) -> None:
+    def _resume(self, work: Work[Any]) -> None:
         try:
             yielded = next(work.flow)
         except StopIteration as end:
@@ -309,7 +313,7 @@ class Engine:
             if not work.done() and work.deadline is not None and now >= work.deadline:
                 raise self._timeout(work)
 
-    def _timeout(self, work: Work) -> Timeout:
+    def _timeout(self, work: Work[Any]) -> Timeout:
         window = self.window
         if window.next_serial == window.base:
             return Timeout(f"the call did not end within {work.timeout:g} s")
@@ -348,7 +352,7 @@ class Engine:
             # A KeyboardInterrupt is for the thread that it hit, not for all that wait for a call.
             work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"))
 
-    def _end(self, error: BaseException | None) -> list[Work]:
+    def _end(self, error: BaseException | None) -> list[Work[Any]]:
         """Take no more calls; the ones under way."""
         with self._gate:
             self._failure = self._failure or error

@@ -49,7 +49,7 @@ def average_gradients(
     Cost: one allreduce a bucket, all under way at once.
     """
     buckets = list(_buckets(_gradients(model), bucket_bytes))
-    works: list[Work] = []
+    works: list[Work[Any]] = []
     for bucket in buckets:
         works.append(comm.allreduce_async(_flatten(bucket), op="mean", scale=scale, timeout=timeout))
     # All results first: if one call fails, no gradient has changed.
