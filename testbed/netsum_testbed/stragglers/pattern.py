@@ -1,4 +1,4 @@
-"""When a straggler sleeps, and for how long: the slow-worker pattern that Trio-ML is evaluated with (after FlexRR, SoCC 2016).
+"""When a straggler sleeps, and for how long: after the evaluation of Trio-ML and the slow-worker pattern of FlexRR (SoCC 2016).
 
 Every step has a few points, at each of which the worker sleeps with probability p for a time drawn uniformly from 0.5 to 2
 times a step's usual time. Everything follows from the seed, so it is the same in whatever job the worker trains.
