@@ -26,6 +26,7 @@ from typing import Final
 
 from netsum.block import Block, Packet
 from netsum.descriptor import Descriptor
+from netsum.fits import fits
 from netsum.refusal import Disagreement, Refusal
 from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
@@ -291,7 +292,7 @@ class Window:
         raise refusal
 
     def _result(self, serial: int, sent: _Sent, header: Header, payload: memoryview, now: float) -> None:
-        if header.status == Status.OK and not self._fits(sent.block, header, payload):
+        if header.status == Status.OK and not fits(sent.block, header, len(payload), self._workers, self._degrade):
             self.stats.malformed += 1
             return
         size = min(header.payload_bytes, len(payload))
@@ -330,21 +331,6 @@ class Window:
             sent.block.on_lost()
         self._hold(serial)
         self._find_overtaken()
-
-    def _fits(self, block: Block, header: Header, payload: memoryview) -> bool:
-        """Whether a result without complaint can be this block's: same operation, as many in it as can be, whole."""
-        size = header.payload_bytes
-        return (
-            header.op == block.op
-            and header.lane == block.lane
-            and header.dest == block.dest
-            and header.src_cnt <= self._workers
-            and (self._degrade or not header.degraded)
-            and (size in (0, len(block.payload)) or not block.payload)
-            and size <= len(payload)
-            and (header.age_op == AgeOp.LATE or header.data_cnt >= bool(block.payload))
-            and (header.data_cnt > 0 or size == 0)
-        )
 
     def _fetch(self, serial: int, sent: _Sent) -> None:
         """The result is in the slot but did not fit the packet that brought the news: ask with one that has room."""
