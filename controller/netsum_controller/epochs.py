@@ -25,7 +25,7 @@ _RECORD_TIMEOUT = 2.0
 
 
 def make_epoch(
-    site: Site, switch: str, job_id: int, members: Sequence[str], evicted: Collection[int] = ()
+    site: Site, switches: Sequence[str], job_id: int, members: Sequence[str], evicted: Collection[int] = ()
 ) -> tuple[Epoch, int]:
     """A new epoch and the next port cursor; ``evicted`` ranks stay out of it. Call it in a transaction of the store,
     which remembers the number."""
@@ -33,7 +33,7 @@ def make_epoch(
     if allocated is None:
         raise Refused(f"no UDP ports left for {len(members)} members (each host has {len(UDP_PORTS)})")
     ports, cursor = allocated
-    first_block_id = allocate_first_block_id(site.store.used_ranges(switch, job_id))
+    first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id))
     seats = tuple(
         Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports, strict=True))
@@ -73,13 +73,13 @@ def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
     """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
     with site.store.transaction():
         site.store.set_used_ids(job.epoch.number, used)
-        epoch, cursor = make_epoch(site, job.switch, job.job_id, job.members, job.epoch.evicted)
+        epoch, cursor = make_epoch(site, job.switches, job.job_id, job.members, job.epoch.evicted)
         _make_current(site, job, epoch, cursor)
     return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
 def _make_current(site: Site, job: Job, epoch: Epoch, cursor: int) -> None:
-    site.store.add_epoch(job.name, job.switch, job.job_id, epoch, cursor)
+    site.store.add_epoch(job, epoch, cursor)
     site.store.set_epoch(job.name, epoch.number)
     site.store.set_state(job.name, JobState.CHANGING)
 
@@ -104,7 +104,7 @@ def record_resuming_epoch(site: Site, job: Job) -> Job:
     old = job.epoch
     waits = all(seat.joined for seat in old.members)
     with site.store.transaction():
-        fresh, cursor = make_epoch(site, job.switch, job.job_id, job.members, old.evicted)
+        fresh, cursor = make_epoch(site, job.switches, job.job_id, job.members, old.evicted)
         epoch = replace(
             fresh,
             first_block_id=old.first_block_id,

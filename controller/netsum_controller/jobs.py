@@ -16,7 +16,7 @@ from netsum_controller.epochs import make_epoch, used_ids
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.logs import about
-from netsum_controller.model import Job, JobState
+from netsum_controller.model import Job, JobState, Part
 from netsum_controller.site import Site
 from netsum_controller.stages import Item, MemberEntry, RewriteEntry
 
@@ -95,12 +95,11 @@ def _record(site: Site, spec: JobSpec) -> Job:
     with site.store.transaction():
         table_size = min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry))
         placement = place(spec, site.topology, site.store.jobs(), site.store.last_job_id, table_size)
-        epoch, cursor = make_epoch(site, placement.switch, placement.job_id, spec.members)
+        epoch, cursor = make_epoch(site, [placement.switch], placement.job_id, spec.members)
         job = Job(
             name=spec.name,
-            switch=placement.switch,
             job_id=placement.job_id,
-            slot_base=placement.slot_base,
+            parts=(Part(placement.switch, placement.slot_base),),
             slots=placement.slots,
             window=spec.window,
             chunks=placement.chunks,

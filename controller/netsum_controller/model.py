@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -60,15 +61,28 @@ class Seat:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """Between two switches of a job's trees, in one epoch: what ``child`` sends ``parent`` leaves from ``udp_port``, and
+    what comes back goes there."""
+
+    child: str
+    parent: str
+    udp_port: int
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
-    unless it ``resumes`` the epoch of that number."""
+    unless it ``resumes`` the epoch of that number. Its trees were planned ``without`` some switches, which were down, and
+    have ``edges``; none of either where one switch does."""
 
     number: int
     first_block_id: int
     seats: tuple[Seat, ...]
     resumes: int | None = None
     rejoin: Rejoin = Rejoin.NONE
+    edges: tuple[Edge, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def members(self) -> tuple[Seat, ...]:
@@ -80,15 +94,28 @@ class Epoch:
         """Ranks that were evicted."""
         return tuple(seat.rank for seat in self.seats if seat.evicted)
 
+    def port_between(self, child: str, parent: str) -> int | None:
+        """UDP port of the edge between two switches; None: there is no such edge."""
+        return next((edge.udp_port for edge in self.edges if (edge.child, edge.parent) == (child, parent)), None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a job has on one switch: its slots begin at ``slot_base``."""
+
+    switch: str
+    slot_base: int
+
 
 @dataclass(frozen=True)
 class Job:
-    """A job. ``token`` is known only to the call that created it; the state file keeps its SHA-256."""
+    """A job. It has the same id and as many ``slots`` on each of the switches in ``parts``: those of its trees, the root of
+    its first blocks first, and those that were of its trees and are kept for when they are back. ``token`` is known only to
+    the call that created it; the state file keeps its SHA-256."""
 
     name: str
-    switch: str
     job_id: int
-    slot_base: int
+    parts: tuple[Part, ...]
     slots: int
     window: int
     chunks: int
@@ -102,6 +129,8 @@ class Job:
     quorum: int = 0
     """Workers that must be in such a block, as the job was made; see :attr:`quorum_now`."""
     tenant: str = DEFAULT_TENANT
+    roots: Mapping[str, int] = field(default_factory=dict)
+    """Weights of the roots that were asked for; empty: the controller chooses."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""
@@ -110,6 +139,25 @@ class Job:
     def exists(self) -> bool:
         """Whether it is a job for others to see, not one half made or half deleted."""
         return self.state in (JobState.READY, JobState.CHANGING)
+
+    @property
+    def switch(self) -> str:
+        """The switch that makes its first block's result: of a job on one switch, that one."""
+        return self.parts[0].switch if self.parts else ""
+
+    @property
+    def slot_base(self) -> int:
+        """Where its slots begin on :attr:`switch`."""
+        return self.parts[0].slot_base if self.parts else 0
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Where it has parts."""
+        return tuple(part.switch for part in self.parts)
+
+    def part(self, switch: str) -> Part | None:
+        """What it has on a switch; None: nothing."""
+        return next((part for part in self.parts if part.switch == switch), None)
 
     @property
     def workers(self) -> int:

@@ -20,12 +20,9 @@ from netsum_controller import store_schema
 from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.lock import StateLock
-from netsum_controller.model import Epoch, Job, JobState, Late, Rejoin, Seat
+from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 
-_JOB_COLUMNS = (
-    "name, switch, job_id, slot_base, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, "
-    "quorum, tenant"
-)
+_JOB_COLUMNS = "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, roots"
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs"
 _REMEMBERED_RANGES = 64
 """Earlier epochs of a job id that a new one keeps clear of."""
@@ -110,27 +107,34 @@ class Store:
         return self._meta("last_job_id")
 
     def used_ports(self) -> set[tuple[str, int]]:
-        """(host, UDP port) of every job's current epoch."""
-        query = "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch"
+        """(host, or switch below another, UDP port) of every job's current epoch."""
+        query = (
+            "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch UNION "
+            "SELECT child, udp_port FROM edges JOIN jobs ON edges.epoch = jobs.epoch"
+        )
         with self._guard:
             return set(self._db.execute(query))
 
-    def used_ranges(self, switch: str, job_id: int) -> list[IdRange]:
-        """Block ids of the latest epochs of a job id on a switch, oldest first; also of jobs that are deleted."""
+    def used_ranges(self, switches: Sequence[str], job_id: int) -> list[IdRange]:
+        """Block ids of the latest epochs of a job id on any of these switches, oldest first; also of jobs that are
+        deleted."""
         query = (
-            "SELECT first_block_id, used_ids FROM epochs WHERE switch = ? AND job_id = ? ORDER BY number DESC LIMIT ?"
+            "SELECT first_block_id, used_ids FROM epochs WHERE job_id = ? AND EXISTS (SELECT 1 FROM reach WHERE epoch = "
+            f"number AND switch IN ({', '.join('?' * len(switches))})) ORDER BY number DESC LIMIT ?"
         )
         with self._guard:
-            rows = self._db.execute(query, (switch, job_id, _REMEMBERED_RANGES)).fetchall()
+            rows = self._db.execute(query, (job_id, *switches, _REMEMBERED_RANGES)).fetchall()
         return [IdRange(first, min(ROOM if used is None else used, SERIAL // 2)) for first, used in reversed(rows)]
 
     # -- jobs
 
     def jobs(self, switch: str | None = None) -> list[Job]:
-        """All jobs, or those of one switch, by name; in every state."""
+        """All jobs, or those with a part on one switch, by name; in every state."""
+        here = "" if switch is None else "WHERE name IN (SELECT job FROM parts WHERE switch = ?)"
+        query = f"SELECT {_JOB_COLUMNS} FROM jobs {here} ORDER BY name"
         with self._guard:
-            rows = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs ORDER BY name").fetchall()
-            return [self._job(row) for row in rows if switch in (None, row[1])]
+            rows = self._db.execute(query, () if switch is None else (switch,)).fetchall()
+            return [self._job(row) for row in rows]
 
     def find_job(self, name: str) -> Job | None:
         """The job of that name in whatever state, or None."""
@@ -151,10 +155,13 @@ class Store:
         values["members"] = tuple(json.loads(str(values["members"])))
         values["state"] = JobState(str(values["state"]))
         values["late"] = Late(str(values["late"]))
+        values["roots"] = json.loads(str(values["roots"]))
+        query = "SELECT switch, slot_base FROM parts WHERE job = ? ORDER BY place"
+        values["parts"] = tuple(Part(*part) for part in self._db.execute(query, (values["name"],)))
         return Job(**values)  # type: ignore[arg-type]
 
     def _epoch(self, number: int) -> Epoch:
-        columns = "first_block_id, resumes, rejoin"
+        columns = "first_block_id, resumes, rejoin, without"
         row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
         seats = tuple(
             Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs)
@@ -162,7 +169,9 @@ class Store:
                 f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
             )
         )
-        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]))
+        query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
+        edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, tuple(json.loads(row[3])))
 
     def find_epoch(self, number: int) -> Epoch | None:
         """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
@@ -182,13 +191,14 @@ class Store:
 
     def add_job(self, job: Job, port_cursor: int) -> None:
         """Record a job and its first epoch. Call it in a transaction."""
-        self.add_epoch(job.name, job.switch, job.job_id, job.epoch, port_cursor)
+        self.add_epoch(job, job.epoch, port_cursor)
         values = (
-            *(job.name, job.switch, job.job_id, job.slot_base, job.slots, job.window, job.chunks),
+            *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
-            *(job.late.value, job.block_exp_us, job.quorum, job.tenant),
+            *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots))),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+        self.set_parts(job.name, job.job_id, job.parts)
         self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?)", (job.token_sha256,))
         self._set_meta("last_job_id", job.job_id)
 
@@ -198,11 +208,28 @@ class Store:
         with self._guard:
             return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
-    def add_epoch(self, name: str, switch: str, job_id: int, epoch: Epoch, port_cursor: int) -> None:
-        """Record an epoch; it is not yet the job's. Call it in a transaction."""
+    def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
+        """Say where a job has parts. Call it in a transaction."""
+        self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
+        self._db.executemany(
+            "INSERT INTO parts (job, place, switch, job_id, slot_base) VALUES (?, ?, ?, ?, ?)",
+            [(name, place, part.switch, job_id, part.slot_base) for place, part in enumerate(parts)],
+        )
+
+    def add_epoch(self, job: Job, epoch: Epoch, port_cursor: int) -> None:
+        """Record an epoch of a job, on all of its parts; it is not yet the job's. Call it in a transaction."""
         self._db.execute(
-            "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
-            (epoch.number, switch, job_id, name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
+            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, without) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(epoch.number, job.job_id, job.name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
+                json.dumps(epoch.without),
+            ),
+        )
+        self._db.executemany("INSERT INTO reach VALUES (?, ?)", [(epoch.number, switch) for switch in job.switches])
+        self._db.executemany(
+            "INSERT INTO edges VALUES (?, ?, ?, ?)",
+            [(epoch.number, edge.child, edge.parent, edge.udp_port) for edge in epoch.edges],
         )
         self._db.executemany(
             "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted, instance) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -235,7 +262,8 @@ class Store:
         """Forget a job, not its epochs. Call it in a transaction."""
         epochs = [number for (number,) in self._db.execute("SELECT number FROM epochs WHERE job = ?", (name,))]
         self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
-        self._db.executemany("DELETE FROM seats WHERE epoch = ?", [(number,) for number in epochs])
+        for table in ("seats", "edges"):
+            self._db.executemany(f"DELETE FROM {table} WHERE epoch = ?", [(number,) for number in epochs])
 
     # -- members
 

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import sqlite3
 
-VERSION = 2
+VERSION = 3
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
-    slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
-    token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
-    late TEXT NOT NULL DEFAULT 'wait', block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0,
-    tenant TEXT NOT NULL DEFAULT 'default', UNIQUE (switch, job_id)
+    name TEXT PRIMARY KEY, job_id INTEGER NOT NULL, slots INTEGER NOT NULL, window INTEGER NOT NULL,
+    chunks INTEGER NOT NULL, members TEXT NOT NULL, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
+    epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
+    block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
+    roots TEXT NOT NULL DEFAULT '{}'
 );
+CREATE TABLE parts (
+    job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's
+    switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
+    PRIMARY KEY (job, switch), UNIQUE (switch, job_id)
+) WITHOUT ROWID;
 CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
-    number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, job TEXT NOT NULL,
     first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: nobody could tell how far it got
     resumes INTEGER,                                       -- the epoch that it goes on with
-    rejoin TEXT NOT NULL DEFAULT 'none'
+    rejoin TEXT NOT NULL DEFAULT 'none', without TEXT NOT NULL DEFAULT '[]'
 );
+CREATE TABLE reach (    -- the switches on which an epoch's block ids are used
+    epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
+) WITHOUT ROWID;
+CREATE TABLE edges (
+    epoch INTEGER NOT NULL REFERENCES epochs(number), child TEXT NOT NULL, parent TEXT NOT NULL,
+    udp_port INTEGER NOT NULL, PRIMARY KEY (epoch, child, parent)
+) WITHOUT ROWID;
 CREATE TABLE seats (
     epoch INTEGER NOT NULL REFERENCES epochs(number), rank INTEGER NOT NULL, src_id INTEGER NOT NULL,
     host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
@@ -43,6 +55,37 @@ ALTER TABLE seats ADD COLUMN evicted INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE seats ADD COLUMN needs INTEGER;
 CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO tokens SELECT DISTINCT token_sha256 FROM jobs;
+""",
+    2: """
+CREATE TABLE parts (
+    job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,
+    switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
+    PRIMARY KEY (job, switch), UNIQUE (switch, job_id)
+) WITHOUT ROWID;
+CREATE TABLE reach (
+    epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
+) WITHOUT ROWID;
+CREATE TABLE edges (
+    epoch INTEGER NOT NULL REFERENCES epochs(number), child TEXT NOT NULL, parent TEXT NOT NULL,
+    udp_port INTEGER NOT NULL, PRIMARY KEY (epoch, child, parent)
+) WITHOUT ROWID;
+CREATE TABLE new_jobs (
+    name TEXT PRIMARY KEY, job_id INTEGER NOT NULL, slots INTEGER NOT NULL, window INTEGER NOT NULL,
+    chunks INTEGER NOT NULL, members TEXT NOT NULL, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
+    epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
+    block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
+    roots TEXT NOT NULL DEFAULT '{}'
+);
+INSERT INTO new_jobs SELECT name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us,
+    quorum, tenant, '{}' FROM jobs;
+CREATE TEMPORARY TABLE old_parts AS SELECT name, switch, job_id, slot_base FROM jobs;
+DROP TABLE jobs;
+ALTER TABLE new_jobs RENAME TO jobs;
+INSERT INTO parts SELECT name, 0, switch, job_id, slot_base FROM old_parts;
+DROP TABLE old_parts;
+INSERT INTO reach SELECT number, switch FROM epochs;
+ALTER TABLE epochs DROP COLUMN switch;
+ALTER TABLE epochs ADD COLUMN without TEXT NOT NULL DEFAULT '[]';
 """,
 }
 """What turns a file of format ``n`` into one of ``n + 1``. A file is never turned back."""

@@ -8,7 +8,7 @@ import pytest
 from netsum_controller.admission import Placement, place
 from netsum_controller.errors import Refused
 from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Epoch, Job, JobState
+from netsum_controller.model import Epoch, Job, JobState, Part
 from netsum_controller.topology import parse_topology
 
 from tests.controller.conftest import TOPOLOGY
@@ -21,9 +21,8 @@ def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, ten
     """A job that is there already."""
     return Job(
         name=f"j{job_id}",
-        switch="s1",
         job_id=job_id,
-        slot_base=slot_base,
+        parts=(Part("s1", slot_base),),
         slots=slots,
         window=slots // 2,
         chunks=1,

@@ -301,11 +301,11 @@ def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeS
     busy(members[1], far + 3)
     assert members[2].rejoin(far).first_block_id == first + far
     job = controller.job("resnet")
-    old, new = controller.site.store.used_ranges("s1", job.job_id)
+    old, new = controller.site.store.used_ranges(["s1"], job.job_id)
     assert old == IdRange(first, far + 16)
     assert new.first == first + far
     second = Member(controller, 0, "b0").descriptor
-    _, new = controller.site.store.used_ranges("s1", job.job_id)[:2]
+    _, new = controller.site.store.used_ranges(["s1"], job.job_id)[:2]
     assert new == IdRange(first + far, 16 + 8)  # no block of it was opened
     fresh = IdRange(second.first_block_id, 1 << 28)
     assert not any(fresh.overlaps(used) for used in (old, new))

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from netsum_controller.allocation import ROOM, IdRange
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.lock import StateLock
-from netsum_controller.model import Epoch, Late, Rejoin, Seat
+from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.store import Store
 
 
@@ -151,6 +152,8 @@ def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
         job = store.job("resnet")
         seats = (Seat(0, 0, "h1", 13001, "a", joined=True), Seat(1, 1, "h2", 13002, "b", joined=True, left=True))
         assert job.epoch == Epoch(1007, 8192, seats)
+        assert (job.parts, job.switch, job.slot_base, job.roots) == ((Part("s1", 16),), "s1", 16, {})
+        assert store.used_ranges(["s0", "s1"], 3) == [IdRange(8192, ROOM)]
         assert (job.members, job.window, job.late, job.block_exp_us, job.quorum) == (("h1", "h2"), 8, Late.WAIT, 0, 0)
         assert job.tenant == "default"
         assert not job.ageing
@@ -168,7 +171,8 @@ def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
         Store(tmp_path / name).close()
         with sqlite3.connect(tmp_path / name) as db:
             found = {
-                table: db.execute(f"PRAGMA table_info({table})").fetchall() for table in ("jobs", "epochs", "seats")
+                table: db.execute(f"PRAGMA table_info({table})").fetchall()
+                for table in ("jobs", "parts", "epochs", "reach", "edges", "seats", "tokens")
             }
             version = db.execute("PRAGMA user_version").fetchone()
         db.close()
@@ -195,3 +199,45 @@ def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec)
     assert found == replace(epoch, rejoin=Rejoin.DONE, first_block_id=4711)
     assert store.find_epoch(epoch.number) == found
     assert store.find_epoch(epoch.number + 1) is None
+
+
+def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state.db")
+    edges = (Edge("leaf1", "spine1", 13005), Edge("leaf2", "spine1", 13006))
+    with store.transaction():
+        number = store.take_epoch_number()
+        job = Job(
+            name="wide",
+            job_id=9,
+            parts=(Part("spine1", 64), Part("leaf1", 0), Part("leaf2", 16)),
+            slots=16,
+            window=8,
+            chunks=4,
+            members=("h1", "h2"),
+            epoch=Epoch(
+                number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, without=("spine2",)
+            ),
+            state=JobState.READY,
+            token_sha256="abc",
+            roots={"spine1": 2, "spine2": 1},
+        )
+        store.add_job(job, 7)
+    assert store.job("wide") == job
+    assert (job.switch, job.slot_base, job.switches) == ("spine1", 64, ("spine1", "leaf1", "leaf2"))
+    assert job.epoch.port_between("leaf2", "spine1") == 13006
+    assert job.epoch.port_between("spine1", "leaf2") is None
+    assert [store.jobs(name) for name in ("leaf2", "spine2")] == [[job], []]
+    assert store.used_ports() == {("h1", 13001), ("h2", 13002), ("leaf1", 13005), ("leaf2", 13006)}
+    assert store.used_ranges(["leaf2"], 9) == store.used_ranges(["leaf1", "spine1"], 9) == [IdRange(0, ROOM)]
+    assert store.used_ranges(["spine2"], 9) == []
+    with pytest.raises(sqlite3.IntegrityError), store.transaction():
+        store.set_parts("wide", 9, (Part("leaf1", 0), Part("leaf1", 64)))
+    with store.transaction():
+        store.set_parts("wide", 9, (Part("leaf1", 0),))
+    assert store.job("wide").parts == (Part("leaf1", 0),)
+    with store.transaction():
+        store.remove_job("wide")
+    assert store.jobs() == []
+    assert store.used_ports() == set()
+    assert store.used_ranges(["spine1"], 9) == [IdRange(0, ROOM)]  # its ids stay used
+    store.close()
