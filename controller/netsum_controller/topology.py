@@ -1,4 +1,4 @@
-"""The topology: which switches there are, and which host hangs on which port.
+"""The topology: which switches there are, how they are joined, and which host hangs on which port.
 
 ::
 
@@ -8,6 +8,8 @@
     hosts:
       h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
       h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s1, port: 2, mtu: 9000}
+    links:                      # optional: between switches; which port of the one, which port of the other
+      l1: {switches: [leaf1, spine1], ports: [10, 1], mtu: 9000}
     tenants:                    # optional: who may have jobs, and how much of each switch they may take
       vision: {slots: 4096, job_ids: 16, members: 64}
 """
@@ -18,7 +20,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import yaml
 from netsum.wire import schema
@@ -29,7 +31,7 @@ from netsum_controller.yaml_marks import MarkedYaml, PathError, load_yaml, parse
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 MAX_PORT = 509
-"""Largest host port: 510 is the CPU port and 511 the drop port of simple_switch."""
+"""Largest port of a host or a link: 510 is the CPU port and 511 the drop port of simple_switch."""
 
 
 def _mac(text: Any) -> str:
@@ -72,6 +74,7 @@ def _endpoint(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
+Port = Annotated[int, Field(strict=True, ge=0, le=MAX_PORT)]
 Mac = Annotated[str, BeforeValidator(_mac)]
 Ip = Annotated[str, BeforeValidator(_ip)]
 GrpcAddress = Annotated[str, AfterValidator(_grpc_address)]
@@ -125,11 +128,36 @@ class Host(_Strict):
     ip: Ip
     mac: Mac
     switch: Name
-    port: int = Field(ge=0, le=MAX_PORT, description="switch port that the host is on")
+    port: Port = Field(description="switch port that the host is on")
     rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
     mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
     frames: Endpoint | None = None
     switch_frames: Endpoint | None = None
+
+
+class Link(_Strict):
+    """One link between two switches; its pairs are in the order of ``switches``. ``frames``: the two UDP endpoints of a
+    rootless link."""
+
+    switches: tuple[Name, Name] = Field(strict=False)
+    ports: tuple[Port, Port] = Field(strict=False, description="port of the link on each of them")
+    rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
+    mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
+    frames: tuple[Endpoint, Endpoint] | None = Field(default=None, strict=False)
+
+    @model_validator(mode="after")
+    def _two_switches(self) -> Self:
+        if self.switches[0] == self.switches[1]:
+            raise PathError(["switches"], f"a link joins two switches, and both of its are {self.switches[0]}")
+        return self
+
+
+class Neighbour(NamedTuple):
+    """What is at the other end of a switch's link: a ``switch``, and its ``port``; ``link`` is the link's name."""
+
+    switch: str
+    port: int
+    link: str
 
 
 class Quota(_Strict):
@@ -141,60 +169,76 @@ class Quota(_Strict):
 
 
 class Topology(_Strict):
-    """Switches and hosts by name; validated as a whole: addresses and ports are not used twice. With ``tenants``, only
-    those may have jobs, and no more than their quota; without, anybody and as many as fit."""
+    """Switches, hosts and links by name; validated as a whole: addresses and ports are not used twice. Two switches may
+    have several links. With ``tenants``, only those may have jobs, and no more than their quota; without, anybody and as
+    many as fit."""
 
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)
     hosts: dict[Name, Host] = Field(min_length=1)
+    links: dict[Name, Link] = Field(default_factory=dict)
     tenants: dict[Name, Quota] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         taken: dict[tuple[str, str], str] = {}
 
-        def claim(kind: str, value: str, path: tuple[str, ...]) -> None:
-            other = taken.setdefault((kind, value), ".".join(path[:-1]))
-            if other != ".".join(path[:-1]):
+        def claim(kind: str, value: str, *path: str | int) -> None:
+            owner = f"{path[0]}.{path[1]}"
+            other = taken.setdefault((kind, value), owner)
+            if other != owner:
                 raise PathError(path, f"{value} is already that of {other}")
 
         for name, switch in self.switches.items():
-            for kind, value in (("ip", switch.ip), ("mac", switch.mac)):
-                claim(kind, value, ("switches", name, kind))
+            claim("ip", switch.ip, "switches", name, "ip")
+            claim("mac", switch.mac, "switches", name, "mac")
             if switch.p4runtime:
-                claim(
-                    "p4runtime",
-                    f"{switch.p4runtime} device {switch.device_id}",
-                    ("switches", name, "p4runtime"),
-                )
+                claim("server", f"{switch.p4runtime} device {switch.device_id}", "switches", name, "p4runtime")
         for name, host in self.hosts.items():
-            if host.switch not in self.switches:
-                known = ", ".join(self.switches)
-                raise PathError(("hosts", name, "switch"), f"there is no switch {host.switch!r} (there are: {known})")
-            for kind, value in (("ip", host.ip), ("mac", host.mac)):
-                claim(kind, value, ("hosts", name, kind))
-            claim("port", f"port {host.port} of {host.switch}", ("hosts", name, "port"))
+            self._require_switch(host.switch, "hosts", name, "switch")
+            claim("ip", host.ip, "hosts", name, "ip")
+            claim("mac", host.mac, "hosts", name, "mac")
+            claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
+        for name, link in self.links.items():
+            for end in (0, 1):
+                self._require_switch(link.switches[end], "links", name, "switches", end)
+                claim("port", f"port {link.ports[end]} of {link.switches[end]}", "links", name, "ports", end)
         return self
+
+    def _require_switch(self, switch: str, *path: str | int) -> None:
+        if switch not in self.switches:
+            raise PathError(path, f"there is no switch {switch!r} (there are: {', '.join(self.switches)})")
 
     def hosts_of(self, switch: str) -> dict[str, Host]:
         """Hosts on one switch, by name."""
         return {name: host for name, host in self.hosts.items() if host.switch == switch}
 
+    def neighbours(self, switch: str) -> dict[int, Neighbour]:
+        """The other ends of a switch's links, by its own port, in the order of the file."""
+        found = {}
+        for name, link in self.links.items():
+            for own, other in ((0, 1), (1, 0)):
+                if link.switches[own] == switch:
+                    found[link.ports[own]] = Neighbour(link.switches[other], link.ports[other], name)
+        return found
+
     def filled(
         self,
         switches: Mapping[str, Mapping[str, Any]] | None = None,
         hosts: Mapping[str, Mapping[str, Any]] | None = None,
+        links: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Topology:
-        """A copy with some settings of some switches and hosts replaced; how a testbed fills addresses in."""
+        """A copy with some settings of some switches, hosts and links replaced; how a testbed fills addresses in."""
         data = self.model_dump()
-        for section, changes in (("switches", switches or {}), ("hosts", hosts or {})):
+        for section, changes in (("switches", switches or {}), ("hosts", hosts or {}), ("links", links or {})):
             for name, values in changes.items():
                 data[section][name].update(values)
         return Topology.model_validate(data)
 
     def to_yaml(self) -> str:
         """YAML that :func:`load_topology` reads back to an equal topology."""
-        return yaml.safe_dump(self.model_dump(exclude_none=True), sort_keys=False)
+        data = self.model_dump(exclude_none=True, exclude=None if self.links else {"links"})
+        return yaml.safe_dump(data, sort_keys=False)
 
 
 def read_topology(document: MarkedYaml) -> Topology:
