@@ -1,7 +1,9 @@
 // netsum: gradient sums computed inside the network. This file is the table of contents; each stage is a file.
 //
-//   contribution -> parser -> verify checksums -> aggregator -> check -> job -> member -> block -> aggregate -> deliver
+//   contribution -> parser -> verify checksums -> ports -> aggregator -> check -> job -> member -> block -> aggregate -> deliver
 //                -> (multicast to the job's members, or unicast to the asker) -> rewrite -> checksums -> result
+//                -> uplink (on a switch that has a parent) -> checksums -> partial
+//   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> (multicast) -> rewrite -> checksums -> result
 //   everything else -> parser -> forward -> prune
 //   PacketOut -> query -> PacketIn
 //   PacketOut -> parser -> aggregator -> check -> job -> sweep -> deliver -> (results) and the next pass, or PacketIn
@@ -12,6 +14,7 @@
 #include "include/parser.p4"
 #include "include/checksums.p4"
 #include "stages/query.p4"
+#include "stages/ports.p4"
 #include "stages/aggregator.p4"
 #include "stages/arp.p4"
 #include "stages/forward.p4"
@@ -19,14 +22,18 @@
 #include "stages/job.p4"
 #include "stages/member.p4"
 #include "stages/block.p4"
+#include "stages/parent.p4"
 #include "stages/sweep.p4"
 #include "stages/aggregate.p4"
+#include "stages/priority.p4"
 #include "stages/deliver.p4"
+#include "stages/uplink.p4"
 #include "stages/rewrite.p4"
 #include "stages/prune.p4"
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Query()      query;
+    Ports()      ports;
     Aggregator() aggregator;
     Arp()        arp;
     Forward()    forward;
@@ -34,14 +41,20 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Job()        job;
     Member()     member;
     Block()      block;
+    Parent()     parent;
     Sweep()      sweep;
     Aggregate()  aggregate;
+    Priority()   priority;
     Deliver()    deliver;
+    Uplink()     uplink;
 
     apply {
         if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
             query.apply(hdr, standard);
         } else {
+            if (!hdr.packet_out.isValid()) {
+                ports.apply(standard);
+            }
             aggregator.apply(hdr, meta);
             if (meta.aggregator_mac == 0) {
                 forward.apply(hdr, standard);
@@ -52,10 +65,20 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                     sweep.apply(hdr, meta, standard);
                 } else {
                     member.apply(hdr, meta, standard);
-                    block.apply(hdr, meta, standard);
+                    if (meta.from_parent == 1) {
+                        parent.apply(hdr, meta);
+                    } else {
+                        block.apply(hdr, meta, standard);
+                    }
+                    if (meta.priority != 0) {
+                        priority.apply(meta, standard);
+                    }
                 }
                 aggregate.apply(hdr, meta);
                 deliver.apply(hdr, meta, standard);
+                if (meta.goes_up == 1) {
+                    uplink.apply(hdr, meta, standard);
+                }
             } else {
                 arp.apply(hdr, meta, standard);
             }

@@ -267,6 +267,8 @@ class Window:
             self._lose(serial, sent, now)
         elif header.status == Status.MISMATCH:
             raise Disagreement(serial)
+        elif header.status == Status.AGAIN:
+            self._fetch(serial, sent)
         elif header.status > Status.MISMATCH:
             stats.malformed += 1
         else:

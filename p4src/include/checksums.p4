@@ -11,8 +11,8 @@
                       hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
 #define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
-                      hdr.netsum.degraded, hdr.netsum.firm, hdr.netsum.spare, hdr.netsum.src_id, hdr.netsum.src_cnt, \
-                      hdr.netsum.gen_id, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
+                      hdr.netsum.degraded, hdr.netsum.firm, hdr.netsum.give_way, hdr.netsum.src_id, hdr.netsum.src_cnt, \
+                      hdr.netsum.gen_id, hdr.netsum.hop, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
                       hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt
 
 #define CHUNKS1(h) h.f0

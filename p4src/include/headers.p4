@@ -77,6 +77,9 @@ const bit<32> RECIRCULATED = 4;
 // A packet's signature, in its place in the record.
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
 
+// Whether the slot's block is open or sent: the odd states.
+#define UNDER_WAY(r) ((RECORD_STATE(r) & 1) == 1)
+
 // Whether an open block need not wait any longer: for nobody since a source was evicted; for the late because enough workers
 // have waited long enough; or for suspects, who have not been heard of since they were late the last time. A sweep's time is
 // that of its first pass, so a block may be younger than it: hence no difference, which would be below zero.
@@ -97,6 +100,11 @@ const bit<4> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
 const bit<4> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
 const bit<4> COMBINE_BY      = 8;   // plus the operation: buffer and payload both become what they combine to
 
+// How many copies of what leaves get their addresses from rewrite.p4: none, one (to the source that asks), or one for each source.
+const bit<2> COPY_TO_NONE = 0;
+const bit<2> COPY_TO_ONE  = 1;
+const bit<2> COPY_TO_ALL  = 2;
+
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
 
@@ -115,13 +123,21 @@ struct metadata_t {
     bit<32>  block_exp;       // job: age at which a block may be closed, microseconds; 0: never
     bit<8>   quorum;          // job: workers that a block needs for that
     bit<32>  window;          // job: blocks that may be open at a time
+    bit<8>   role;            // job: see ROLE_*: what the switch does with a block that is complete
+    bit<8>   stripe_mask;     // job, leaf: the bits of a block's id that say which parent it has
+    bit<8>   priority;        // job: class among jobs that compete, 0: it does not
     bit<256> source;          // member: its bit
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
+    bit<1>   from_parent;     // member: the packet comes from the switch's parent
     bit<32>  slot;            // index into the registers
     bit<4>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result goes out without payload
+    bit<1>   give_way;        // a job of a higher priority is busy
+    bit<8>   stripe;          // leaf: which parent the block has
+    bit<1>   goes_up;         // leaf: what leaves is the partial
+    bit<2>   copies;          // see COPY_TO_*
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver
     @field_list(SWEEP_FIELDS)

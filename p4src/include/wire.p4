@@ -13,6 +13,7 @@ const bit<16> FLOOD_GROUP = 4000;
 const bit<16> SWEEP_SLOTS = 8;
 const bit<16> SWEEP_GROUPS = 256;
 const bit<16> SWEEP_REPLICA = 1000;
+const bit<48> GIVE_WAY_US = 20000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
@@ -42,15 +43,24 @@ const bit<4> STATUS_ABORT = 2;
 const bit<4> STATUS_MISMATCH = 3;
 const bit<4> STATUS_STALE = 8;
 const bit<4> STATUS_REFUSED = 9;
+const bit<4> STATUS_AGAIN = 10;
 
 const bit<4> AGE_NORMAL = 0;
 const bit<4> AGE_AGED = 1;
 const bit<4> AGE_LATE = 2;
 
-const bit<2> STATE_EMPTY = 0;
-const bit<2> STATE_OPEN = 1;
-const bit<2> STATE_DONE = 2;
-const bit<2> STATE_SENT = 3;
+const bit<2> HOP_HOST = 0;
+const bit<2> HOP_UP = 1;
+const bit<2> HOP_DOWN = 2;
+
+const bit<3> STATE_EMPTY = 0;
+const bit<3> STATE_OPEN = 1;
+const bit<3> STATE_DONE = 2;
+const bit<3> STATE_SENT = 3;
+const bit<3> STATE_DEAD = 4;
+
+const bit<8> ROLE_ROOT = 1;
+const bit<8> ROLE_LEAF = 2;
 
 const bit<5> OUTCOME_ACCEPTED = 0;
 const bit<5> OUTCOME_COMPLETED = 1;
@@ -67,6 +77,10 @@ const bit<5> OUTCOME_WINDOW = 12;
 const bit<5> OUTCOME_UNSUPPORTED = 13;
 const bit<5> OUTCOME_MALFORMED = 16;
 const bit<5> OUTCOME_CHECKSUM = 17;
+const bit<5> OUTCOME_RESENT = 18;
+const bit<5> OUTCOME_RETURNED = 19;
+const bit<5> OUTCOME_TOLD = 20;
+const bit<5> OUTCOME_IGNORED = 21;
 
 const bit<8> KIND_QUERY = 0;
 const bit<8> KIND_SWEEP = 1;
@@ -78,11 +92,12 @@ header netsum_h {
     bit<1>    final;           // last block of the generation (informative)
     bit<1>    degraded;        // partial: fewer workers than the job has; on a contribution: than the source has
     bit<1>    firm;            // the block waits for every source: it never ages out
-    bit<1>    spare;           // zero
+    bit<1>    give_way;        // on a result: a job of a higher priority is busy at the switch; else zero
     bit<8>    src_id;          // the sender's source id at this switch; on a result: the receiver's
     bit<8>    src_cnt;         // workers that have contributed, with or without payload
     bit<16>   gen_id;          // generation: the collective call that the block belongs to
-    bit<4>    grad_cnt_high;   // high bits of grad_cnt
+    bit<2>    hop;             // between whom the packet travels, see Hop
+    bit<2>    grad_cnt_high;   // high bits of grad_cnt
     bit<12>   grad_cnt;        // number of gradients (lanes) in the payload
     bit<4>    version;         // version of this extension
     bit<4>    op;              // how contributions combine
@@ -151,12 +166,12 @@ header chunks16_h {
 //   src_cnt          8  workers that have contributed
 //   data_cnt         8  contributions with payload
 //   status           4  highest status contributed
-//   state            2  see BlockState
+//   state            3  see BlockState
 //   signed           1  the signature is set (a contribution that was not ABORT has come)
 //   degraded         1  the sum is partial
 //   chunks           5  payload size in chunks
 //   firm             1  never ages out
-//   padding          2  zero
+//   padding          1  zero
 
 #define RECORD_SEEN(r)         r[447:192]
 #define AS_SEEN(x)             ((record_raw_t)(x) << 192)
@@ -182,19 +197,20 @@ header chunks16_h {
 #define AS_DATA_CNT(x)         ((record_raw_t)(x) << 16)
 #define RECORD_STATUS(r)       r[15:12]
 #define AS_STATUS(x)           ((record_raw_t)(x) << 12)
-#define RECORD_STATE(r)        r[11:10]
-#define AS_STATE(x)            ((record_raw_t)(x) << 10)
-#define RECORD_SIGNED(r)       r[9:9]
-#define AS_SIGNED(x)           ((record_raw_t)(x) << 9)
-#define RECORD_DEGRADED(r)     r[8:8]
-#define AS_DEGRADED(x)         ((record_raw_t)(x) << 8)
-#define RECORD_CHUNKS(r)       r[7:3]
-#define AS_CHUNKS(x)           ((record_raw_t)(x) << 3)
-#define RECORD_FIRM(r)         r[2:2]
-#define AS_FIRM(x)             ((record_raw_t)(x) << 2)
-#define RECORD_PADDING(r)      r[1:0]
+#define RECORD_STATE(r)        r[11:9]
+#define AS_STATE(x)            ((record_raw_t)(x) << 9)
+#define RECORD_SIGNED(r)       r[8:8]
+#define AS_SIGNED(x)           ((record_raw_t)(x) << 8)
+#define RECORD_DEGRADED(r)     r[7:7]
+#define AS_DEGRADED(x)         ((record_raw_t)(x) << 7)
+#define RECORD_CHUNKS(r)       r[6:2]
+#define AS_CHUNKS(x)           ((record_raw_t)(x) << 2)
+#define RECORD_FIRM(r)         r[1:1]
+#define AS_FIRM(x)             ((record_raw_t)(x) << 1)
+#define RECORD_PADDING(r)      r[0:0]
 #define AS_PADDING(x)          ((record_raw_t)(x) << 0)
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
+const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000;
 
 // The frontier, 320 bits in one register cell:
 //   suspects       256  sources that a block was closed without, and that have not been heard of since

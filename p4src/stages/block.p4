@@ -1,5 +1,6 @@
 // The block record: one per slot, read once and written once per packet. Decides whether a contribution opens a block,
-// joins it, repeats itself, comes late or does not fit. Rules and their reasons: docs/protocol.md.
+// joins it, repeats itself, comes late or does not fit. Rules and their reasons: docs/protocol.md. A root's complete block is
+// DONE; a leaf's is SENT, and what the packet becomes is the partial for the parent (uplink.p4).
 //
 // The record stays one number (RECORD_x cuts a field out, AS_x puts a value in its place): BMv2 pays for every field that
 // is written, so adding a contribution is one assignment, not one for each counter.
@@ -60,12 +61,12 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         meta.record = meta.record + AS_STATUS(hdr.netsum.status - RECORD_STATUS(meta.record));
     }
     action complete() {
-        meta.record = meta.record + AS_STATE(STATE_DONE - STATE_OPEN);
+        meta.record = meta.record + AS_STATE(meta.role);
         meta.outcome = OUTCOME_COMPLETED;
     }
     // Closed without the sources that are late, or without those that were evicted.
     action close(bit<1> late) {
-        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
+        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(meta.role);
         meta.outcome = OUTCOME_AGED;
     }
     action store_record() {
@@ -93,27 +94,36 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
 
             // The slot: exactly one lap ahead of a closed block opens it; behind is stale; anything else is refused.
             if (delta == 0) {
-                if (RECORD_STATE(meta.record) == STATE_EMPTY) {
-                    meta.outcome = OUTCOME_STALE;
+                if (RECORD_STATE(meta.record) == STATE_OPEN) {
+                    if ((RECORD_SEEN(meta.record) & meta.source) != 0) {
+                        meta.outcome = OUTCOME_DUPLICATE;
+                        if (ALL_IN(meta.record, meta)) {
+                            close(0);
+                        } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) {
+                            close(1);
+                            suspect_the_missing();
+                        }
+                        if (meta.outcome == OUTCOME_AGED) {
+                            store_record();
+                            meta.combine = COMBINE_LOAD;
+                        }
+                    }
                 } else if (RECORD_STATE(meta.record) == STATE_DONE) {
                     meta.outcome = OUTCOME_REPLAYED;
                     meta.combine = COMBINE_LOAD;
-                } else if ((RECORD_SEEN(meta.record) & meta.source) != 0) {
-                    meta.outcome = OUTCOME_DUPLICATE;
-                    if (ALL_IN(meta.record, meta)) {
-                        close(0);
-                    } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) {
-                        close(1);
-                        suspect_the_missing();
-                    }
-                    if (meta.outcome == OUTCOME_AGED) {
+                } else if (RECORD_STATE(meta.record) == STATE_SENT) {
+                    meta.outcome = OUTCOME_RESENT;
+                    meta.combine = COMBINE_LOAD;
+                    if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
+                        raise_status();
                         store_record();
-                        meta.combine = COMBINE_LOAD;
                     }
+                } else {
+                    meta.outcome = OUTCOME_STALE;    // empty, or dead
                 }
             } else if (delta[31:31] == 1) {
                 meta.outcome = OUTCOME_STALE;
-            } else if (delta == meta.lap && RECORD_STATE(meta.record) != STATE_OPEN) {
+            } else if (delta == meta.lap && !UNDER_WAY(meta.record)) {
                 open_block();
             } else {
                 meta.outcome = OUTCOME_WINDOW;
@@ -172,6 +182,8 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 if (meta.combine == COMBINE_LOAD) {
                     meta.combine = COMBINE_NOTHING;
                 }
+            } else if (meta.role == ROLE_LEAF && RECORD_CHUNKS(meta.record) == 0 && meta.outcome != OUTCOME_REPLAYED) {
+                meta.combine = COMBINE_NOTHING;    // a partial without payload keeps its packet's room: the result may need it
             }
         }
     }

@@ -1,10 +1,10 @@
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
-// An empty contribution (grad_cnt 0) may be padded: see "room" in block.p4.
+// An empty contribution (grad_cnt 0) may be padded: see "room" in block.p4. What comes down from a parent is no contribution.
 
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     apply {
         meta.outcome = OUTCOME_PENDING;
-        meta.grad_cnt = hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
+        meta.grad_cnt = 2w0 ++ hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
         bit<16> payload = hdr.udp.length - (UDP_BYTES + NETSUM_HEADER_BYTES);
         meta.room = (bit<5>)(payload >> 8);
         if (standard.checksum_error == 1) {
@@ -17,10 +17,17 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || (meta.grad_cnt != 0 && payload != meta.grad_cnt << hdr.netsum.lane)
                 || payload[7:0] != 0
                 || payload > MAX_PAYLOAD_BYTES
+                || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)) {
+            meta.outcome = OUTCOME_MALFORMED;
+        } else if (hdr.netsum.hop == HOP_DOWN) {
+            if (hdr.netsum.status > STATUS_AGAIN
+                    || (hdr.netsum.status > STATUS_MISMATCH && hdr.netsum.status < STATUS_STALE)) {
+                meta.outcome = OUTCOME_MALFORMED;
+            }
+        } else if (hdr.netsum.hop > HOP_DOWN
                 || hdr.netsum.age_op != 0
-                || hdr.netsum.spare != 0
+                || hdr.netsum.give_way != 0
                 || hdr.netsum.status > STATUS_MISMATCH
-                || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)
                 || hdr.netsum.data_cnt > hdr.netsum.src_cnt
                 || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)) {
             meta.outcome = OUTCOME_MALFORMED;

@@ -25,16 +25,18 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.udp.length = payload + (UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.netsum.final = 0;
+        hdr.netsum.hop = HOP_HOST;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
         hdr.netsum.firm = RECORD_FIRM(meta.record);
         hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
-        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[15:12];
+        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
         hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
         hdr.netsum.op = RECORD_OP(meta.record);
         hdr.netsum.lane = RECORD_LANE(meta.record);
         hdr.netsum.status = RECORD_STATUS(meta.record);
         hdr.netsum.dest = RECORD_DEST(meta.record);
+        hdr.netsum.give_way = hdr.netsum.give_way | meta.give_way;
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
     action partial() {
@@ -42,28 +44,56 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
     action multicast(bit<16> groups) {
         standard.mcast_grp = groups + (bit<16>)hdr.netsum.job_id;
+        meta.copies = COPY_TO_ALL;
     }
     action unicast() {
         standard.egress_spec = standard.ingress_port;
         meta.replica = (bit<16>)hdr.netsum.src_id;
+        meta.copies = COPY_TO_ONE;
     }
-    // Back to whoever sent it, header only: never more bytes than came.
-    action answer(bit<4> status, bit<4> reason) {
+    // Back to whoever sent it.
+    action to_asker() {
         standard.egress_spec = standard.ingress_port;
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
-        hdr.ethernet.src_addr = meta.aggregator_mac;
         bit<32> asker = hdr.ipv4.src_addr;
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.ipv4.dst_addr = asker;
-        hdr.ipv4.ttl = 64;
+    }
+    // A host's answer comes from the port that it sent to; a switch knows one by its hop, and by the port that is its own.
+    action ports_of_host() {
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = NETSUM_PORT;
+    }
+    action ports_of_switch() {
+        hdr.netsum.hop = HOP_DOWN;
+    }
+    // To all children; rewrite.p4 fills in their addresses.
+    action to_children() {
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.udp.src_port = NETSUM_PORT;
+        hdr.netsum.hop = HOP_HOST;
+        hdr.netsum.final = 0;
+        hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
+    }
+    // Header only: never more bytes than came.
+    action answer(bit<4> status, bit<4> reason) {
+        hdr.ethernet.src_addr = meta.aggregator_mac;
+        hdr.ipv4.ttl = 64;
         hdr.udp.checksum = 0;
         hdr.netsum.age_op = reason;
         hdr.netsum.src_cnt = 0;
         hdr.netsum.data_cnt = 0;
         hdr.netsum.status = status;
         header_only();
+    }
+    // AGAIN says how much room is needed.
+    action how_much() {
+        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
+        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.lane = RECORD_LANE(meta.record);
+    }
+    action up() {
+        meta.goes_up = 1;
     }
     action drop() {
         mark_to_drop(standard);
@@ -73,30 +103,80 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
         if (meta.outcome == OUTCOME_ACCEPTED) {
             drop();
-        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED
-                || meta.outcome == OUTCOME_AGED) {
-            result();
-            if (RECORD_DEGRADED(meta.record) == 1) {
-                partial();
-            }
-            if (meta.header_only == 1) {
-                header_only();
-            }
-            if (meta.outcome == OUTCOME_REPLAYED) {
-                unicast();
-            } else if (hdr.packet_out.isValid()) {
-                multicast(SWEEP_GROUPS);
+        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
+                || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
+            if (meta.role == ROLE_ROOT || RECORD_STATE(meta.record) == STATE_DONE) {
+                result();
+                if (RECORD_DEGRADED(meta.record) == 1) {
+                    partial();
+                }
+                if (meta.header_only == 1) {
+                    header_only();
+                }
+                if (meta.outcome == OUTCOME_REPLAYED) {
+                    unicast();
+                } else if (hdr.packet_out.isValid()) {
+                    multicast(SWEEP_GROUPS);
+                } else {
+                    multicast(0);
+                }
             } else {
-                multicast(0);
+                up();
             }
-        } else if (meta.outcome == OUTCOME_STALE) {
-            answer(STATUS_STALE, 0);
+        } else if (meta.outcome == OUTCOME_RESENT) {
+            up();
         } else if (meta.outcome == OUTCOME_SWEPT) {
             standard.egress_spec = CPU_PORT;
-        } else if (meta.outcome >= OUTCOME_UNKNOWN_JOB && meta.outcome <= OUTCOME_UNSUPPORTED) {
-            answer(STATUS_REFUSED, meta.outcome[3:0]);
-        } else {
+        } else if (meta.outcome == OUTCOME_TOLD) {
+            if (hdr.netsum.status == STATUS_STALE || hdr.netsum.status == STATUS_REFUSED) {
+                answer(hdr.netsum.status, hdr.netsum.age_op);
+            } else {
+                answer(STATUS_AGAIN, 0);
+                how_much();
+            }
+            to_children();
+            multicast(0);
+        } else if (hdr.netsum.hop == HOP_DOWN || meta.outcome > OUTCOME_UNSUPPORTED
+                || (meta.outcome < OUTCOME_UNKNOWN_JOB && meta.outcome != OUTCOME_STALE)) {
             drop();
+        } else {
+            to_asker();
+            if (meta.outcome == OUTCOME_STALE) {
+                answer(STATUS_STALE, 0);
+            } else {
+                answer(STATUS_REFUSED, meta.outcome[3:0]);
+            }
+            if (hdr.netsum.hop == HOP_UP) {
+                ports_of_switch();
+            } else {
+                ports_of_host();
+            }
+        }
+
+        // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to.
+        if (meta.goes_up == 1) {
+            if (hdr.packet_out.isValid()) {
+                answer(STATUS_AGAIN, 0);
+                how_much();
+                to_children();
+                multicast(SWEEP_GROUPS);
+                meta.goes_up = 0;
+            } else if (meta.header_only == 1 && RECORD_STATUS(meta.record) == STATUS_OK) {
+                to_asker();
+                answer(STATUS_AGAIN, 0);
+                how_much();
+                if (hdr.netsum.hop == HOP_UP) {
+                    ports_of_switch();
+                } else {
+                    ports_of_host();
+                }
+                meta.goes_up = 0;
+            } else {
+                result();
+                if (meta.header_only == 1) {
+                    header_only();
+                }
+            }
         }
     }
 }

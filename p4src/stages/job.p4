@@ -2,7 +2,7 @@
 
 control Job(in headers_t hdr, inout metadata_t meta) {
     action job_here(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
-                    bit<32> block_exp, bit<8> quorum, bit<16> window) {
+                    bit<32> block_exp, bit<8> quorum, bit<16> window, bit<8> role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
         meta.lap = (bit<32>)slot_mask + 1;
@@ -10,6 +10,9 @@ control Job(in headers_t hdr, inout metadata_t meta) {
         meta.block_exp = block_exp;
         meta.quorum = quorum;
         meta.window = (bit<32>)window;
+        meta.role = role;
+        meta.stripe_mask = stripe_mask;
+        meta.priority = priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
     }
     action unknown_job() {

@@ -1,6 +1,6 @@
 // Is the sender a member of the job, on this port, in this epoch? The controller hands out the UDP source ports anew for
-// every epoch, so a packet of an earlier one does not pass. A contribution that stands for fewer workers than the source has
-// says so: it is degraded. A worker's own with src_cnt 0 is a pass: it answers, and adds nothing.
+// every epoch, so a packet of an earlier one does not pass. A worker's own contribution with src_cnt 0 is a pass: it answers, adds
+// nothing, and says so (degraded). A child switch's partial may lack workers for that reason, or because they were evicted.
 
 control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     direct_counter(CounterType.packets_and_bytes) member_traffic;
@@ -8,6 +8,11 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
     action member_here(bit<256> source, bit<8> workers, bit<16> udp_port) {
         meta.source = source;
         meta.workers = workers;
+        meta.udp_port = udp_port;
+        member_traffic.count();
+    }
+    action parent_here(bit<16> udp_port) {
+        meta.from_parent = 1;
         meta.udp_port = udp_port;
         member_traffic.count();
     }
@@ -21,7 +26,7 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
             hdr.netsum.src_id:     exact @name("src_id");
             standard.ingress_port: exact @name("ingress_port");
         }
-        actions = { member_here; not_member; }
+        actions = { member_here; parent_here; not_member; }
         const default_action = not_member();
         counters = member_traffic;
         size = 4096;
@@ -32,8 +37,13 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
             if (meta.outcome == OUTCOME_PENDING) {
                 if (hdr.udp.src_port != meta.udp_port) {
                     meta.outcome = OUTCOME_WRONG_PORT;
-                } else if (hdr.netsum.src_cnt > meta.workers
-                        || (hdr.netsum.src_cnt < meta.workers) != (hdr.netsum.degraded == 1)) {
+                } else if (meta.from_parent == 1) {
+                    if (hdr.netsum.hop != HOP_DOWN) {
+                        meta.outcome = OUTCOME_MALFORMED;
+                    }
+                } else if (hdr.netsum.hop == HOP_DOWN
+                        || hdr.netsum.src_cnt > meta.workers
+                        || (meta.workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
                     meta.outcome = OUTCOME_MALFORMED;
                 }
             }

@@ -1,5 +1,5 @@
-// Egress: every copy of a result gets its receiver's addresses. Who is not the block's destination gets the header only:
-// for it, the result is an acknowledgement. Whose contribution is not in a partial result is told so.
+// Egress: every copy of a result gets its receiver's addresses. A host that is not the block's destination gets the header only:
+// for it, the result is an acknowledgement. Whose contribution is not in a partial result is told so. A child switch gets all.
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
@@ -9,6 +9,15 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.udp.dst_port = udp_port;
         hdr.netsum.src_id = meta.replica[7:0];
         meta.rank = rank;
+    }
+    action to_switch(bit<48> mac, bit<32> ip, bit<16> udp_port) {
+        hdr.packet_out.setInvalid();
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.src_port = udp_port;
+        hdr.udp.dst_port = NETSUM_PORT;
+        hdr.netsum.src_id = meta.replica[7:0];
+        hdr.netsum.hop = HOP_DOWN;
     }
     action late() {
         hdr.netsum.age_op = AGE_LATE;
@@ -32,17 +41,17 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             hdr.netsum.job_id: exact @name("job_id");
             meta.replica:      exact @name("replica");
         }
-        actions = { to_member; drop; }
+        actions = { to_member; to_switch; drop; }
         const default_action = drop();
         size = 4096;
     }
     apply {
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
+        if (meta.copies == COPY_TO_ALL) {
             meta.replica = standard.egress_rid;
         }
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_AGED) {
-            if (rewrite.apply().hit) {
-                if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != meta.rank) {
+        if (meta.copies != COPY_TO_NONE) {
+            if (rewrite.apply().hit && hdr.netsum.status < STATUS_STALE) {
+                if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
                     header_only();
                 }
                 if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {

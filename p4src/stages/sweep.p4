@@ -6,7 +6,8 @@
 //   PacketOut -> pass: closes one block -> multicast: its result to the members, and the sweep itself -> next pass
 //                pass: nothing to close -> next pass               ... last pass -> PacketIn
 //
-// A sweep has no room for payloads: its results are notices, and the members fetch them (see "room" in block.p4).
+// A sweep has no room for payloads: its results are notices, and the members fetch them (see "room" in block.p4). A leaf's
+// partial neither fits: the members are asked to send again, which brings it up.
 
 #define LOOK(i) \
     if (meta.outcome == OUTCOME_PENDING && position + i < meta.range) { \
@@ -44,7 +45,7 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
         meta.range = meta.lap;
     }
     action close(bit<1> late) {
-        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(STATE_DONE - STATE_OPEN);
+        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(meta.role);
         record_register.write(meta.slot, meta.record);
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
         meta.closed = meta.closed + 1;
@@ -103,6 +104,9 @@ control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t 
         hdr.netsum.status = STATUS_OK;
         hdr.netsum.src_cnt = 1;
         hdr.netsum.data_cnt = 0;
+        hdr.netsum.grad_cnt_high = 0;
+        hdr.netsum.grad_cnt = 0;
+        hdr.netsum.give_way = 0;
         recirculate_preserving_field_list(SWEEP_FIELDS);
     }
     action end() {

@@ -12,7 +12,7 @@ from netsum.transports.base import Transport
 from netsum.transports.choose import open_transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, Lane
 
-_WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name != "spare"}
+_WIDTHS = {field.name: field.bits for field in HEADER_FIELDS}
 
 
 def parse_setting(text: str) -> tuple[str, int]:

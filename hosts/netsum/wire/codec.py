@@ -31,9 +31,11 @@ class Header(NamedTuple):
     final: int = 0
     degraded: int = 0
     firm: int = 0
+    give_way: int = 0
     src_id: int = 0
     src_cnt: int = 1
     gen_id: int = 0
+    hop: int = 0
     grad_cnt: int = 0
     version: int = VERSION
     op: int = 0
@@ -81,8 +83,6 @@ def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes | memoryview
     for index, (_, members) in enumerate(units):
         terms = []
         for field, shift in members:
-            if field.name == "spare":
-                continue
             name, low = _SPLIT.get(field.name, (field.name, 0))
             mask = (1 << field.bits) - 1
             terms.append(f"(h.{name} >> {low} & {mask}) << {shift}")

@@ -18,7 +18,7 @@ local DEST_BYTE = 14
 local DATA_CNT_BYTE = 15
 local EVERYONE = 255
 local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [6] = "SWEPT", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
-local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}
+local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
 local HEADER = {
     {name = "job_id", doc = "the aggregation job", offset = 0, bytes = 1, kind = ftypes.UINT8},
@@ -27,16 +27,17 @@ local HEADER = {
     {name = "final", doc = "last block of the generation (informative)", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
     {name = "degraded", doc = "partial: fewer workers than the job has; on a contribution: than the source has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
     {name = "firm", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "spare", doc = "zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "give_way", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
     {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
     {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
     {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
-    {name = "grad_cnt_high", doc = "high bits of grad_cnt", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xf000},
+    {name = "hop", doc = "between whom the packet travels, see Hop", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xc000},
+    {name = "grad_cnt_high", doc = "high bits of grad_cnt", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0x3000},
     {name = "grad_cnt", doc = "number of gradients (lanes) in the payload", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xfff},
     {name = "version", doc = "version of this extension", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "op", doc = "how contributions combine", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
     {name = "lane", doc = "log2 of the bytes in a lane", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
-    {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
+    {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
     {name = "dest", doc = "rank that gets the result; 255: every member", offset = 14, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
     {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
 }
@@ -56,13 +57,13 @@ local RECORD = {
     {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 57, bytes = 2, kind = ftypes.UINT16},
     {name = "src_cnt", doc = "workers that have contributed", offset = 59, bytes = 1, kind = ftypes.UINT8},
     {name = "data_cnt", doc = "contributions with payload", offset = 60, bytes = 1, kind = ftypes.UINT8},
-    {name = "status", doc = "highest status contributed", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED"}},
-    {name = "state", doc = "see BlockState", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT"}},
-    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "degraded", doc = "the sum is partial", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
-    {name = "chunks", doc = "payload size in chunks", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0xf8},
-    {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
-    {name = "padding", doc = "zero", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
+    {name = "status", doc = "highest status contributed", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
+    {name = "state", doc = "see BlockState", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
+    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "degraded", doc = "the sum is partial", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
+    {name = "chunks", doc = "payload size in chunks", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
+    {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "padding", doc = "zero", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
 
 local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")

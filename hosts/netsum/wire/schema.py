@@ -49,11 +49,12 @@ TRIO_FIELDS: Final = (
     Field("final", 1, "last block of the generation (informative)"),
     Field("degraded", 1, "partial: fewer workers than the job has; on a contribution: than the source has"),
     Field("firm", 1, "the block waits for every source: it never ages out"),
-    Field("spare", 1, "zero"),
+    Field("give_way", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
     Field("src_id", 8, "the sender's source id at this switch; on a result: the receiver's"),
     Field("src_cnt", 8, "workers that have contributed, with or without payload"),
     Field("gen_id", 16, "generation: the collective call that the block belongs to"),
-    Field("grad_cnt_high", 4, "high bits of grad_cnt"),
+    Field("hop", 2, "between whom the packet travels, see Hop"),
+    Field("grad_cnt_high", 2, "high bits of grad_cnt"),
     Field("grad_cnt", 12, "number of gradients (lanes) in the payload"),
 )
 
@@ -101,7 +102,7 @@ class Lane(IntEnum):
 
 class Status(IntEnum):
     """OK, RANGE, ABORT and MISMATCH may be set by a member in an empty contribution; they stick to the block and the
-    highest wins. STALE and REFUSED are answers of the switch to one packet."""
+    highest wins. STALE, REFUSED and AGAIN are answers of the switch to one packet."""
 
     OK = 0
     RANGE = 1  # the member's values do not fit the agreed scale: the block is done again
@@ -109,6 +110,15 @@ class Status(IntEnum):
     MISMATCH = 3  # the member's call differs from the others' (shape, op, dest): ends the epoch for the communicator
     STALE = 8  # the block has been recycled
     REFUSED = 9  # age_op has the reason
+    AGAIN = 10  # send that block again, with room for the payload of `grad_cnt` lanes
+
+
+class Hop(IntEnum):
+    """Between whom a packet travels."""
+
+    HOST = 0  # a host and its switch
+    UP = 1  # a switch's partial, on its way to the switch's parent
+    DOWN = 2  # a result or an answer, from a parent to a child switch
 
 
 class AgeOp(IntEnum):
@@ -122,7 +132,8 @@ class AgeOp(IntEnum):
 class Outcome(IntEnum):
     """What became of a packet at the switch; one each, counted per job at index ``job_id * 32 + outcome``.
 
-    Values from UNKNOWN_JOB on are reasons of refusal; those up to 15 are told to the sender in ``age_op``.
+    Values from UNKNOWN_JOB on are reasons of refusal; those up to 15 are told to the sender in ``age_op``. From RESENT on:
+    what only a switch with a parent has.
     """
 
     ACCEPTED = 0  # combined into an open block
@@ -140,6 +151,10 @@ class Outcome(IntEnum):
     UNSUPPORTED = 13  # the switch does not run this op
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
     CHECKSUM = 17  # IPv4 or UDP checksum wrong: dropped
+    RESENT = 18  # of a block whose partial is on its way: sent up again
+    RETURNED = 19  # the parent's result: stored, and sent to the children
+    TOLD = 20  # an answer or a notice of the parent: passed on to the children
+    IGNORED = 21  # something of the parent that nobody waits for
 
 
 OUTCOMES_PER_JOB: Final = 32
@@ -159,12 +174,12 @@ RECORD_FIELDS: Final = (
     Field("src_cnt", 8, "workers that have contributed"),
     Field("data_cnt", 8, "contributions with payload"),
     Field("status", 4, "highest status contributed"),
-    Field("state", 2, "see BlockState"),
+    Field("state", 3, "see BlockState"),
     Field("signed", 1, "the signature is set (a contribution that was not ABORT has come)"),
     Field("degraded", 1, "the sum is partial"),
     Field("chunks", 5, "payload size in chunks"),
     Field("firm", 1, "never ages out"),
-    Field("padding", 2, "zero"),
+    Field("padding", 1, "zero"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
 SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")
@@ -182,12 +197,22 @@ FRONTIER_BITS: Final = sum(field.bits for field in FRONTIER_FIELDS)
 
 
 class BlockState(IntEnum):
-    """State of a slot. SENT and DEAD are for leaf switches of a tree."""
+    """State of a slot. SENT and DEAD are for leaves of a tree: the partial is on its way to the parent; the parent has
+    recycled the block. The odd ones are under way: no other block may have the slot."""
 
     EMPTY = 0
     OPEN = 1
     DONE = 2
     SENT = 3
+    DEAD = 4
+
+
+class Role(IntEnum):
+    """What a switch does with a block that is complete: a root makes the result, a leaf sends a partial to its parent. The
+    values take a block's state from OPEN to DONE, or to SENT."""
+
+    ROOT = 1
+    LEAF = 2
 
 
 CPU_PORT: Final = 510
@@ -221,6 +246,9 @@ SWEEP_GROUPS: Final = 256
 """Multicast group SWEEP_GROUPS + job_id: the job's members and, as replica SWEEP_REPLICA, the sweep itself."""
 
 SWEEP_REPLICA: Final = 1000
+
+GIVE_WAY_US: Final = 20_000
+"""How long after its last contribution a job of a higher priority counts as busy, microseconds."""
 
 SLOTS: Final = 8192
 """Slots of a switch, shared by its jobs."""

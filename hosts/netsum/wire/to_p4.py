@@ -55,7 +55,9 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
 def _record_macros() -> list[str]:
     lines = _macros(schema.RECORD_FIELDS, "RECORD", "record_raw_t")
     signature = sum(_place(field) for field in schema.RECORD_FIELDS if field.name in schema.SIGNATURE_FIELDS)
+    seen = sum(_place(field) for field in schema.RECORD_FIELDS if field.name == "seen")
     lines.append(f"const record_raw_t SIGNATURE_BITS = {signature:#x};")
+    lines.append(f"const record_raw_t SEEN_BITS = {seen:#x};")
     return lines
 
 
@@ -86,6 +88,7 @@ def p4_text() -> str:
         f"const bit<16> SWEEP_SLOTS = {schema.SWEEP_SLOTS};",
         f"const bit<16> SWEEP_GROUPS = {schema.SWEEP_GROUPS};",
         f"const bit<16> SWEEP_REPLICA = {schema.SWEEP_REPLICA};",
+        f"const bit<48> GIVE_WAY_US = {schema.GIVE_WAY_US};",
         f"const bit<32> SLOTS = {schema.SLOTS};",
         f"const bit<32> OUTCOME_COUNTERS = {256 * schema.OUTCOMES_PER_JOB};",
         f"typedef bit<{schema.CHUNK_BYTES * 8}> chunk_t;",
@@ -101,7 +104,9 @@ def p4_text() -> str:
         "\n".join(_constants(schema.Lane, "LANE", 4)),
         "\n".join(_constants(schema.Status, "STATUS", 4)),
         "\n".join(_constants(schema.AgeOp, "AGE", 4)),
-        "\n".join(_constants(schema.BlockState, "STATE", 2)),
+        "\n".join(_constants(schema.Hop, "HOP", 2)),
+        "\n".join(_constants(schema.BlockState, "STATE", 3)),
+        "\n".join(_constants(schema.Role, "ROLE", 8)),
         "\n".join(_constants(schema.Outcome, "OUTCOME", 5)),
         "\n".join(_constants(schema.PacketOutKind, "KIND", 8)),
         _header("netsum_h", schema.HEADER_FIELDS),

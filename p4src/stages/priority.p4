@@ -1,0 +1,28 @@
+// Jobs of a higher priority go first. Switches of this kind have one queue for everybody, so those that are to wait are told: a
+// result says give_way while a job of a higher priority is busy, and hosts then hold back.
+
+register<bit<56>>(1) busy_register;    // the highest priority that is busy, and when it last contributed
+
+control Priority(inout metadata_t meta, in standard_metadata_t standard) {
+    bit<56> busy;
+    bit<48> now;
+
+    action load() {
+        busy_register.read(busy, 0);
+        now = standard.ingress_global_timestamp;
+    }
+    action busy_now() {
+        busy_register.write(0, meta.priority ++ now);
+    }
+    action give_way() {
+        meta.give_way = 1;
+    }
+    apply {
+        load();
+        if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
+            give_way();
+        } else if (meta.outcome == OUTCOME_ACCEPTED || meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
+            busy_now();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to one that is SENT, becomes the
+// switch's contribution to its parent. A block's stripe says which parent: blocks are spread over several trees.
+
+control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action up(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> src_id) {
+        standard.egress_spec = port;
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.src_port = udp_port;
+        hdr.udp.dst_port = NETSUM_PORT;
+        hdr.netsum.hop = HOP_UP;
+        hdr.netsum.src_id = src_id;
+        hdr.netsum.age_op = 0;
+    }
+    action drop() {
+        mark_to_drop(standard);
+    }
+    // RANGE, ABORT or MISMATCH: nobody will want the sum.
+    action no_payload() {
+        hdr.netsum.data_cnt = 0;
+    }
+    // Nobody has sent any payload so far: others' may come, and need the room that this packet has.
+    action keep_room() {
+        bit<16> room = (bit<16>)meta.room << 8;
+        hdr.udp.length = room + (UDP_BYTES + NETSUM_HEADER_BYTES);
+        hdr.ipv4.total_length = room + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
+    }
+    table uplink {
+        key = {
+            hdr.netsum.job_id: exact @name("job_id");
+            meta.stripe:       exact @name("stripe");
+        }
+        actions = { up; drop; }
+        const default_action = drop();
+        size = 4096;
+    }
+    apply {
+        meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
+        uplink.apply();
+        if (RECORD_STATUS(meta.record) != STATUS_OK) {
+            no_payload();
+        } else if (RECORD_CHUNKS(meta.record) == 0) {
+            keep_room();
+        }
+    }
+}
