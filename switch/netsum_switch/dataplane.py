@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from netsum_switch.fair_lock import FairLock
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.ports import Port
-from netsum_switch.ports.base import BATCH
+from netsum_switch.ports.base import TURN
 
 log = logging.getLogger("netsum_switch.dataplane")
 
@@ -29,7 +29,9 @@ class DataPlane:
     """Owns the ports and the running pipeline.
 
     `lock` is held while packets are processed and by whoever changes the pipeline's tables: a change under the lock is
-    atomic to the packets. It is given back after every batch of at most `BATCH` frames.
+    atomic to the packets. It is given back after every batch of at most `TURN` frames.
+
+    Ports are served in turn, at most `TURN` frames each, so that one that is flooded gets no more than its share.
     """
 
     def __init__(self, ports: Iterable[Port], cpu_port: int = 0) -> None:
@@ -101,7 +103,7 @@ class DataPlane:
 
     def _take_packet_outs(self) -> list[bytes]:
         queue = self._packet_outs
-        frames = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
+        frames = [queue.popleft() for _ in range(min(TURN, len(queue)))]
         if queue:  # the rest after the other ports had their turn
             os.eventfd_write(self._wake, 1)
         return frames

@@ -14,8 +14,9 @@ log = logging.getLogger("netsum_switch.ports")
 # A jumbo frame is 9018 bytes; what a segmentation offload that was left on delivers is up to 64 KiB.
 MAX_FRAME = 65536
 
-# Frames taken from one port before the others are looked at again, and the longest time the control plane waits.
-BATCH = 64
+# Frames taken from one port before the others have their turn, and the longest time the control plane waits. Few, so that
+# who floods a port makes the others wait for little more than these; many enough that asking who is next costs little.
+TURN = 8
 
 # Bytes asked of the kernel for each direction: some 200 jumbo frames. Silently capped by net.core.[rw]mem_max.
 SOCKET_BUFFER = 4 << 20
@@ -51,7 +52,7 @@ class Port(Protocol):
         """Descriptor that becomes readable when `receive` has frames."""
 
     def receive(self) -> list[bytes]:
-        """Up to `BATCH` frames that are there now; never blocks, never raises for what the network did."""
+        """Up to `TURN` frames that are there now; never blocks, never raises for what the network did."""
 
     def send(self, frame: bytes) -> None:
         """Send one frame, or drop and count it when it cannot be sent now; never blocks."""

@@ -6,7 +6,7 @@ import errno
 import socket
 import struct
 
-from netsum_switch.ports.base import BATCH, MAX_FRAME, PortCounters, PortError, enlarge_buffers, log
+from netsum_switch.ports.base import MAX_FRAME, TURN, PortCounters, PortError, enlarge_buffers, log
 
 # <linux/if_packet.h>; the socket module has none of these.
 _ETH_P_ALL = 0x0003
@@ -66,7 +66,7 @@ class PacketPort:
         frames: list[bytes] = []
         receive = self._sock.recvmsg
         size = 0
-        for _ in range(BATCH):
+        for _ in range(TURN):
             try:
                 frame, ancillary, flags, _ = receive(MAX_FRAME, _AUXDATA_SPACE)
             except BlockingIOError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from netsum_switch.ports.base import BATCH, MAX_FRAME, PortCounters, PortError, enlarge_buffers
+from netsum_switch.ports.base import MAX_FRAME, TURN, PortCounters, PortError, enlarge_buffers
 
 Address = tuple[str, int]
 
@@ -42,7 +42,7 @@ class UdpPort:
         frames: list[bytes] = []
         receive = self._receive
         size = 0
-        for _ in range(BATCH):
+        for _ in range(TURN):
             try:
                 frame = receive(MAX_FRAME)
             except BlockingIOError:

@@ -1,7 +1,9 @@
-"""The data-plane thread: changes are atomic to packets, controllers get through under load, a failure is one frame's."""
+"""The data-plane thread: changes are atomic to packets, controllers and other ports get through under load, a failure is
+one frame's."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -9,6 +11,8 @@ import pytest
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.fair_lock import FairLock
 from netsum_switch.ports import PortError
+from netsum_switch.ports.base import TURN
+from netsum_switch.ports.udp import UdpPort
 from netsum_switch.runtime import EmbeddedSwitch
 from p4.v1 import p4runtime_pb2 as p4rt
 
@@ -74,6 +78,41 @@ def test_a_batch_of_writes_is_atomic_to_packets(embedded: EmbeddedUnderTest, pro
             sender.join()
         while (data := embedded.recv(2, 0.1)) is not None:
             assert source_of(data) == ether_type_of(data)
+
+
+class Recorder:
+    """In place of a pipeline: at which ports frames came in, in order. ``done`` when so many have."""
+
+    def __init__(self, frames: int) -> None:
+        self.ports: list[int] = []
+        self.done = threading.Event()
+        self._frames = frames
+
+    def process(self, port: int, _frame: bytes) -> list[tuple[int, bytes]]:
+        self.ports.append(port)
+        if len(self.ports) == self._frames:
+            self.done.set()
+        return []
+
+
+def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what waits at a port that is flooded, others wait for a turn before each of their own."""
+    waiting = {1: 25 * TURN, 2: 3 * TURN, 3: 2}
+    ports = [UdpPort(number, ("127.0.0.1", 0)) for number in waiting]
+    dataplane, recorder = DataPlane(ports), Recorder(sum(waiting.values()))
+    monkeypatch.setattr(dataplane, "_pipeline", recorder)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for port in ports:
+            for _ in range(waiting[port.number]):
+                sender.sendto(frame(port.number), port.address)  # loopback delivers in the call that sends
+    dataplane.start()
+    assert recorder.done.wait(30.0)
+    dataplane.stop()
+    order = recorder.ports
+    assert {number: order.count(number) for number in waiting} == waiting
+    assert order[: 3 * TURN].count(3) == 2
+    last = len(order) - order[::-1].index(2)
+    assert order[:last].count(1) <= 4 * TURN
 
 
 def test_a_frame_that_the_program_fails_on(
