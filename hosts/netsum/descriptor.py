@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -12,6 +13,8 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKER
 DESCRIPTOR_VERSION: Final = 1
 IP_UDP_BYTES: Final = 28
 LINK_KINDS: Final = ("udp", "frames", "packet")
+SWITCH: Final = "switch"
+_KEY: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class Descriptor:
 
     ``block_exp_ms`` above 0: the job degrades, a block that waits longer is closed when ``quorum`` workers are in it.
     ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``: ranks that are out.
+
+    ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
+    size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (16 hex
+    digits) what their datagrams of this epoch bear, and ``job_id``, ``switch`` and ``host`` mean nothing.
     """
 
     job: str
@@ -80,13 +87,16 @@ class Descriptor:
     quorum: int = 0
     resumes: int | None = None
     evicted: tuple[int, ...] = ()
+    algorithm: str = SWITCH
+    peers: tuple[str, ...] = ()
+    peer_key: str = ""
     version: int = DESCRIPTOR_VERSION
 
     def __post_init__(self) -> None:
         if self.version != DESCRIPTOR_VERSION:
             raise ValueError(f"descriptor version {self.version}; this library reads version {DESCRIPTOR_VERSION}")
         limits = {
-            "job_id": (self.job_id, 1, 255),
+            "job_id": (self.job_id, 1 if self.by_switch else 0, 255),
             "workers": (self.workers, 1, MAX_WORKERS),
             "rank": (self.rank, 0, self.workers - 1),
             "src_id": (self.src_id, 0, MAX_WORKERS - 1),
@@ -113,10 +123,29 @@ class Descriptor:
             raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")
         if self.resumes is not None and type(self.resumes) is not int:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
+        if not self.by_switch:
+            self._check_peers()
         if self.block_bytes % CHUNK_BYTES:
             raise ValueError(f"block_bytes is {self.block_bytes}, must be whole chunks of {CHUNK_BYTES} bytes")
         if self.block_bytes + HEADER_BYTES + IP_UDP_BYTES > self.mtu:
             raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
+
+    def _check_peers(self) -> None:
+        if len(self.peers) != self.workers:
+            raise ValueError(f"there are {len(self.peers)} peers, must be one for each of {self.workers} ranks")
+        for rank, address in enumerate(self.peers):
+            if not address and rank in (*self.evicted, self.rank):
+                continue
+            host, colon, port = address.rpartition(":")
+            if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
+                raise ValueError(f"the peer of rank {rank} is {address!r}, must be HOST:PORT")
+        if not _KEY.fullmatch(self.peer_key):
+            raise ValueError(f"peer_key is {self.peer_key!r}, must be 16 hex digits")
+
+    @property
+    def by_switch(self) -> bool:
+        """Whether a switch combines."""
+        return self.algorithm == SWITCH
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "link": self.link.to_dict()}
@@ -134,6 +163,9 @@ class Descriptor:
             known["host"] = HostAddress(**data["host"])
             known["link"] = Link(**data.get("link", {}))
             known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
+            known["algorithm"] = str(data.get("algorithm", SWITCH))
+            known["peers"] = tuple(str(address) for address in data.get("peers", ()))
+            known["peer_key"] = str(data.get("peer_key", ""))
             return cls(**known)
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None

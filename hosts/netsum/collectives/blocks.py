@@ -15,7 +15,7 @@ from netsum.collectives.layout import Layout
 from netsum.fixed_point import WIRE_LANES, Array
 from netsum.report import Report
 from netsum.wire.codec import Header
-from netsum.wire.schema import AgeOp, Lane, Op, Status
+from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
 
 GROUP: Final = 64
 """Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
@@ -120,9 +120,11 @@ class Blocks:
         *,
         passed: NDArray[np.bool_] | None = None,
         final: bool = False,
+        source: int = EVERYONE,
     ) -> Group:
         """Submit rows of lanes as the blocks ``numbers``. ``skip(row)`` other than OK makes a row an empty contribution
-        with that status; to rows ``passed`` this member answers without adding anything."""
+        with that status; to rows ``passed`` this member answers without adding anything. ``source``: this rank, where no
+        other has payloads for these blocks."""
         group = Group(numbers, self.width, self.lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
@@ -137,18 +139,21 @@ class Blocks:
             payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
             block = Block(gen, op, self.lane, payload, status, owners[number], firm=self._context.firm, passing=passing)
             block.room = size if passing else 0
-            block.final = final and row == len(numbers) - 1
+            block.more, block.source = row < len(numbers) - 1, source
+            block.final = final and not block.more
             block.on_result = partial(group.take, row)
             block.on_lost = partial(group.lose, row)
             window.submit(block)
         return group
 
-    def await_results(self, op: Op, numbers: Numbers, *, wanted: bool = True) -> Group:
-        """Submit empty contributions to the blocks ``numbers``; with room for the results if they are ``wanted``."""
+    def await_results(self, op: Op, numbers: Numbers, *, wanted: bool = True, source: int = EVERYONE) -> Group:
+        """Submit empty contributions to the blocks ``numbers``, whose payloads are ``source``'s; with room for the results if
+        they are ``wanted``."""
         group = Group(numbers, self.width, self.lane)
         for row, number in enumerate(numbers):
             block = Block(self._context.gen, op, self.lane, dest=self.cut.owner[number], firm=self._context.firm)
             block.room = self.cut.sizes[number] if wanted else 0
+            block.more, block.source = row < len(numbers) - 1, source
             block.on_result = partial(group.take, row)
             block.on_lost = partial(group.lose, row)
             self._context.window.submit(block)

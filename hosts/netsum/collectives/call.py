@@ -200,6 +200,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) ->
             block.payload = memoryview(lanes.tobytes())
         block.on_result = partial(agreed.take, first, len(part))
         block.on_lost = partial(agreed.lose, first, len(part))
+        block.more = first + per_block < len(codes)
         context.window.submit(block)
         blocks += 1
     return blocks

@@ -58,9 +58,9 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         for numbers in blocks.groups():
             if given is not None:
                 # A copy: contributions are kept for a window longer than the call, and the caller's array is the caller's then.
-                group = blocks.submit(Op.COPY, blocks.rows(given, numbers).copy(), numbers)
+                group = blocks.submit(Op.COPY, blocks.rows(given, numbers).copy(), numbers, source=rank)
             else:
-                group = blocks.await_results(Op.COPY, numbers, wanted=wanted)
+                group = blocks.await_results(Op.COPY, numbers, wanted=wanted, source=part.source)
             groups.append((group, blocks, part.source, result if given is None else None))
             yield room(context)
     yield SUBMITTED
