@@ -44,6 +44,7 @@ COUNTERS: Final = {
     "late": ("netsum_late_blocks", "Blocks whose result is without this rank's part."),
     "lost": ("netsum_lost_blocks", "Blocks whose result was gone before this rank asked for it."),
     "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not come to."),
+    "gave_way": ("netsum_gave_way_results", "Results that said to give way to a job of a higher priority."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
 }
 """Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""

@@ -30,6 +30,8 @@ class Stats:
     """Blocks whose result was gone before this rank asked for it."""
     ahead: int = 0
     """Results of blocks that this rank had not come to yet: the others went on without it."""
+    gave_way: int = 0
+    """Results that told this rank to give way to a job of a higher priority."""
     resumes: int = 0
     """Switch restarts survived."""
     rtt: float = 0.0

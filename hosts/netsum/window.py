@@ -6,6 +6,7 @@ modulo 2^32. One window W serves all calls of a job together:
 * block b is sent only when every result up to b - W is held (this is what lets the switch reuse slots, docs/protocol.md);
 * a contribution is sent again until the block's result is held, and kept for W more blocks after that;
 * a result belongs to a block by job, block id within the live window, and generation;
+* results tell when to give way to another job, :mod:`netsum.give_way`;
 * in a job that degrades, a result may be partial, and a block whose result is gone from the switch (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank does not hold (:meth:`Window.resume`).
 
@@ -27,6 +28,7 @@ from typing import Final
 from netsum.block import Block, Packet
 from netsum.descriptor import Descriptor
 from netsum.fits import fits
+from netsum.give_way import GiveWay
 from netsum.refusal import Disagreement, Refusal
 from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
@@ -92,6 +94,7 @@ class Window:
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
         self._trip = RoundTrip()
+        self._way = GiveWay(self._size)
         self.stats = Stats()
 
     @property
@@ -159,11 +162,13 @@ class Window:
                 self._sent[serial] = sent  # last: `_sent` is in the order of transmission
                 packets.append(sent.packet)
         self._again.clear()
-        while self._queue and self.next_serial < self.base + self._size:
+        room = self._way.room(now) - len(self._sent)
+        while self._queue and room > 0 and self.next_serial < self.base + self._size:
             block = self._queue.popleft()
             packet = self._pack(self.next_serial, block, block.room)
             self._sent[self.next_serial] = _Sent(block, packet, now, self._next_order())
             self.next_serial += 1
+            room -= 1
             self.stats.blocks += 1
             packets.append(packet)
         if packets:
@@ -184,6 +189,8 @@ class Window:
 
     def next_deadline(self) -> float | None:
         """When :meth:`poll` may have something to send although nothing arrives; None while nothing is outstanding."""
+        if self._queue and not self._sent and self._way.until:
+            return self._way.until
         return self._alarm
 
     def _expire(self) -> None:
@@ -303,6 +310,8 @@ class Window:
             self._fetch(serial, sent)
             return
         self._measure(sent, now)
+        self._way.heard(bool(header.give_way), now)
+        self.stats.gave_way += header.give_way
         self._settle(serial, sent)
         if not sent.block.delivered:
             sent.block.delivered = True

@@ -1,11 +1,17 @@
-"""Giving way to a job of a higher priority: the rule by itself, by the clock that it is given."""
+"""Giving way to a job of a higher priority: the rule by itself, by the clock that it is given, and in the window."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.give_way import LONGEST_PAUSE, SHORTEST_PAUSE, GiveWay
+from netsum.wire.codec import pack_header, parse_header
+from netsum.wire.schema import HEADER_BYTES
+
+from tests.hosts.test_window import LATENCY, Simulation
 
 WINDOW = 8
 
@@ -77,3 +83,72 @@ def test_never_more_than_the_window_and_never_for_ever(window: int, heard: list[
         assert rule.room(now) >= 1 or give_way
         assert rule.until <= now + LONGEST_PAUSE
         assert rule.room(max(now, rule.until)) >= 1, "the pause has an end"
+
+
+class Busy(Simulation):
+    """A job of a higher priority is busy from ``begin`` to ``end`` (seconds)."""
+
+    def __init__(self, workers: int, seed: int, begin: float, end: float, **changes: Any) -> None:
+        super().__init__(workers, seed, block_bytes=256, **changes)
+        self.begin, self.end = begin, end
+
+    def _travel(self, rank: int, up: bool, data: bytes) -> None:
+        if not up and self.begin <= self.now < self.end:
+            data = pack_header(parse_header(data)._replace(give_way=1)) + data[HEADER_BYTES:]
+        super()._travel(rank, up, data)
+
+    def submit(self, blocks: int) -> None:
+        for host in self.hosts:
+            for value in range(blocks):
+                host.submit(value)
+
+    def until(self, moment: float) -> int:
+        """Go on until then; blocks that rank 0 has sent by then."""
+        while self.step(moment):
+            pass
+        return self.hosts[0].window.next_serial
+
+
+def test_a_window_that_gives_way_sends_a_block_now_and_then() -> None:
+    simulation = Busy(2, 0, begin=0.1, end=1.1)
+    simulation.submit(2000)
+    before, asked = simulation.until(0.1), []
+    for moment in (0.6, 1.1):
+        sent = simulation.until(moment)
+        asked.append(sent - before)
+        before = sent
+    assert asked[0] <= WINDOW + 0.5 / LONGEST_PAUSE + 4
+    assert 0.5 / (LONGEST_PAUSE + 4 * LATENCY) - 1 <= asked[1] <= 0.5 / LONGEST_PAUSE + 1
+    ended = simulation.until(1.1 + LONGEST_PAUSE + 10 * LATENCY)
+    assert ended - before > WINDOW, "free again"
+    simulation.run()
+    assert all(len(host.got) == 2000 for host in simulation.hosts)
+    assert all(host.window.stats.gave_way > 0 for host in simulation.hosts)
+    assert simulation.sent == [2000, 2000], "and nothing was sent twice"
+
+
+def test_a_call_ends_although_the_way_is_never_free() -> None:
+    simulation = Busy(3, 0, begin=0.0, end=float("inf"))
+    simulation.submit(20)
+    simulation.run()
+    assert all(len(host.got) == 20 for host in simulation.hosts)
+    assert simulation.now >= 19 * SHORTEST_PAUSE
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 3),
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.1, 0.3]),
+    st.floats(0.0, 0.05),
+    st.floats(0.0, 0.5),
+    st.sampled_from([1, 2, 8]),
+)
+def test_giving_way_and_loss(workers: int, seed: int, loss: float, begin: float, lasts: float, size: int) -> None:
+    """Sums are exact, and the window's rule holds (the simulation looks)."""
+    simulation = Busy(workers, seed, begin, begin + lasts, window=size, loss=loss, late=loss)
+    simulation.submit(30)
+    simulation.run()
+    for host in simulation.hosts:
+        assert host.got == {serial: workers * serial for serial in range(30)}
+        assert host.window.stats.malformed == 0
