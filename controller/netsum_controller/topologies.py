@@ -122,7 +122,7 @@ def to_lines(topology: Topology) -> str:
     """A topology as a person would write it, YAML with one line a switch, host and link, that
     :func:`~netsum_controller.topology.load_topology` reads back to an equal one."""
     lines = [f"name: {topology.name}"]
-    data: Mapping[str, Any] = topology.model_dump(exclude_none=True)
+    data: Mapping[str, Any] = topology.model_dump(exclude_defaults=True)
     for section in ("switches", "hosts", "links", "tenants"):
         if data.get(section):
             lines.append(f"{section}:")

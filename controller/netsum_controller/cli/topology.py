@@ -5,19 +5,23 @@ from __future__ import annotations
 import click
 
 from netsum_controller.cli.context import Settings
+from netsum_controller.cli.make_topology import make
 from netsum_controller.cli.output import json_option, print_json, print_table
 
 
 @click.group()
 def topology() -> None:
-    """Show or check the topology file."""
+    """Show, check or make a topology file."""
+
+
+topology.add_command(make)
 
 
 @topology.command()
 @json_option
 @click.pass_obj
 def show(settings: Settings, as_json: bool) -> None:
-    """Switches, hosts, and the quotas of tenants."""
+    """Switches, hosts, links, and the quotas of tenants."""
     found = settings.topology()
     if as_json:
         print_json(found.model_dump(exclude_none=True))
@@ -33,13 +37,26 @@ def show(settings: Settings, as_json: bool) -> None:
     print_table(
         ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU", "RATE"),
         [
-            (
-                *(name, host.switch, host.port, host.ip, host.mac, host.mtu),
-                f"{host.rate_mbps} Mbit/s" if host.rate_mbps else "-",
-            )
+            (*(name, host.switch, host.port, host.ip, host.mac, host.mtu), _rate(host.rate_mbps))
             for name, host in found.hosts.items()
         ],
     )
+    if found.links:
+        print_table(
+            ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU", "RATE"),
+            [
+                (
+                    name,
+                    link.switches[0],
+                    link.ports[0],
+                    link.switches[1],
+                    link.ports[1],
+                    link.mtu,
+                    _rate(link.rate_mbps),
+                )
+                for name, link in found.links.items()
+            ],
+        )
     if found.tenants is not None:
         quotas = {name: (quota.slots, quota.job_ids, quota.members) for name, quota in found.tenants.items()}
         print_table(
@@ -48,9 +65,14 @@ def show(settings: Settings, as_json: bool) -> None:
         )
 
 
+def _rate(mbps: int | None) -> str:
+    return f"{mbps} Mbit/s" if mbps else "-"
+
+
 @topology.command()
 @click.pass_obj
 def check(settings: Settings) -> None:
     """Validate the file; an error quotes the line that is wrong."""
     found = settings.topology()
-    click.echo(f"{found.name}: {len(found.switches)} switches, {len(found.hosts)} hosts, no errors")
+    links = f", {len(found.links)} links" if found.links else ""
+    click.echo(f"{found.name}: {len(found.switches)} switches, {len(found.hosts)} hosts{links}, no errors")

@@ -1,0 +1,129 @@
+"""Topologies of the usual shapes, and files with links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from netsum_controller.cli import cli
+from netsum_controller.errors import InputError
+from netsum_controller.graph import distances, switch_graph
+from netsum_controller.topologies import fat_tree, leaf_spine, star, to_lines, tree
+from netsum_controller.topology import Neighbour, Topology, load_topology, parse_topology
+
+from tests.controller.graphs import topologies
+
+MININET = Path(__file__).parents[2] / "mininet"
+
+LINKED = """\
+name: pair
+switches:
+  s1: {device_id: 1, ip: 10.0.0.254, mac: "02:6e:73:00:00:fe"}
+  s2: {device_id: 2, ip: 10.0.0.253, mac: "02:6e:73:00:00:fd"}
+hosts:
+  h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1}
+  h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s2, port: 1}
+links:
+  l1: {switches: [s1, s2], ports: [2, 3], mtu: 9000, rate_mbps: 1000, frames: ["127.0.0.1:41", "127.0.0.1:42"]}
+  l2: {switches: [s2, s1], ports: [4, 5]}
+"""
+
+
+def test_links() -> None:
+    topology = parse_topology(LINKED)
+    assert topology.neighbours("s1") == {2: Neighbour("s2", 3, "l1"), 5: Neighbour("s2", 4, "l2")}
+    assert topology.neighbours("s2") == {3: Neighbour("s1", 2, "l1"), 4: Neighbour("s1", 5, "l2")}
+    assert (topology.links["l1"].mtu, topology.links["l2"].mtu, topology.links["l2"].frames) == (9000, 1500, None)
+    filled = topology.filled(links={"l2": {"frames": ("127.0.0.1:43", "127.0.0.1:44")}})
+    assert filled.links["l2"].frames == ("127.0.0.1:43", "127.0.0.1:44")
+    assert filled.links["l1"] == topology.links["l1"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("[2, 3]", "[1, 3]", "9: links.l1.ports.0: port 1 of s1 is already that of hosts.h1"),
+        ("[4, 5]", "[3, 5]", "10: links.l2.ports.0: port 3 of s2 is already that of links.l1"),
+        ("[4, 5]", "[4, 2]", "10: links.l2.ports.1: port 2 of s1 is already that of links.l1"),
+        ("[s2, s1]", "[s2, s2]", "10: links.l2.switches: a link joins two switches, and both of its are s2"),
+        ("[s2, s1]", "[s2, s9]", "10: links.l2.switches.1: there is no switch 's9' (there are: s1, s2)"),
+        ("[s2, s1]", "[s2]", "10: links.l2.switches"),
+        ("[4, 5]", "[4, 5, 6]", "10: links.l2.ports"),
+        ("[4, 5]", '[4, "5"]', "10: links.l2.ports.1: Input should be a valid integer"),
+        ("[4, 5]", "[4, 510]", "10: links.l2.ports.1: Input should be less than or equal to 509"),
+        ("ports: [4, 5]", "port: 4", "10: links.l2"),
+        ('"127.0.0.1:42"', "nowhere", "9: links.l1.frames.1: not an address"),
+        ("  l2:", "  l1:", "10: 'l1' is given twice"),
+        ("  l2:", "  2:", "10: links.2"),
+    ],
+)
+def test_bad_links(old: str, new: str, error: str) -> None:
+    assert old in LINKED
+    with pytest.raises(InputError) as caught:
+        parse_topology(LINKED.replace(old, new, 1), "pair.yaml")
+    assert str(caught.value).startswith(f"pair.yaml:{error}")
+    assert "\n" not in str(caught.value)
+
+
+@given(topologies(connected=False))
+def test_both_ways_of_writing_are_read_back(topology: Topology) -> None:
+    assert parse_topology(topology.to_yaml()) == topology
+    assert parse_topology(to_lines(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    ("made", "switches", "hosts", "links", "diameter"),
+    [
+        (star(5), 1, 5, 0, 0),
+        (tree(3, 2), 4, 6, 3, 2),
+        (leaf_spine(2, 3, 4), 5, 12, 6, 2),
+        (fat_tree(2), 5, 2, 4, 4),
+        (fat_tree(4), 20, 16, 32, 4),
+        (fat_tree(4, 1), 20, 8, 32, 4),
+        (fat_tree(6), 45, 54, 108, 4),
+    ],
+)
+def test_shapes(made: Topology, switches: int, hosts: int, links: int, diameter: int) -> None:
+    assert (len(made.switches), len(made.hosts), len(made.links)) == (switches, hosts, links)
+    graph = switch_graph(made)
+    homes = {host.switch for host in made.hosts.values()}
+    assert max(distances(graph, home)[other] for home in homes for other in homes) == diameter
+    assert all(set(distances(graph, home)) == set(made.switches) for home in homes)
+    assert {host.mtu for host in made.hosts.values()} == {9000}
+
+
+def test_a_fat_trees_switches_have_k_ports() -> None:
+    made = fat_tree(6)
+    for name in made.switches:
+        assert len(made.neighbours(name)) + len(made.hosts_of(name)) == 6
+    for core in range(1, 10):
+        assert len({other.switch.partition("-")[0] for other in made.neighbours(f"core{core}").values()}) == 6
+
+
+def test_shapes_that_cannot_be() -> None:
+    with pytest.raises(InputError, match="an even number from 2, not 3"):
+        fat_tree(3)
+    with pytest.raises(InputError, match="hosts of 1 or more, not 0"):
+        tree(2, 0)
+    with pytest.raises(InputError, match="300 hosts and 1 switches are 301 addresses"):
+        star(300)
+
+
+@pytest.mark.parametrize("file", ["tree2x2.yaml", "leafspine2x2x2.yaml", "fattree4.yaml"])
+def test_the_files_are_what_the_command_writes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (MININET / file).read_text()
+    command = re.search(r"`netsum (topology make [^`]+)`", text)
+    assert command is not None
+    cli(command[1].split(), standalone_mode=False)
+    assert text.endswith(f"`{command[0][1:-1]}`\n" + capsys.readouterr().out)
+    assert load_topology(MININET / file).name == file.removesuffix(".yaml")
+
+
+def test_servers_at_ports_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    cli(["topology", "make", "tree", "--hosts", "1", "--p4runtime", "127.0.0.1:9559"], standalone_mode=False)
+    made = parse_topology(capsys.readouterr().out)
+    assert [switch.p4runtime for switch in made.switches.values()] == [f"127.0.0.1:{9559 + n}" for n in range(3)]
+    with pytest.raises(InputError, match="room for 3 ports from there"):
+        cli(["topology", "make", "tree", "--p4runtime", "127.0.0.1:65534"], standalone_mode=False)
