@@ -1,4 +1,4 @@
-"""What every fabric is: a switch with hosts around it, a controller, and ways to work on the hosts."""
+"""What every fabric is: switches with hosts around them, a controller, and ways to work on the hosts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from netsum.transports.base import Transport
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
-from netsum_controller.topology import Tls, Topology
+from netsum_controller.topology import Topology
 
 from netsum_testbed.processes import Child
-from netsum_testbed.switches import SwitchProcess
+from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
 if TYPE_CHECKING:
     from netsum.communicator import Communicator
@@ -48,21 +48,21 @@ def interrupts_held() -> Iterator[None]:
 
 
 class Fabric:
-    """A star: one switch, the topology's hosts. A context manager; leaving it stops and removes everything.
+    """The switches, links and hosts of a topology. A context manager; leaving it stops and removes everything.
 
-    ``switch`` is the kind (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled in, ``tokens``
-    the secret of each job by name, ``directory`` the files of this run, which go with it.
+    ``switch`` is the kind of all switches (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled
+    in, ``tokens`` the secret of each job by name, ``directory`` the files of this run, which go with it.
+
+    Where a method takes the name of a switch, a topology's only switch need not be named.
     """
 
     def __init__(self, topology: Topology, switch: str) -> None:
-        if len(topology.switches) != 1:
-            raise ValueError(f"topology {topology.name}: a fabric has one switch, this has {len(topology.switches)}")
         self.topology = topology
         self.switch = switch
-        self.switch_options: Sequence[str] = ()  # more of its command line, to be set before the fabric is entered
+        self.switch_options: Sequence[str] = ()  # more of their command lines, to be set before the fabric is entered
         self._stack = ExitStack()
         self.tokens: dict[str, str] = {}
-        self._process: SwitchProcess | None = None
+        self._processes: dict[str, SwitchProcess] = {}
         self._controller: Controller | None = None
 
     @property
@@ -72,26 +72,40 @@ class Fabric:
         return self._controller
 
     @property
+    def switch_pids(self) -> dict[str, int]:
+        """Process ids of the switches, by name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    @property
     def switch_pid(self) -> int:
-        """Process id of the switch."""
-        assert self._process is not None, "the fabric is not up"
-        return self._process.pid
+        """Process id of the only switch."""
+        return self.switch_process().pid
 
-    def kill_switch(self) -> None:
-        """Cut the switch's power."""
-        assert self._process is not None, "the fabric is not up"
-        self._process.kill()
+    def switch_process(self, name: str | None = None) -> SwitchProcess:
+        """The process of a switch. ValueError: there is none of that name, or several and no name."""
+        assert self._processes, "the fabric is not up"
+        if name is None and len(self._processes) == 1:
+            (name,) = self._processes
+        if name not in self._processes:
+            asked = "which switch" if name is None else f"no switch {name!r}"
+            raise ValueError(f"topology {self.topology.name}: {asked}? (there are: {', '.join(self._processes)})")
+        return self._processes[name]
 
-    def start_switch(self) -> None:
-        """Start the switch again after :meth:`kill_switch`: the same wires, nothing loaded. What belongs there comes back by
+    def kill_switch(self, name: str | None = None) -> None:
+        """Cut a switch's power."""
+        self.switch_process(name).kill()
+
+    def start_switch(self, name: str | None = None) -> None:
+        """Start a switch again after :meth:`kill_switch`: the same wires, nothing loaded. What belongs there comes back by
         the controller, which watches it. Call it from a thread that outlives the fabric."""
-        assert self._process is not None, "the fabric is not up"
-        self._process.start()
+        self.switch_process(name).start()
 
     def __enter__(self) -> Self:
         try:
             self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
-            self._process = self._start_switch()
+            self._start_switches()
+            addresses = {name: {"p4runtime": process.address} for name, process in self._processes.items()}
+            self.topology = self.topology.filled(switches=addresses)
             self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
             self._controller.push()
             self._serve(self._controller)
@@ -113,15 +127,37 @@ class Fabric:
         """Start the controller's HTTP endpoint where the hosts reach it."""
         controller.serve()
 
-    @property
-    def _tls(self) -> Tls | None:
-        """How the switch serves P4Runtime, as the topology says; None: in the clear."""
-        (switch, *_) = self.topology.switches.values()
-        return switch.tls
-
-    def _start_switch(self) -> SwitchProcess:
-        """Start the switch, register its end with the stack and fill the topology in."""
+    def _start_switches(self) -> None:
+        """Lay the wires, and start all switches; return when they answer."""
         raise NotImplementedError
+
+    def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
+        """Start a switch, which ends with the fabric, and do not wait for it: all can start at the same time."""
+        if not self._processes:
+            self._stack.callback(self._stop_switches)
+        switch = self.topology.switches[name]
+        self._processes[name] = SwitchProcess(
+            self.switch,
+            interfaces,
+            self.directory,
+            prefix,
+            tls=switch.tls,
+            more=self.switch_options,
+            name=name,
+            device_id=switch.device_id,
+            thrift_port=THRIFT_PORT + list(self.topology.switches).index(name),
+        )
+        return self._processes[name]
+
+    def _wait_ready(self) -> None:
+        for process in self._processes.values():
+            process.wait_ready()
+
+    def _stop_switches(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.stop()
 
     def inside(self, function: Callable[[], Result]) -> Result:
         """Call a function where the hosts' interfaces are."""

@@ -1,6 +1,6 @@
-"""A fabric in Mininet: every host and the switch in a network namespace of its own, the hosts with a kernel IP stack.
+"""A fabric in Mininet: every host and switch in a network namespace of its own, the hosts with a kernel IP stack.
 
-The controller runs in this process, outside of the network. It reaches the switch over a unix socket, and the hosts
+The controller runs in this process, outside of the network. It reaches the switches over unix sockets, and the hosts
 reach it at the same ``http://127.0.0.1:PORT`` everywhere: each host's own loopback has a listening socket that this
 process opened inside the host's namespace. So no management network is needed and none shows up in the topology.
 """
@@ -37,23 +37,35 @@ except ImportError as error:
 MAX_RATE: Final = 1000
 """Mbit/s: Mininet's links are not limited above."""
 
-StartSwitch = Callable[[Sequence[str], Sequence[str]], SwitchProcess]
+Launch = Callable[[str, Sequence[str], Sequence[str]], SwitchProcess]
 
 
 class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
-    """A Mininet switch in a namespace of its own that runs whatever ``launch`` starts there."""
+    """A Mininet switch in a namespace of its own that runs whatever ``launch`` starts there: it is told the switch's name,
+    an ``-i`` for each link, and what comes in front of the command line."""
 
-    def __init__(self, name: str, launch: StartSwitch, **params: Any) -> None:
+    def __init__(self, name: str, launch: Launch, **params: Any) -> None:
         super().__init__(name, **{**params, "inNamespace": True})
         self._launch = launch
         self.process: SwitchProcess | None = None
+        self._started = False
 
     def start(self, _controllers: object) -> None:
-        """Start the switch with an ``-i PORT@INTERFACE`` for each link, and wait for it."""
+        """Start the switch with an ``-i PORT@INTERFACE`` for each link. Waits for it, but for the first time: then all start
+        at once, and :meth:`batchStartup` waits."""
         words = [f"{port}@{interface.name}" for port, interface in self.intfs.items() if interface.name != "lo"]
-        process = self._launch(words, ("mnexec", "-a", str(self.pid)))
-        self.process = process
-        process.wait_ready()
+        self.process = self._launch(self.name, words, ("mnexec", "-a", str(self.pid)))
+        if self._started:
+            self.process.wait_ready()
+
+    @classmethod
+    def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802 - Mininet's name
+        """Wait for switches that were started together. Returns those that run."""
+        for switch in switches:
+            assert switch.process is not None
+            switch.process.wait_ready()
+            switch._started = True
+        return switches
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - Mininet's name
         """Stop the switch; Mininet's own part removes the interfaces."""
@@ -83,21 +95,22 @@ class MininetFabric(Fabric):
         super().__init__(topology, switch)
         self._say = say
 
-    def _start_switch(self) -> SwitchProcess:
-        (name, switch), *_ = self.topology.switches.items()
+    def _start_switches(self) -> None:
         lg.propagate = False  # it has a handler of its own: nothing is to be said twice
         setLogLevel("critical")  # tc's remarks on HTB come as errors; what matters is checked here
         net = Mininet(controller=None, build=False)
         self.net = net
         self._stack.callback(net.stop)
-        node = net.addSwitch(name, cls=P4Switch, launch=self._launch, dpid=f"{switch.device_id:x}")
+        for name, switch in self.topology.switches.items():
+            net.addSwitch(name, cls=P4Switch, launch=self._launch, dpid=f"{switch.device_id:x}")
         limited = any(host.rate_mbps for host in self.topology.hosts.values()) and self._rates()
-        length = common_prefix([switch.ip, *(host.ip for host in self.topology.hosts.values())])
+        addresses = [switch.ip for switch in self.topology.switches.values()]
+        length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
         for host, place in self.topology.hosts.items():
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
             rate = self._rate(host) if limited else None
             options = {"cls": TCLink, "bw": rate} if rate else {"cls": Link}
-            net.addLink(member, node, port1=0, port2=place.port, addr1=place.mac, **options)
+            net.addLink(member, net[place.switch], port1=0, port2=place.port, addr1=place.mac, **options)
         # No IPv6: its neighbour discovery would send frames that nobody asked for.
         for each in net.values():
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
@@ -105,12 +118,6 @@ class MininetFabric(Fabric):
         self._set_links()
         net.start()
         setLogLevel("output")
-        process: SwitchProcess = node.process
-        self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
-        return process
-
-    def _launch(self, words: Sequence[str], prefix: Sequence[str]) -> SwitchProcess:
-        return SwitchProcess(self.switch, words, self.directory, prefix, tls=self._tls, more=self.switch_options)
 
     def _rates(self) -> bool:
         if rates_work():

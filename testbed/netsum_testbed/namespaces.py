@@ -1,4 +1,4 @@
-"""A fabric in one network namespace: veth pairs, raw frames, either switch. Needs root."""
+"""A fabric in one network namespace: veth pairs, raw frames, either kind of switch. Needs root."""
 
 from __future__ import annotations
 
@@ -15,28 +15,25 @@ from netsum_controller.model import Job
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import NetworkNamespace
-from netsum_testbed.switches import SwitchProcess
 
 Result = TypeVar("Result")
 
 
 class NamespaceFabric(Fabric):
-    """Host ``h3`` on port 3 has the interface ``h3``, whose other end ``s3`` is the switch's."""
+    """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's."""
 
-    def _start_switch(self) -> SwitchProcess:
+    def _start_switches(self) -> None:
         hosts = self.topology.hosts
-        pairs = [(f"s{host.port}", self.interface(name)) for name, host in hosts.items()]
+        pairs = [(self.switch_interface(name), self.interface(name)) for name in hosts]
+        words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
+        for name, host in hosts.items():
+            words[host.switch].append(f"{host.port}@{self.switch_interface(name)}")
         mtu = max(host.mtu for host in hosts.values())
         self._namespace = NetworkNamespace(pairs, mtu)
         self._stack.callback(self._namespace.close)
-        words = [f"{host.port}@s{host.port}" for host in hosts.values()]
-        inside = ("ip", "netns", "exec", self._namespace.name)
-        process = SwitchProcess(self.switch, words, self.directory, inside, tls=self._tls, more=self.switch_options)
-        self._stack.callback(process.stop)
-        process.wait_ready()
-        name = next(iter(self.topology.switches))
-        self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
-        return process
+        for name, interfaces in words.items():
+            self._launch(name, interfaces, ("ip", "netns", "exec", self._namespace.name))
+        self._wait_ready()
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """A descriptor file, good for one run, in place of the controller: its endpoint is outside of the namespace."""
@@ -51,7 +48,15 @@ class NamespaceFabric(Fabric):
 
     def interface(self, host: str) -> str:
         """Name of a host's interface."""
-        return f"h{self.topology.hosts[host].port}"
+        return f"h{self._place(host)}"
+
+    def switch_interface(self, host: str) -> str:
+        """Name of the interface at the other end, which is the switch's."""
+        return f"s{self._place(host)}"
+
+    def _place(self, host: str) -> int:
+        # Not the port, which another switch may have too; nor the name, which may be too long for an interface.
+        return list(self.topology.hosts).index(host) + 1
 
     def inside(self, function: Callable[[], Result]) -> Result:
         return self._namespace.call(function)

@@ -83,6 +83,10 @@ class Child:
             return ""
         return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])
 
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait: several can go at the same time before each is stopped."""
+        self._signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """End it and all of its session's process group; by force when it does not go by itself. May be repeated."""
         self._signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A fabric without root: the embedded switch as a process, each wire a pair of UDP sockets on the loopback."""
+"""A fabric without root: embedded switches as processes, each wire a pair of UDP sockets on the loopback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from netsum.transports.sockets import parse_address
 from netsum_controller.topology import Topology
 
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.switches import SwitchProcess
+
+
+def _free_ends(stack: ExitStack) -> tuple[str, str]:
+    """Two addresses that nobody has, held until the stack is closed."""
+    ends = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
+    for end in ends:
+        end.bind(("127.0.0.1", 0))
+    one, other = (f"127.0.0.1:{end.getsockname()[1]}" for end in ends)
+    return one, other
 
 
 class RootlessFabric(Fabric):
@@ -24,24 +32,18 @@ class RootlessFabric(Fabric):
             raise ValueError(f"without root there is only the embedded switch: {switch} needs network interfaces")
         super().__init__(topology, switch)
 
-    def _start_switch(self) -> SwitchProcess:
+    def _start_switches(self) -> None:
         with ExitStack() as stack:
             # All are held until all are known, so that no port is handed out twice.
-            hosts = {}
-            for name in self.topology.hosts:
-                ends = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
-                for end in ends:
-                    end.bind(("127.0.0.1", 0))
-                local, remote = (f"127.0.0.1:{end.getsockname()[1]}" for end in ends)
-                hosts[name] = {"frames": local, "switch_frames": remote}
+            wires = {name: _free_ends(stack) for name in self.topology.hosts}
+        hosts = {name: {"frames": ours, "switch_frames": theirs} for name, (ours, theirs) in wires.items()}
         self.topology = self.topology.filled(hosts=hosts)
-        words = [f"{host.port}@udp:{host.switch_frames}:{host.frames}" for host in self.topology.hosts.values()]
-        process = SwitchProcess(self.switch, words, self.directory, tls=self._tls, more=self.switch_options)
-        self._stack.callback(process.stop)
-        process.wait_ready()
-        name = next(iter(self.topology.switches))
-        self.topology = self.topology.filled(switches={name: {"p4runtime": process.address}})
-        return process
+        words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
+        for host in self.topology.hosts.values():
+            words[host.switch].append(f"{host.port}@udp:{host.switch_frames}:{host.frames}")
+        for name, interfaces in words.items():
+            self._launch(name, interfaces)
+        self._wait_ready()
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
         link = self.topology.hosts[host]

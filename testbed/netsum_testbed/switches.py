@@ -20,6 +20,7 @@ from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
 BMV2: Final = "simple_switch_grpc"
+THRIFT_PORT: Final = 9090
 
 
 class SwitchStartError(TestbedError):
@@ -58,7 +59,7 @@ def _tls_words(tls: Tls | None) -> list[str]:
 
 
 class SwitchProcess:
-    """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
+    """A switch, started, with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
 
     def __init__(
         self,
@@ -68,20 +69,24 @@ class SwitchProcess:
         prefix: Sequence[str] = (),
         tls: Tls | None = None,
         more: Sequence[str] = (),
+        name: str = "s1",
+        device_id: int = 1,
+        thrift_port: int = THRIFT_PORT,
     ) -> None:
         """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes. ``tls``: what the topology
-        says; it must have the server's certificate, and clients then need one too. ``more``: options of this switch only."""
+        says; it must have the server's certificate, and clients then need one too. ``more``: options of this switch only.
+        Switches of one directory have names of their own, those of one namespace also Thrift ports."""
         self.kind = kind
         self._tls = tls
-        self.address = f"unix:{directory}/p4runtime.sock"
-        self._log = directory / "switch.log"
+        self.address = f"unix:{directory}/{name}.sock"
+        self.log = directory / f"switch.{name}.log"
         program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
-        options = ["--no-p4", "--device-id", "1", "--thrift-port", "9090", *more]
+        options = ["--no-p4", "--device-id", str(device_id), "--thrift-port", str(thrift_port), *more]
         for word in interfaces:
             options += ["-i", word]
         target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510", *_tls_words(tls)]
         self._command = [*prefix, *program, *options, *target]
-        self._child = Child(self._command, output=self._log)
+        self._child = Child(self._command, output=self.log)
 
     @property
     def pid(self) -> int:
@@ -102,7 +107,7 @@ class SwitchProcess:
                     if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
                         return  # whatever it says, it answers
                 if self._child.exit_code is not None or time.monotonic() > deadline:
-                    said = self._log.read_text(errors="replace").strip()
+                    said = self.log.read_text(errors="replace").strip()
                     raise SwitchStartError(f"the {self.kind} switch did not start: {said}")
 
     @property
@@ -113,6 +118,10 @@ class SwitchProcess:
     def last_words(self) -> str:
         """The end of its log."""
         return self._child.last_words()
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait; :meth:`stop` does."""
+        self._child.terminate()
 
     def stop(self) -> None:
         """End it; when it does not go by itself, by force."""
@@ -125,5 +134,5 @@ class SwitchProcess:
     def start(self) -> None:
         """Start it again after it ended, on the same wires and the same address: it knows no program and no job. Returns
         when it answers."""
-        self._child = Child(self._command, output=self._log)
+        self._child = Child(self._command, output=self.log)
         self.wait_ready()

@@ -140,13 +140,6 @@ def test_one_subnet_for_all() -> None:
     assert common_prefix(["10.0.0.1", "192.168.0.1"]) == 0
 
 
-def test_a_fabric_has_one_switch() -> None:
-    two = {"s1": {"device_id": 1, "ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"},
-           "s2": {"device_id": 2, "ip": "10.0.0.253", "mac": "02:6e:73:00:00:fd"}}  # fmt: skip
-    with pytest.raises(ValueError, match="a fabric has one switch, this has 2"):
-        RootlessFabric(star(2).filled().model_validate({**star(2).model_dump(), "switches": two}))
-
-
 def test_a_switch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert choose_switch("auto") == "embedded"
@@ -158,14 +151,14 @@ def test_a_switch_that_does_not_start_on_the_embedded_switch(monkeypatch: pytest
     """Its own words are in the error, and nothing is left."""
     topology = star(1).filled()
     made: list[Path] = []
-    start: Callable[[RootlessFabric], object] = RootlessFabric._start_switch
+    start: Callable[[RootlessFabric], None] = RootlessFabric._start_switches
 
-    def taken(fabric: RootlessFabric) -> object:
+    def taken(fabric: RootlessFabric) -> None:
         made.append(fabric.directory)
-        (fabric.directory / "p4runtime.sock").mkdir()  # where the switch wants its socket
-        return start(fabric)
+        (fabric.directory / "s1.sock").mkdir()  # where the switch wants its socket
+        start(fabric)
 
-    monkeypatch.setattr(RootlessFabric, "_start_switch", taken)
+    monkeypatch.setattr(RootlessFabric, "_start_switches", taken)
     with (
         pytest.raises(
             SwitchStartError, match=r"the embedded switch did not start: (?s:.*)netsum-switch: cannot serve P4Runtime"

@@ -32,7 +32,7 @@ def link_ends(fabric: Fabric, host: str) -> tuple[End, End]:
     prefix = tuple(fabric.prefix(host))
     place = fabric.topology.hosts[host]
     if isinstance(fabric, NamespaceFabric):
-        return End(prefix, fabric.interface(host)), End(prefix, f"s{place.port}")
+        return End(prefix, fabric.interface(host)), End(prefix, fabric.switch_interface(host))
     switch = fabric.net[place.switch]  # type: ignore[attr-defined]  # Mininet's
     return End(prefix, fabric.interface(host)), End(
         ("mnexec", "-a", str(switch.pid)), f"{place.switch}-eth{place.port}"

@@ -20,7 +20,6 @@ from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.opening import star
 from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
-from netsum_testbed.switches import SwitchProcess
 
 STARTS: Final = 30.0
 """Seconds until the endpoint must answer."""
@@ -35,18 +34,18 @@ class ServesOutside(Fabric):
 
     _serving: Child | None = None
 
-    def _start_switch(self) -> SwitchProcess:
+    def _start_switches(self) -> None:
         if self.switch == "embedded":
             self._faults = self.directory / "faults.json"
             self._faults.write_text("{}", "utf-8")
             self.switch_options = ("--faults", str(self._faults))
-        return super()._start_switch()
+        super()._start_switches()
 
     def set_wires(self, faults: Mapping[str, Any]) -> Counter[str]:
         """Give the embedded switch other wires (docs/switch.md, ``--faults``); what the ones before have done since it
         started, by kind."""
         self._faults.write_text(json.dumps(faults), "utf-8")
-        log = self.directory / "switch.log"
+        log = self.switch_process().log
         said = log.read_text(errors="replace").count(_DONE)
         os.kill(self.switch_pid, signal.SIGHUP)
         deadline = time.monotonic() + STARTS
