@@ -57,7 +57,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
             aggregator.apply(hdr, meta);
             if (meta.aggregator_mac == 0) {
-                forward.apply(hdr, standard);
+                forward.apply(hdr, meta, standard);
             } else if (hdr.netsum.isValid()) {
                 check.apply(hdr, meta, standard);
                 job.apply(hdr, meta);

@@ -114,6 +114,7 @@ const bit<8> SWEEP_FIELDS = 0;
 struct metadata_t {
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
+    bit<1>   elsewhere;       // that address is another switch's
     bit<32>  target_ip;       // address that the packet asks for; of other traffic: that it comes from
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch

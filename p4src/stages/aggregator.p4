@@ -1,15 +1,19 @@
 // Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. Other traffic is
-// looked up by its sender: what claims to come from the switch's address is a forged result, and goes nowhere.
+// looked up by its sender: what claims to come from the switch's address is a forged result, and goes nowhere. Nor does what a host
+// sends to another switch as if it were one: hosts send to their own, and switches to their neighbours.
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     action aggregator_here(bit<48> mac) {
         meta.aggregator_mac = mac;
     }
+    action elsewhere() {
+        meta.elsewhere = 1;
+    }
     table aggregator {
         key = { meta.target_ip: exact @name("address"); }
-        actions = { aggregator_here; NoAction; }
+        actions = { aggregator_here; elsewhere; NoAction; }
         const default_action = NoAction();
-        size = 16;
+        size = 1024;
     }
     apply {
         if (hdr.netsum.isValid()) {

@@ -173,9 +173,6 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 meta.goes_up = 0;
             } else {
                 result();
-                if (meta.header_only == 1) {
-                    header_only();
-                }
             }
         }
     }

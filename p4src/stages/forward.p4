@@ -1,6 +1,6 @@
 // Everything that is not netsum's is forwarded as by a plain L2 switch, so that ping, TCP and baselines use the same wires.
 
-control Forward(inout headers_t hdr, inout standard_metadata_t standard) {
+control Forward(in headers_t hdr, in metadata_t meta, inout standard_metadata_t standard) {
     action forward_to(bit<9> port) {
         standard.egress_spec = port;
     }
@@ -14,8 +14,8 @@ control Forward(inout headers_t hdr, inout standard_metadata_t standard) {
         size = 1024;
     }
     apply {
-        if (hdr.packet_out.isValid()) {
-            mark_to_drop(standard);    // a sweep that is not for our address: nobody's traffic
+        if (hdr.packet_out.isValid() || (meta.elsewhere == 1 && hdr.netsum.isValid())) {
+            mark_to_drop(standard);    // a sweep that is not for our address; a packet for another switch's
         } else {
             forward.apply();
         }

@@ -15,6 +15,15 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     action die() {
         meta.record = meta.record + AS_STATE(STATE_DEAD - STATE_SENT);
     }
+    action load_frontier() {
+        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+    }
+    action fresh_frontier() {
+        meta.frontier = FRESH_FRONTIER(meta);
+    }
+    action suspect_the_missing() {
+        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
+    }
     // The result is what the slot holds from now on. Who has contributed here stays known, for whoever comes late.
     action take() {
         meta.record = AS_SEEN(RECORD_SEEN(meta.record)) | AS_START(RECORD_START(meta.record)) | AS_EPOCH(meta.epoch)
@@ -57,10 +66,16 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                         store_record();
                     }
                 }
-            } else if (hdr.netsum.status < STATUS_ABORT && RECORD_SIGNED(meta.record) == 1
-                    && (meta.record & SIGNATURE_BITS) != SIGNATURE(hdr.netsum)) {
-                ignore();
             } else {
+                if (meta.block_exp != 0 && RECORD_STATE(meta.record) == STATE_OPEN) {
+                    // The parent did not wait for this switch, and this switch will not wait for those it still lacked: else
+                    // each result would find the next block open, and nothing would ever go up again.
+                    load_frontier();
+                    if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
+                        fresh_frontier();
+                    }
+                    suspect_the_missing();
+                }
                 if (meta.grad_cnt == 0) {
                     nothing_in_it();
                 }

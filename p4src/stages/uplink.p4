@@ -18,8 +18,10 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     // RANGE, ABORT or MISMATCH: nobody will want the sum.
     action no_payload() {
         hdr.netsum.data_cnt = 0;
+        hdr.netsum.grad_cnt_high = 0;
+        hdr.netsum.grad_cnt = 0;
     }
-    // Nobody has sent any payload so far: others' may come, and need the room that this packet has.
+    // A partial without payload stays as long as its packet: the result may be one with payload, and need the room.
     action keep_room() {
         bit<16> room = (bit<16>)meta.room << 8;
         hdr.udp.length = room + (UDP_BYTES + NETSUM_HEADER_BYTES);
@@ -37,9 +39,8 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     apply {
         meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
         uplink.apply();
-        if (RECORD_STATUS(meta.record) != STATUS_OK) {
+        if (RECORD_STATUS(meta.record) != STATUS_OK || RECORD_CHUNKS(meta.record) == 0) {
             no_payload();
-        } else if (RECORD_CHUNKS(meta.record) == 0) {
             keep_room();
         }
     }

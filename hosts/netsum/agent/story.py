@@ -9,7 +9,7 @@ import numpy as np
 
 from netsum.wire.codec import Header
 from netsum.wire.names import REASON_NAMES, value_name
-from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Lane, Status
+from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Hop, Lane, Status
 
 
 class Row(NamedTuple):
@@ -32,9 +32,11 @@ COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name
 
 def kind(header: Header, *, from_switch: bool) -> str:
     """What the packet is for, in two words at most."""
-    if not from_switch:
+    if header.hop == Hop.UP:
+        return "partial" if header.grad_cnt else "empty partial"
+    if not from_switch and header.hop != Hop.DOWN:
         return "contribution" if header.grad_cnt else "empty contribution"
-    if header.status in (Status.STALE, Status.REFUSED):
+    if header.status in (Status.STALE, Status.REFUSED, Status.AGAIN):
         return "answer"
     if header.grad_cnt or not header.data_cnt or header.status:
         return "result"
@@ -56,7 +58,9 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
         status += ", partial"
     if header.version != VERSION:
         status += f", version {header.version}"
-    if header.grad_cnt:
+    if header.status == Status.AGAIN:
+        size = f"needs room for {header.payload_bytes} bytes"
+    elif header.grad_cnt:
         size = f"{header.grad_cnt} x {value_name('lane', header.lane)}"
         if header.payload_bytes != len(payload):
             size += f", but {len(payload)} bytes"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from netsum.wire.schema import EVERYONE, BlockState, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, BlockState, Hop, Lane, Op, Outcome, Status
 
 VALUE_NAMES: Final[dict[str, dict[int, str]]] = {
     "op": {op.value: op.name for op in Op},
     "lane": {lane.value: f"{lane.bits} bits" for lane in Lane},
     "status": {status.value: status.name for status in Status},
+    "hop": {hop.value: hop.name for hop in Hop},
     "state": {state.value: state.name for state in BlockState},
     "dest": {EVERYONE: "every member"},
 }

@@ -9,6 +9,9 @@ local CHUNK_BYTES = 256
 local MAX_CHUNKS = 16
 local STALE = 8
 local REFUSED = 9
+local AGAIN = 10
+local UP = 1
+local DOWN = 2
 local VERSION_BYTE = 12
 local LANE_BYTE = 13
 local GRADIENTS_BYTE = 10
@@ -31,7 +34,7 @@ local HEADER = {
     {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
     {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
     {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
-    {name = "hop", doc = "between whom the packet travels, see Hop", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xc000},
+    {name = "hop", doc = "between whom the packet travels, see Hop", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xc000, values = {[0] = "HOST", [1] = "UP", [2] = "DOWN"}},
     {name = "grad_cnt_high", doc = "high bits of grad_cnt", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0x3000},
     {name = "grad_cnt", doc = "number of gradients (lanes) in the payload", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xfff},
     {name = "version", doc = "version of this extension", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
@@ -129,10 +132,12 @@ local function show_payload(tree, buffer, count, lane)
     end
 end
 
-local function kind(port, status, count, data_cnt, dest)
-    if port ~= UDP_PORT then
+local function kind(port, hop, status, count, data_cnt, dest)
+    if hop == UP then
+        return count > 0 and "partial" or "empty partial"
+    elseif port ~= UDP_PORT and hop ~= DOWN then
         return count > 0 and "contribution" or "empty contribution"
-    elseif status == STALE or status == REFUSED then
+    elseif status == STALE or status == REFUSED or status == AGAIN then
         return "answer"
     elseif status == 0 and count == 0 and data_cnt > 0 then
         return dest == EVERYONE and "notice" or "header-only result"
@@ -154,16 +159,18 @@ function netsum.dissector(buffer, packet, root)
     end
     local tree = root:add(netsum, buffer())
     show(tree, buffer, HEADER)
-    local count = buffer(GRADIENTS_BYTE, 2):uint()
+    local hop = buffer(GRADIENTS_BYTE, 1):bitfield(0, 2)
+    local count = buffer(GRADIENTS_BYTE, 2):bitfield(2, 14)
     local lane = buffer(LANE_BYTE, 1):bitfield(0, 4)
     local status = buffer(LANE_BYTE, 1):bitfield(4, 4)
     local op = buffer(VERSION_BYTE, 1):bitfield(4, 4)
-    tree:add(gradients, buffer(GRADIENTS_BYTE, 2)):set_generated()
+    tree:add(gradients, buffer(GRADIENTS_BYTE, 2), count):set_generated()
     if status == REFUSED then
         tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
     end
     show_payload(tree, buffer, count, lane)
-    local what = kind(packet.src_port, status, count, buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint())
+    local data_cnt, dest = buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint()
+    local what = kind(packet.src_port, hop, status, count, data_cnt, dest)
     packet.cols.protocol = "netsum"
     packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
         buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,

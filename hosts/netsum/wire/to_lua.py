@@ -89,10 +89,12 @@ local function show_payload(tree, buffer, count, lane)
     end
 end
 
-local function kind(port, status, count, data_cnt, dest)
-    if port ~= UDP_PORT then
+local function kind(port, hop, status, count, data_cnt, dest)
+    if hop == UP then
+        return count > 0 and "partial" or "empty partial"
+    elseif port ~= UDP_PORT and hop ~= DOWN then
         return count > 0 and "contribution" or "empty contribution"
-    elseif status == STALE or status == REFUSED then
+    elseif status == STALE or status == REFUSED or status == AGAIN then
         return "answer"
     elseif status == 0 and count == 0 and data_cnt > 0 then
         return dest == EVERYONE and "notice" or "header-only result"
@@ -114,16 +116,18 @@ function netsum.dissector(buffer, packet, root)
     end
     local tree = root:add(netsum, buffer())
     show(tree, buffer, HEADER)
-    local count = buffer(GRADIENTS_BYTE, 2):uint()
+    local hop = buffer(GRADIENTS_BYTE, 1):bitfield(0, 2)
+    local count = buffer(GRADIENTS_BYTE, 2):bitfield(2, 14)
     local lane = buffer(LANE_BYTE, 1):bitfield(0, 4)
     local status = buffer(LANE_BYTE, 1):bitfield(4, 4)
     local op = buffer(VERSION_BYTE, 1):bitfield(4, 4)
-    tree:add(gradients, buffer(GRADIENTS_BYTE, 2)):set_generated()
+    tree:add(gradients, buffer(GRADIENTS_BYTE, 2), count):set_generated()
     if status == REFUSED then
         tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
     end
     show_payload(tree, buffer, count, lane)
-    local what = kind(packet.src_port, status, count, buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint())
+    local data_cnt, dest = buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint()
+    local what = kind(packet.src_port, hop, status, count, data_cnt, dest)
     packet.cols.protocol = "netsum"
     packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
         buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,
@@ -212,6 +216,9 @@ def lua_text() -> str:
         "MAX_CHUNKS": schema.MAX_CHUNKS,
         "STALE": int(schema.Status.STALE),
         "REFUSED": int(schema.Status.REFUSED),
+        "AGAIN": int(schema.Status.AGAIN),
+        "UP": int(schema.Hop.UP),
+        "DOWN": int(schema.Hop.DOWN),
         "VERSION_BYTE": _byte_of("version"),
         "LANE_BYTE": _byte_of("lane"),
         "GRADIENTS_BYTE": _byte_of("grad_cnt_high"),
