@@ -243,7 +243,9 @@ class SwitchClient:
 
     def read_items(self) -> list[Item]:
         """Everything installed in the tables we fill, and every multicast group."""
-        kinds: dict[int, type[Entry]] = {self.program.object_id("tables", kind.TABLE): kind for kind in TABLES}
+        kinds: dict[int, list[type[Entry]]] = {}
+        for kind in TABLES:
+            kinds.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
         wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kinds]
         groups = p4.Entity()
         groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
@@ -252,7 +254,7 @@ class SwitchClient:
             if entity.HasField("table_entry"):
                 row = entity.table_entry
                 if not row.is_default_action and row.table_id in kinds:
-                    items.append(self.program.decode_row(row, kinds[row.table_id]))
+                    items.append(self.program.decode_row(row, *kinds[row.table_id]))
             elif entity.HasField("packet_replication_engine_entry"):
                 items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
         return items

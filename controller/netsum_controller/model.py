@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from netsum.wire.schema import CHUNK_BYTES
 
+from netsum_controller.trees import Shape
+
 DEFAULT_TENANT = "default"
 """Whose a job is that names no tenant."""
 
@@ -73,8 +75,8 @@ class Edge:
 @dataclass(frozen=True)
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
-    unless it ``resumes`` the epoch of that number. Its trees were planned ``without`` some switches, which were down, and
-    have ``edges``; none of either where one switch does."""
+    unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
+    switch."""
 
     number: int
     first_block_id: int
@@ -82,7 +84,7 @@ class Epoch:
     resumes: int | None = None
     rejoin: Rejoin = Rejoin.NONE
     edges: tuple[Edge, ...] = ()
-    without: tuple[str, ...] = ()
+    shape: Shape = field(default_factory=Shape)
 
     @property
     def members(self) -> tuple[Seat, ...]:

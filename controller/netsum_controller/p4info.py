@@ -127,13 +127,15 @@ class Program:
                 action.params.add(param_id=params[name].id, value=encode_int(value, params[name].bits))
         return entity
 
-    def decode_row(self, row: Any, kind: type[Entry]) -> Entry | ForeignEntry:
-        """Entry of a ``p4.v1.TableEntry`` of ``kind``'s table."""
-        key = {field.id: name for name, field in self._key(kind.TABLE).items()}
+    def decode_row(self, row: Any, *kinds: type[Entry]) -> Entry | ForeignEntry:
+        """Entry of a ``p4.v1.TableEntry``; ``kinds`` are those of its table, one for each action."""
+        table = kinds[0]
+        key = {field.id: name for name, field in self._key(table.TABLE).items()}
         values = {key[match.field_id]: decode_int(match.exact.value) for match in row.match}
         action = row.action.action
-        if action.action_id != self.object_id("actions", kind.ACTION):
-            return ForeignEntry(kind.TABLE, tuple(values[name] for name in kind.KEY), row.SerializeToString())
+        kind = next((one for one in kinds if self.object_id("actions", one.ACTION) == action.action_id), None)
+        if kind is None:
+            return ForeignEntry(table.TABLE, tuple(values[name] for name in table.KEY), row.SerializeToString())
         params = {field.id: name for name, field in self._params(kind.ACTION).items()}
         values |= {params[param.param_id]: decode_int(param.value) for param in action.params}
         return kind(**values)

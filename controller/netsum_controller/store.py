@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from netsum_controller import store_schema
@@ -21,11 +22,21 @@ from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.lock import StateLock
 from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.trees import Shape
 
-_JOB_COLUMNS = "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, roots"
+_JOB_COLUMNS = (
+    "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
+    "roots"
+)
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs"
 _REMEMBERED_RANGES = 64
 """Earlier epochs of a job id that a new one keeps clear of."""
+
+
+def _shape(text: str) -> Shape:
+    values = json.loads(text)
+    roots, homes = (tuple(values.get(name, ())) for name in ("roots", "homes"))
+    return Shape(roots, values.get("parents", {}), homes)
 
 
 class Store:
@@ -161,7 +172,7 @@ class Store:
         return Job(**values)  # type: ignore[arg-type]
 
     def _epoch(self, number: int) -> Epoch:
-        columns = "first_block_id, resumes, rejoin, without"
+        columns = "first_block_id, resumes, rejoin, shape"
         row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
         seats = tuple(
             Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs)
@@ -171,7 +182,7 @@ class Store:
         )
         query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
-        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, tuple(json.loads(row[3])))
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]))
 
     def find_epoch(self, number: int) -> Epoch | None:
         """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
@@ -219,11 +230,11 @@ class Store:
     def add_epoch(self, job: Job, epoch: Epoch, port_cursor: int) -> None:
         """Record an epoch of a job, on all of its parts; it is not yet the job's. Call it in a transaction."""
         self._db.execute(
-            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, without) "
+            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 *(epoch.number, job.job_id, job.name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
-                json.dumps(epoch.without),
+                json.dumps(asdict(epoch.shape)),
             ),
         )
         self._db.executemany("INSERT INTO reach VALUES (?, ?)", [(epoch.number, switch) for switch in job.switches])

@@ -24,7 +24,7 @@ CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     number INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, job TEXT NOT NULL,
     first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: nobody could tell how far it got
     resumes INTEGER,                                       -- the epoch that it goes on with
-    rejoin TEXT NOT NULL DEFAULT 'none', without TEXT NOT NULL DEFAULT '[]'
+    rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}'
 );
 CREATE TABLE reach (    -- the switches on which an epoch's block ids are used
     epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
@@ -84,8 +84,9 @@ ALTER TABLE new_jobs RENAME TO jobs;
 INSERT INTO parts SELECT name, 0, switch, job_id, slot_base FROM old_parts;
 DROP TABLE old_parts;
 INSERT INTO reach SELECT number, switch FROM epochs;
+ALTER TABLE epochs ADD COLUMN shape TEXT NOT NULL DEFAULT '{}';
+UPDATE epochs SET shape = json_object('roots', json_array(switch));
 ALTER TABLE epochs DROP COLUMN switch;
-ALTER TABLE epochs ADD COLUMN without TEXT NOT NULL DEFAULT '[]';
 """,
 }
 """What turns a file of format ``n`` into one of ``n + 1``. A file is never turned back."""

@@ -11,7 +11,7 @@ sources a job. Where several roots cannot share that (on such a switch hang memb
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netsum.wire.schema import Role
 
@@ -72,6 +72,26 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What of its trees an epoch keeps: the root of each stripe, each root's tree (child switch -> parent), and the switch of
+    each rank."""
+
+    roots: tuple[str, ...] = ()
+    parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    homes: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """All that have a part in it."""
+        return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(child switch, parent switch) of every edge, each once."""
+        return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))
+
+
+@dataclass(frozen=True)
 class Trees:
     """A job's trees. ``nodes`` by switch, every parent before its children; ``roots`` the root of each stripe."""
 
@@ -87,6 +107,16 @@ class Trees:
     def edges(self) -> tuple[tuple[str, str], ...]:
         """(child switch, parent switch) of every edge, each once, those near the roots first."""
         return tuple((name, up.switch) for name, node in self.nodes.items() for up in node.uplinks)
+
+    @property
+    def parents(self) -> dict[str, dict[str, str]]:
+        """Each root's tree: child switch -> parent."""
+        found: dict[str, dict[str, str]] = {root: {} for root in self.roots}
+        for name, node in self.nodes.items():
+            for root, up in zip(self.roots, node.parents, strict=False):
+                if up is not None:
+                    found[root][name] = up.switch
+        return found
 
     def links(self, topology: Topology) -> tuple[str, ...]:
         """Names of the links between switches that the trees use, each once."""
@@ -126,6 +156,22 @@ def plan_trees(
     trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1})
     assert trees is not None, "one root needs nobody's consent"
     return trees
+
+
+def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Trees:
+    """Trees of a known shape, as they are in the topology now. ``members`` are host names by rank; those on no switch of the
+    trees are not in them. :class:`Refused` when a switch or a link that they need is gone."""
+    graph = switch_graph(topology)
+    below: dict[str, set[str]] = {name: set() for name in shape.switches}
+    for child, parent in shape.edges:
+        if not graph.has_edge(child, parent):
+            raise Refused(f"the topology no longer has a link between {child} and {parent}")
+        below[parent].add(child)
+    unknown = [name for name in below if name not in graph]
+    if unknown:
+        raise Refused(f"the topology no longer has switch {', '.join(sorted(unknown))}")
+    parents = {root: shape.parents.get(root, {}) for root in shape.roots}
+    return _trees(topology, graph, members, parents, below, shape.roots)
 
 
 def block_exp_us(lowest_us: int, height: int) -> int:

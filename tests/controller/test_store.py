@@ -17,6 +17,7 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.lock import StateLock
 from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.store import Store
+from netsum_controller.trees import Shape
 
 
 def test_a_job_survives(open_controller: Callable[[], Controller], spec: JobSpec) -> None:
@@ -151,7 +152,7 @@ def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
         store = Store(tmp_path / "state.db")
         job = store.job("resnet")
         seats = (Seat(0, 0, "h1", 13001, "a", joined=True), Seat(1, 1, "h2", 13002, "b", joined=True, left=True))
-        assert job.epoch == Epoch(1007, 8192, seats)
+        assert job.epoch == Epoch(1007, 8192, seats, shape=Shape(("s1",)))
         assert (job.parts, job.switch, job.slot_base, job.roots) == ((Part("s1", 16),), "s1", 16, {})
         assert store.used_ranges(["s0", "s1"], 3) == [IdRange(8192, ROOM)]
         assert (job.members, job.window, job.late, job.block_exp_us, job.quorum) == (("h1", "h2"), 8, Late.WAIT, 0, 0)
@@ -204,6 +205,7 @@ def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec)
 def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
     edges = (Edge("leaf1", "spine1", 13005), Edge("leaf2", "spine1", 13006))
+    shape = Shape(("spine1",), {"spine1": {"leaf1": "spine1", "leaf2": "spine1"}}, ("leaf1", "leaf2"))
     with store.transaction():
         number = store.take_epoch_number()
         job = Job(
@@ -214,9 +216,7 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
             window=8,
             chunks=4,
             members=("h1", "h2"),
-            epoch=Epoch(
-                number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, without=("spine2",)
-            ),
+            epoch=Epoch(number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, shape=shape),
             state=JobState.READY,
             token_sha256="abc",
             roots={"spine1": 2, "spine2": 1},

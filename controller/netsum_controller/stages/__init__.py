@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from netsum_controller.stages.aggregator import AggregatorEntry
+from netsum_controller.stages.aggregator import AggregatorEntry, ElsewhereEntry
 from netsum_controller.stages.entry import Entry, ForeignEntry
 from netsum_controller.stages.forward import ForwardEntry
 from netsum_controller.stages.job import JobEntry
-from netsum_controller.stages.member import MemberEntry
+from netsum_controller.stages.member import MemberEntry, ParentEntry
 from netsum_controller.stages.multicast import MulticastGroup
 from netsum_controller.stages.query import Record
-from netsum_controller.stages.rewrite import RewriteEntry
+from netsum_controller.stages.rewrite import RewriteEntry, SwitchRewriteEntry
+from netsum_controller.stages.uplink import UplinkEntry
 
 Item = Entry | ForeignEntry | MulticastGroup
 """Anything that is installed on a switch."""
 
-TABLES: tuple[type[Entry], ...] = (AggregatorEntry, ForwardEntry, MemberEntry, RewriteEntry, JobEntry)
-"""Every table that the controller fills."""
+TABLES: tuple[type[Entry], ...] = (
+    AggregatorEntry,
+    ElsewhereEntry,
+    ForwardEntry,
+    MemberEntry,
+    ParentEntry,
+    RewriteEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
+    JobEntry,
+)
+"""Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [
     "TABLES",
     "AggregatorEntry",
+    "ElsewhereEntry",
     "Entry",
     "ForeignEntry",
     "ForwardEntry",
@@ -27,6 +39,9 @@ __all__ = [
     "JobEntry",
     "MemberEntry",
     "MulticastGroup",
+    "ParentEntry",
     "Record",
     "RewriteEntry",
+    "SwitchRewriteEntry",
+    "UplinkEntry",
 ]

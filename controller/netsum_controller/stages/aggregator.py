@@ -1,4 +1,4 @@
-"""Stage ``aggregator``: the switch's own address."""
+"""Stage ``aggregator``: the switch's own address, and those of the others."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ class AggregatorEntry(Entry):
 
     address: int
     mac: int
+
+
+@dataclass(frozen=True)
+class ElsewhereEntry(Entry):
+    """``address`` is another switch's: netsum's packets for it, which only a host would send through us, are dropped."""
+
+    TABLE: ClassVar = "aggregator"
+    ACTION: ClassVar = "elsewhere"
+    KEY: ClassVar = ("address",)
+
+    address: int

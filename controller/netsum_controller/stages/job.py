@@ -15,8 +15,8 @@ class JobEntry(Entry):
     """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
     b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than
     ``block_exp`` microseconds (0: never) may be closed when ``quorum`` workers are in it; ``window`` is how many may be
-    open at a time. ``role``: what the switch does with a complete block. Of a leaf: ``block_id & stripe_mask`` is the stripe, which
-    says what parent a block has. ``priority``: the job's class among those that compete, 0: it does not."""
+    open at a time. ``role``: what the switch does with a complete block. Of a leaf: ``block_id & stripe_mask`` is the
+    stripe, which says what parent a block has. ``priority``: the class among the jobs that compete, 0: it does not."""
 
     TABLE: ClassVar = "job"
     ACTION: ClassVar = "job_here"

@@ -24,3 +24,18 @@ class MemberEntry(Entry):
     source: int
     workers: int
     udp_port: int
+
+
+@dataclass(frozen=True)
+class ParentEntry(Entry):
+    """A parent of this switch is on ``ingress_port``; there the switch is source ``src_id``. What comes from it is for UDP port
+    ``udp_port`` in this epoch, from which the switch's partials go out."""
+
+    TABLE: ClassVar = "member"
+    ACTION: ClassVar = "parent_here"
+    KEY: ClassVar = ("job_id", "src_id", "ingress_port")
+
+    job_id: int
+    src_id: int
+    ingress_port: int
+    udp_port: int

@@ -23,3 +23,19 @@ class RewriteEntry(Entry):
     ip: int
     udp_port: int
     rank: int
+
+
+@dataclass(frozen=True)
+class SwitchRewriteEntry(Entry):
+    """Replica ``replica`` (a source id) of job ``job_id``'s results goes down to a child switch, as from ``udp_port``: that of
+    the edge between the two."""
+
+    TABLE: ClassVar = "rewrite"
+    ACTION: ClassVar = "to_switch"
+    KEY: ClassVar = ("job_id", "replica")
+
+    job_id: int
+    replica: int
+    mac: int
+    ip: int
+    udp_port: int
