@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA
+from collections.abc import Collection
+
+from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
 
 from netsum_controller.addresses import ip_to_int, mac_to_int
 from netsum_controller.errors import Refused
+from netsum_controller.forwarding import forwarding_items
 from netsum_controller.model import Job, Rejoin
 from netsum_controller.stages import (
     AggregatorEntry,
-    ForwardEntry,
+    ElsewhereEntry,
     Item,
     JobEntry,
     MemberEntry,
@@ -19,15 +22,13 @@ from netsum_controller.stages import (
 from netsum_controller.topology import Topology
 
 
-def switch_items(topology: Topology, switch: str) -> list[Item]:
-    """What a switch has without any job: forwarding to its hosts, flooding, its own address."""
+def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
+    """What a switch has without any job: its own address, those of the other switches, and forwarding that avoids switches
+    that are ``down``."""
     own = topology.switches[switch]
-    hosts = topology.hosts_of(switch).values()
     items: list[Item] = [AggregatorEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
-    items += [ForwardEntry(eth_dst=mac_to_int(host.mac), port=host.port) for host in hosts]
-    if hosts:
-        items.append(MulticastGroup(FLOOD_GROUP, frozenset((host.port, 0) for host in hosts)))
-    return items
+    items += [ElsewhereEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
+    return items + forwarding_items(topology, switch, down)
 
 
 def job_items(topology: Topology, job: Job) -> list[Item]:

@@ -12,6 +12,7 @@ from netsum_controller.epochs import is_resumable, record_new_epoch, record_resu
 from netsum_controller.errors import ControllerError, SwitchError
 from netsum_controller.jobs import clean_up
 from netsum_controller.model import Job, JobState, Rejoin
+from netsum_controller.reach import find_down
 from netsum_controller.site import Site
 from netsum_controller.stages import Item, JobEntry
 
@@ -77,7 +78,7 @@ def _reconcile(site: Site, name: str, *, force: bool) -> Report:
 
 
 def _desired(site: Site, name: str, installed: list[Item], report: Report) -> list[Item]:
-    desired = switch_items(site.topology, name)
+    desired = switch_items(site.topology, name, frozenset(site.down))
     known = {item.job_id for item in installed if isinstance(item, JobEntry)}
     for job in site.store.jobs(name):
         current = job
@@ -102,8 +103,9 @@ def _clear_new(site: Site, client: SwitchClient, report: Report) -> None:
 
 
 def reconcile(site: Site, *, force: bool = False) -> list[Report]:
-    """Every switch of the topology. One that fails does not keep the others from being done; then
-    :class:`SwitchError` says what failed."""
+    """Every switch of the topology; those that answer get paths around those that do not. One that fails does not keep the
+    others from being done; then :class:`SwitchError` says what failed."""
+    find_down(site)
     reports, failures = [], []
     for name in site.topology.switches:
         try:

@@ -15,7 +15,8 @@ from netsum_controller.topology import Topology
 @dataclass
 class Site:
     """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves;
-    ``tally`` counts what is done."""
+    ``tally`` counts what is done; ``down`` are the switches that do not answer, as far as this process has looked
+    (:mod:`netsum_controller.reach`): paths and trees avoid them."""
 
     topology: Topology
     store: Store
@@ -23,6 +24,7 @@ class Site:
     url: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
     tally: Tally = field(default_factory=Tally)
+    down: set[str] = field(default_factory=set)
 
     def client(self, switch: str) -> SwitchClient:
         """A client for a switch, to be used as a context manager."""

@@ -27,6 +27,9 @@ MAX_PAUSE = 30.0
 LOOK_TIMEOUT = 2.0
 """Seconds that a switch has to say what it runs."""
 
+DOWN_AFTER = 3
+"""Looks in a row that a switch leaves unanswered before the others' paths go around it: one may be late."""
+
 
 class Watcher:
     """Looks at every switch of the topology, each in a thread of its own, until closed.
@@ -34,7 +37,9 @@ class Watcher:
     A look is one call that reads the cookie of the switch's program; it takes no part in the arbitration, so it disturbs
     nobody. A switch without a program has restarted (or is new) and is reconciled; so is every switch when it is first
     seen, since a command may have been killed there. One that runs somebody else's program is left alone: only ``netsum
-    switch push`` replaces it. What fails is logged once, and tried again after pauses that grow to ``MAX_PAUSE``.
+    switch push`` replaces it. One that does not answer is ``down`` after some looks; whenever that changes, the others are
+    reconciled, so that their paths avoid it, or use it again. What fails is logged once, and tried again after pauses that
+    grow to ``MAX_PAUSE``.
     """
 
     def __init__(
@@ -63,8 +68,9 @@ class _Watch:
         self._stub: Any = None
         self._connected_to: tuple[str | None, Tls | None] = (None, None)
         self._trouble: str | None = None
-        self._seen = False
-        self._failures = 0
+        self._around: frozenset[str] | None = None
+        """Which other switches were down when this one was last reconciled; None: it never was."""
+        self._failures = self._unanswered = 0
         self._about = {"switch": name}
         self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)
         self._thread.start()
@@ -98,9 +104,14 @@ class _Watch:
         try:
             cookie = read_cookie(self._stub, switch.device_id, LOOK_TIMEOUT)
         except grpc.RpcError as error:
+            self._unanswered += 1
+            if self._unanswered >= DOWN_AFTER:
+                self._site.down.add(self._name)
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             return
-        if cookie is None or (cookie == self._site.program.cookie and not self._seen):
+        self._unanswered = 0
+        self._site.down.discard(self._name)
+        if cookie is None or (cookie == self._site.program.cookie and self._around != self._others_down()):
             self._restore()
         elif cookie == self._site.program.cookie:
             self._tell(None)
@@ -109,9 +120,13 @@ class _Watch:
                 f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours"
             )
 
+    def _others_down(self) -> frozenset[str]:
+        return frozenset(self._site.down) - {self._name}
+
     def _restore(self) -> None:
+        around = self._others_down()
         report = self._reconcile(self._site, self._name)
-        self._seen = True
+        self._around = around
         self._tell(None)
         if report.changed:
             jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())

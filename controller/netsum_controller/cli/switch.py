@@ -10,6 +10,7 @@ import click
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.reach import find_down
 from netsum_controller.reconcile import Report, reconcile_switch
 from netsum_controller.site import Site
 
@@ -44,6 +45,7 @@ def run_reconcile(settings: Settings, names: tuple[str, ...], force: bool) -> No
     """Reconcile and print; a switch that fails does not keep the others from being done."""
     failures = []
     with settings.controller() as controller:
+        find_down(controller.site)
         for name in chosen(controller.site, names):
             try:
                 click.echo(describe_report(reconcile_switch(controller.site, name, force=force)))
