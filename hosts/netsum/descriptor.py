@@ -14,6 +14,9 @@ DESCRIPTOR_VERSION: Final = 1
 IP_UDP_BYTES: Final = 28
 LINK_KINDS: Final = ("udp", "frames", "packet")
 SWITCH: Final = "switch"
+AUTO: Final = "auto"
+HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
+ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS)
 _KEY: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -123,6 +126,8 @@ class Descriptor:
             raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")
         if self.resumes is not None and type(self.resumes) is not int:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm is {self.algorithm!r}, must be one of {', '.join(ALGORITHMS)}")
         if not self.by_switch:
             self._check_peers()
         if self.block_bytes % CHUNK_BYTES:

@@ -8,6 +8,7 @@
 ``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
+``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on (docs/hosts.md), the same on every rank
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
 ``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
 ======================  ============================================================================
@@ -19,6 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from netsum.descriptor import ALGORITHMS
 from netsum.errors import JoinError
 from netsum.logs import FORMATS, LEVELS
 
@@ -35,6 +37,7 @@ class Environment:
     controller: str | None = None
     descriptor: str | None = None
     timeout: float = DEFAULT_CALL_TIMEOUT
+    algorithm: str | None = None
     log: str | None = None
     log_level: str | None = None
 
@@ -51,6 +54,7 @@ class Environment:
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
+            algorithm=_one_of(source, "NETSUM_ALGORITHM", ALGORITHMS),
             log=_one_of(source, "NETSUM_LOG", FORMATS),
             log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )

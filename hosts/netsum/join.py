@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import ALGORITHMS, AUTO, SWITCH, Descriptor, Link
 from netsum.door import Door
 from netsum.environment import Environment
 from netsum.errors import JoinError
@@ -30,6 +30,7 @@ def join(
     transport: Transport | Callable[[Descriptor], Transport] | None = None,
     timeout: float = 30.0,
     call_timeout: float | None = None,
+    algorithm: str | None = None,
 ) -> Communicator:
     """Take a rank of a job.
 
@@ -44,6 +45,7 @@ def join(
         transport: what carries the packets instead of the descriptor's link.
         timeout: seconds until the controller must have answered and the switch must know us.
         call_timeout: default for every call of the communicator.
+        algorithm: of a job without a switch, in place of the job's; the same on every rank.
 
     Raises:
         Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
@@ -54,6 +56,7 @@ def join(
     deadline = time.monotonic() + timeout
     token = token or environment.token
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
+    algorithm = _known(algorithm) or environment.algorithm
     door: Door | None = None
     give_back: Callable[[], None] | None = None
     if descriptor is None:
@@ -67,6 +70,7 @@ def join(
         descriptor = _over(descriptor, link)
     asked = door or Door.known(descriptor, token)
     try:
+        descriptor = _by(descriptor, algorithm)
         made = transport if isinstance(transport, Transport) else (transport or open_transport)(descriptor)
     except BaseException:
         if give_back is not None:
@@ -80,7 +84,7 @@ def join(
         timeout=call_timeout,
         join_deadline=deadline,
         explain=asked.explain if asked is not None else None,
-        seat=_Seat(door, reopen, link, call_timeout) if door is not None and reopen is not None else None,
+        seat=_Seat(door, reopen, link, call_timeout, algorithm) if door is not None and reopen is not None else None,
         leave=door.leave if door is not None else None,
     )
 
@@ -94,25 +98,27 @@ class _Seat:
         open_transport: Callable[[Descriptor], Transport],
         link: Mapping[str, str] | None,
         call_timeout: float,
+        algorithm: str | None,
     ) -> None:
         self._door = door
         self._link = link
         self._call_timeout = call_timeout
+        self._algorithm = algorithm
         self.open_transport = open_transport
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
         """What has become of the epoch (:meth:`Door.rejoin`)."""
-        return self._door.rejoin(epoch, needs, self._link)
+        return _host_algorithm(self._door.rejoin(epoch, needs, self._link), self._algorithm)
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
         self._door.again()
-        return self._door.join(self._link, deadline)
+        return _host_algorithm(self._door.join(self._link, deadline), self._algorithm)
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""
         door = self._door.group(epoch, label, ranks, deadline)
-        descriptor = door.join(self._link, deadline)
+        descriptor = _host_algorithm(door.join(self._link, deadline), self._algorithm)
         try:
             made = self.open_transport(descriptor)
         except BaseException:
@@ -124,9 +130,38 @@ class _Seat:
             timeout=self._call_timeout,
             join_deadline=deadline,
             explain=door.explain,
-            seat=_Seat(door, self.open_transport, self._link, self._call_timeout),
+            seat=_Seat(door, self.open_transport, self._link, self._call_timeout, self._algorithm),
             leave=door.leave,
         )
+
+
+def _known(algorithm: str | None) -> str | None:
+    """The algorithm, if it is one."""
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        raise JoinError(f"algorithm is {algorithm!r}, must be one of {', '.join(ALGORITHMS)}")
+    return algorithm
+
+
+def _by(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
+    """The descriptor with the caller's algorithm in place of its own; JoinError when only the controller can change it."""
+    if descriptor.by_switch and algorithm not in (None, SWITCH, AUTO):
+        raise JoinError(
+            f"job {descriptor.job!r} is combined by a switch, asked for was {algorithm!r}: "
+            f"`netsum job create --algorithm {algorithm}` makes a job without one"
+        )
+    if not descriptor.by_switch and algorithm == SWITCH:
+        raise JoinError(
+            f"job {descriptor.job!r} has no switch (algorithm {descriptor.algorithm}), asked for was {SWITCH!r}: "
+            f"`netsum job create --algorithm {SWITCH}` makes a job with one"
+        )
+    return _host_algorithm(descriptor, algorithm)
+
+
+def _host_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
+    """The descriptor with the caller's algorithm in place of its own, if there is no switch."""
+    if descriptor.by_switch or algorithm in (None, SWITCH):
+        return descriptor
+    return replace(descriptor, algorithm=algorithm)
 
 
 def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:

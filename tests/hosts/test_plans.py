@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.choice import AUTO, HOST_ALGORITHMS
+from netsum.descriptor import AUTO, HOST_ALGORITHMS
 from netsum.peers.plan import Mode, Plan, Rows
 from netsum.peers.plans import ALGORITHMS, make_plan
 from netsum.peers.plans.double_binary_tree import two_trees

@@ -12,12 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-SWITCH: Final = "switch"
-AUTO: Final = "auto"
-HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
-ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS)
-"""What a job's algorithm may be."""
-
 TABLE_FILE: Final = Path(__file__).with_name("choice.json")
 
 Table = dict[int, dict[int, str]]

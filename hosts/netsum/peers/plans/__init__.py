@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from netsum.peers.choice import AUTO, choose
+from netsum.descriptor import AUTO
+from netsum.peers.choice import choose
 from netsum.peers.plan import Plan, Rows
 from netsum.peers.plans import binomial_tree, double_binary_tree, halving_doubling, parameter_server, ring
 from netsum.peers.plans.rows import Ranks, only, owner

@@ -1,0 +1,117 @@
+"""Which algorithm: what a caller may ask for, and what the measured table answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import netsum
+import pytest
+from netsum.descriptor import ALGORITHMS, HOST_ALGORITHMS, Descriptor
+from netsum.environment import Environment
+from netsum.errors import JoinError
+from netsum.peers import choice
+from netsum.transports import MemoryTransport, Transport
+
+from tests.hosts.network import descriptor
+
+
+def without_switch(algorithm: str = "auto") -> Descriptor:
+    return replace(
+        descriptor(0, 2), algorithm=algorithm, peers=("127.0.0.1:9100", "127.0.0.1:9101"), peer_key="0123456789abcdef"
+    )
+
+
+class NotOpenedError(Exception):
+    """Instead of a transport."""
+
+
+def asked_for(algorithm: str | None, given: Descriptor) -> Descriptor:
+    """What a rank that asks for ``algorithm`` opens its transport with."""
+    opened: list[Descriptor] = []
+
+    def open_link(each: Descriptor) -> Transport:
+        opened.append(each)
+        raise NotOpenedError
+
+    with pytest.raises(NotOpenedError):
+        netsum.join(descriptor=given, transport=open_link, algorithm=algorithm)
+    return opened[0]
+
+
+@pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
+def test_the_callers_algorithm_goes_before_the_jobs(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_for(algorithm, without_switch()).algorithm == algorithm
+    assert asked_for(None, without_switch(algorithm)).algorithm == algorithm
+    monkeypatch.setenv("NETSUM_ALGORITHM", algorithm.upper())
+    assert asked_for(None, without_switch()).algorithm == algorithm
+    assert asked_for("auto", without_switch("ring")).algorithm == "auto"
+
+
+def test_a_switch_is_the_jobs_to_have() -> None:
+    with pytest.raises(
+        JoinError, match="combined by a switch, asked for was 'ring': `netsum job create --algorithm ring`"
+    ):
+        netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm="ring")
+    with pytest.raises(JoinError, match=r"has no switch \(algorithm auto\), asked for was 'switch'"):
+        netsum.join(descriptor=without_switch(), transport=MemoryTransport(), algorithm="switch")
+    for algorithm in ("switch", "auto"):
+        netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm=algorithm).close()
+
+
+def test_an_algorithm_that_there_is_not_is_said() -> None:
+    names = "switch, auto, ring, halving_doubling, double_binary_tree, parameter_server"
+    with pytest.raises(JoinError, match=f"algorithm is 'rings', must be one of {names}"):
+        netsum.join(descriptor=without_switch(), algorithm="rings")
+    with pytest.raises(JoinError, match="NETSUM_ALGORITHM is 'tree', not switch, auto, ring, .* or parameter_server"):
+        Environment.read({"NETSUM_ALGORITHM": "tree"})
+    with pytest.raises(ValueError, match=f"algorithm is 'rings', must be one of {names}"):
+        without_switch("rings")
+    assert [Environment.read({"NETSUM_ALGORITHM": name}).algorithm for name in ALGORITHMS] == list(ALGORITHMS)
+
+
+def test_a_file_is_good_again_when_its_algorithm_was_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.0.json"
+    path.write_text(descriptor(0, 2).to_json())
+    with pytest.raises(JoinError, match="combined by a switch"):
+        netsum.join(descriptor=path, transport=MemoryTransport(), algorithm="ring")
+    netsum.join(descriptor=path, transport=MemoryTransport()).close()
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two numbers of ranks, two sizes."""
+    path = tmp_path / "choice.json"
+    path.write_text(
+        '{"fastest": {"2": {"4096": "ring", "65536": "parameter_server"},'
+        ' "8": {"4096": "halving_doubling", "65536": "double_binary_tree"}}}'
+    )
+    monkeypatch.setattr(choice, "TABLE_FILE", path)
+    choice.measured.cache_clear()
+    yield
+    choice.measured.cache_clear()
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("workers", "nbytes", "name"),
+    [
+        (2, 4096, "ring"),
+        (2, 0, "ring"),
+        (2, 16384, "ring"),  # as far from 4096 as from 65536
+        (2, 20000, "parameter_server"),
+        (1, 1 << 30, "parameter_server"),
+        (4, 65536, "parameter_server"),
+        (5, 65536, "double_binary_tree"),
+        (200, 1, "halving_doubling"),
+    ],
+)
+def test_the_nearest_measurement_decides(workers: int, nbytes: int, name: str) -> None:
+    assert choice.choose(workers, nbytes) == name
+
+
+def test_the_table_of_the_package_names_algorithms() -> None:
+    table = choice.measured()
+    assert table
+    assert all(name in HOST_ALGORITHMS for row in table.values() for name in row.values())
