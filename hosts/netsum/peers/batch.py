@@ -1,0 +1,166 @@
+"""The rows of a batch, and how another rank's are combined with them: by the rules of a switch (docs/protocol.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.block import Block
+from netsum.fixed_point import WIRE_LANES, Array
+from netsum.peers.plan import Rows
+from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
+from netsum.wire.codec import Header
+from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
+
+_OPS: Final = {
+    Op.SUM: np.add,  # lanes are unsigned: modulo 2^w
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+}
+_SIGNATURE: Final = ("gen_id", "op", "lane", "dest")
+
+
+class Message(NamedTuple):
+    """Some rows of a batch of ``total`` rows on the way: ``records`` of :data:`RECORD`; ``data``, uint8[rows, block_bytes],
+    filled up with zeros."""
+
+    first_id: int
+    total: int
+    records: Array
+    data: NDArray[np.uint8]
+
+    @property
+    def rows(self) -> Rows:
+        return tuple(self.records["row"].tolist())
+
+
+def unpack(message: bytes, width: int) -> Message:
+    """Read what :meth:`Batch.pack` wrote, for blocks of ``width`` bytes; ValueError says what is wrong with it."""
+    if len(message) < MESSAGE.size:
+        raise ValueError(f"a message of {len(message)} bytes")
+    first_id, total, number = MESSAGE.unpack_from(message)
+    start = MESSAGE.size + number * RECORD.itemsize
+    if len(message) < start:
+        raise ValueError(f"a message of {len(message)} bytes cannot have {number} rows")
+    records = np.frombuffer(message, RECORD, number, MESSAGE.size)
+    sizes = np.where(records["flags"] & HERE, records["size"], 0)
+    if int(sizes.sum()) != len(message) - start or (
+        number and (int(sizes.max()) > width or records["lane"].max() > Lane.L64)
+    ):
+        raise ValueError(f"rows of {sizes.tolist()} bytes in a message of {len(message)}")
+    if number and int(sizes.min()) == width:
+        return Message(first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width))
+    data = np.zeros((number, width), np.uint8)
+    for row, size in enumerate(sizes.tolist()):
+        data[row, :size] = np.frombuffer(message, np.uint8, size, start)
+        start += size
+    return Message(first_id, total, records, data)
+
+
+class Batch:
+    """What one rank has of a batch: at first its own contributions."""
+
+    def __init__(self, blocks: Sequence[Block], block_bytes: int) -> None:
+        number = len(blocks)
+        self._records: Array = np.zeros(number, RECORD)
+        self._data = np.zeros((number, block_bytes), np.uint8)
+        self._whole = np.ones(number, np.bool_)  # rows whose payload is what the record says
+        for row, block in enumerate(blocks):
+            size = len(block.payload)
+            self._records[row] = (
+                *(row, block.gen, size, block.op, block.lane, block.dest, block.status),
+                *(not block.passing, bool(size), block.passing, SIGNED * (block.status < Status.ABORT)),
+            )
+            if size:
+                self._data[row, :size] = np.frombuffer(block.payload, np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def pack(self, first_id: int, rows: Rows, bare: Rows) -> bytes:
+        """The message with these rows, of those in ``bare`` the records alone."""
+        index = np.array(rows)
+        records = self._records[index]
+        here = (records["size"] > 0) & ~np.isin(index, bare)
+        records["flags"] = records["flags"] & SIGNED | here * np.uint8(HERE)
+        head: bytes = MESSAGE.pack(first_id, len(self), len(rows)) + records.tobytes()
+        sending = index[here]
+        sizes = records["size"][here]
+        if (sizes == self._data.shape[1]).all():
+            return b"".join((head, self._data[sending].tobytes()))
+        return head + b"".join(
+            self._data[row, :size].tobytes() for row, size in zip(sending.tolist(), sizes.tolist(), strict=True)
+        )
+
+    def take(self, message: Message) -> None:
+        """Put these rows in place of our own."""
+        index = message.records["row"].astype(np.int64)
+        here = (message.records["flags"] & HERE) != 0
+        self._records[index] = message.records
+        self._data[index[here]] = message.data[here]
+        self._whole[index] = here | (message.records["size"] == 0)
+
+    def combine(self, message: Message) -> None:
+        """Combine these rows with our own. Rows whose signatures differ become MISMATCH."""
+        index = message.records["row"].astype(np.int64)
+        ours, theirs = self._records[index], message.records
+        we_sign, they_sign = (ours["flags"] & SIGNED) != 0, (theirs["flags"] & SIGNED) != 0
+        both = (ours["size"] > 0) & (theirs["size"] > 0)
+        differ = both & ((ours["size"] != theirs["size"]) | (ours["op"] == Op.COPY))
+        for name in _SIGNATURE:
+            differ |= we_sign & they_sign & (ours[name] != theirs[name])
+            ours[name] = np.where(we_sign, ours[name], theirs[name])
+        self._add(index[both & ~differ], ours[both & ~differ], message.data[both & ~differ])
+        first = (ours["size"] == 0) & (theirs["size"] > 0)
+        self._data[index[first]] = message.data[first]
+        ours["size"] = np.maximum(ours["size"], theirs["size"])
+        ours["src_cnt"] += theirs["src_cnt"]
+        ours["data_cnt"] += theirs["data_cnt"]
+        ours["status"] = np.maximum(ours["status"], theirs["status"])
+        ours["status"][differ] = Status.MISMATCH
+        ours["degraded"] |= theirs["degraded"]
+        ours["flags"] |= theirs["flags"] & SIGNED
+        self._records[index] = ours
+
+    def _add(self, index: NDArray[np.int64], records: Array, data: NDArray[np.uint8]) -> None:
+        """Combine payloads, of rows with the same operation and lanes at once."""
+        kinds = records["op"].astype(np.int64) << 8 | records["lane"]
+        for kind in np.unique(kinds).tolist():
+            chosen = kinds == kind
+            lanes = WIRE_LANES[Lane(kind & 0xFF)]
+            ours = self._data[index[chosen]].view(lanes)
+            _OPS[Op(kind >> 8)](ours, data[chosen].view(lanes), out=ours)
+            self._data[index[chosen]] = ours.view(np.uint8)
+
+    def result(self, row: int, job_id: int, block_id: int, rank: int) -> tuple[Header, memoryview]:
+        """The finished row as the switch would bring it to ``rank``: with payload where it is for that rank and nothing is the
+        matter."""
+        record = self._records[row]
+        status, dest, size = int(record["status"]), int(record["dest"]), int(record["size"])
+        if status != Status.OK or dest not in (EVERYONE, rank):
+            size = 0
+        elif not self._whole[row]:
+            raise RuntimeError(f"block {block_id}: the algorithm has not brought rank {rank} its payload")
+        lane, degraded = int(record["lane"]), int(record["degraded"])
+        header = Header(
+            job_id=job_id,
+            block_id=block_id,
+            age_op=AgeOp.AGED if degraded else AgeOp.NORMAL,
+            degraded=degraded,
+            src_id=rank,
+            src_cnt=int(record["src_cnt"]),
+            gen_id=int(record["gen_id"]),
+            grad_cnt=size >> lane,
+            op=int(record["op"]),
+            lane=lane,
+            status=status,
+            dest=dest,
+            data_cnt=int(record["data_cnt"]),
+        )
+        return header, self._data[row, :size].data

@@ -1,0 +1,75 @@
+"""One rank's way through an algorithm, for one batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from netsum.peers.batch import Batch, Message
+from netsum.peers.plan import Mode, Plan, Receive
+
+Post = Callable[[int, bytes], None]
+
+
+class Differ(Exception):
+    """What comes from another rank is not what this rank's plan waits for: their calls differ."""
+
+
+class Run:
+    """``batch`` holds the results when :attr:`done`."""
+
+    def __init__(self, first_id: int, batch: Batch, plan: Plan, ranks: Sequence[int], post: Post) -> None:
+        """``first_id``: the id of the batch's first block. ``ranks[number]`` is the rank that the plan calls ``number``.
+        ``post(rank, message)`` sends."""
+        self.batch = batch
+        self._first_id = first_id
+        self._plan = plan
+        self._ranks = ranks
+        self._post = post
+        self._come: dict[int, deque[Message]] = {rank: deque() for rank in ranks}
+        self._round = 0  # the next
+        self._receives: deque[Receive] = deque()
+        self._next_round()
+
+    @property
+    def done(self) -> bool:
+        """Whether the algorithm is at its end."""
+        return self._round == len(self._plan.rounds) and not self._receives
+
+    @property
+    def waits_for(self) -> int | None:
+        """The rank whose message is the next that this rank needs."""
+        return self._ranks[self._receives[0].peer] if self._receives else None
+
+    def take(self, rank: int, message: Message) -> None:
+        """A message of this batch has come. Raises :class:`Differ`."""
+        if rank not in self._come or message.total != len(self.batch):
+            raise Differ
+        self._come[rank].append(message)
+
+    def advance(self) -> None:
+        """Go on as far as what has come allows. Raises :class:`Differ`."""
+        while self._receives:
+            receive = self._receives[0]
+            come = self._come[self._ranks[receive.peer]]
+            if not come:
+                return
+            message = come.popleft()
+            if message.rows != receive.rows:
+                raise Differ
+            if receive.mode is Mode.COMBINE:
+                self.batch.combine(message)
+            else:
+                self.batch.take(message)
+            self._receives.popleft()
+            if not self._receives:
+                self._next_round()
+
+    def _next_round(self) -> None:
+        """Send what the next rounds send, up to the first that waits for something."""
+        while not self._receives and self._round < len(self._plan.rounds):
+            this = self._plan.rounds[self._round]
+            self._round += 1
+            for send in this.sends:
+                self._post(self._ranks[send.peer], self.batch.pack(self._first_id, send.rows, send.bare))
+            self._receives.extend(this.receives)

@@ -1,0 +1,157 @@
+"""How members reach each other: a UDP socket that hears from the job's members alone."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import urllib.parse
+from collections.abc import Sequence
+from typing import Final
+
+from netsum.descriptor import Descriptor
+from netsum.errors import JoinError
+from netsum.peers.wire import KEY_BYTES, RANK
+from netsum.transports.base import Packet
+from netsum.transports.sockets import BATCH, enlarge_buffers, parse_address
+
+_SLOT_BYTES: Final = 9216  # the largest datagram over a link with jumbo frames
+_SEND_PATIENCE_MS: Final = 100
+# The datagram is lost, as on any network.
+_LOST: Final = {
+    errno.ECONNREFUSED,
+    errno.ENOBUFS,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+    errno.EPERM,
+    errno.EHOSTDOWN,
+}
+
+
+class PeerSocket:
+    """A member's socket, the same for all its epochs: its address is what it tells the controller when it joins."""
+
+    def __init__(self, address: str) -> None:
+        """Bound to an address of this host, HOST or HOST:PORT; JoinError if that does not go."""
+        host, port = parse_address(address) if ":" in address else (address, 0)
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self.sock.setblocking(False)
+            enlarge_buffers(self.sock)
+            self.sock.bind((host, port))
+        except OSError as error:
+            self.sock.close()
+            raise JoinError(f"cannot open the socket for the other members at {address}: {error.strerror}") from error
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        host, port = self.sock.getsockname()
+        return f"{host}:{port}"
+
+    def close(self) -> None:
+        """Give it back. May be called twice."""
+        self.sock.close()
+
+
+def own_address(controller: str) -> str:
+    """The address of this host from which the controller at this URL is reached."""
+    parts = urllib.parse.urlsplit(controller)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((parts.hostname or "", parts.port or 80))  # sends nothing
+        except OSError as error:
+            raise JoinError(f"there is no way to the controller at {controller}: {error.strerror or error}") from error
+        return str(sock.getsockname()[0])
+
+
+class PeerTransport:
+    """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end.
+
+    What comes without the epoch's key, or from an address that is not the rank's, is dropped and counted in ``strangers``.
+    """
+
+    def __init__(self, sock: PeerSocket, descriptor: Descriptor) -> None:
+        """The socket stays open when the transport is closed. ``descriptor`` has the peers and the key."""
+        self.strangers = 0
+        self.last_error: str | None = None
+        self._sock = sock.sock
+        self._head = bytes.fromhex(descriptor.peer_key) + RANK.pack(descriptor.rank)
+        self._key = self._head[:KEY_BYTES]
+        self._peers = {
+            rank: parse_address(address)
+            for rank, address in enumerate(descriptor.peers)
+            if address and rank not in (descriptor.rank, *descriptor.evicted)
+        }
+        pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
+        self._slots = [pool[start : start + _SLOT_BYTES] for start in range(0, len(pool), _SLOT_BYTES)]
+        self._readable = select.poll()
+        self._readable.register(self._sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(self._sock, select.POLLOUT)
+        self._closed = False
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        if self._closed:
+            raise OSError("the transport is closed")
+        for packet in packets:
+            first = memoryview(packet[0])
+            address = self._peers.get(first[0])
+            if address is None:
+                continue
+            parts = (self._head, first[RANK.size :], *packet[1:])
+            try:
+                self._send_one(parts, address)
+            except OSError as error:
+                if error.errno not in _LOST:
+                    raise
+                self.last_error = error.strerror
+
+    def _send_one(self, parts: Packet, address: tuple[str, int]) -> None:
+        try:
+            self._sock.sendmsg(parts, (), 0, address)
+        except BlockingIOError:
+            self._writable.poll(_SEND_PATIENCE_MS)
+            try:
+                self._sock.sendmsg(parts, (), 0, address)
+            except BlockingIOError:
+                self.last_error = "the socket's send buffer stays full"
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        received: list[memoryview] = []
+        waited = timeout == 0 or self._closed
+        while len(received) < BATCH and not self._closed:
+            slot = self._slots[len(received)]
+            try:
+                size, address = self._sock.recvfrom_into(slot)
+            except BlockingIOError:
+                if received or waited:
+                    break
+                waited = True
+                # Rounded up: a timeout of less than a millisecond must not become a busy loop.
+                self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
+                continue
+            except OSError as error:
+                if error.errno not in _LOST:
+                    raise
+                self.last_error = error.strerror  # an ICMP error about an earlier datagram
+                continue
+            if self._is_peers(slot[:size], address):
+                received.append(slot[KEY_BYTES:size])
+            else:
+                self.strangers += 1
+        return received
+
+    def _is_peers(self, datagram: memoryview, address: tuple[str, int]) -> bool:
+        return (
+            len(datagram) > KEY_BYTES
+            and datagram[:KEY_BYTES] == self._key
+            and self._peers.get(datagram[KEY_BYTES]) == address
+        )
+
+    def fileno(self) -> int | None:
+        return None if self._closed else self._sock.fileno()
+
+    def close(self) -> None:
+        self._closed = True

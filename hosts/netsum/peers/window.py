@@ -1,0 +1,245 @@
+"""What stands in a window's place when no switch combines: the members of the job combine each other's contributions.
+
+Blocks have serials and ids as in :class:`netsum.window.Window`, and the same rule holds: a block is begun only when every result
+up to one window before it is held, and contributions are kept for a window more. So no two ranks are further apart than a window,
+and all can go back to the first block that anybody lacks, should the job move on (:meth:`PeerWindow.blocks_from`).
+
+Blocks that were submitted together (:attr:`netsum.block.Block.more`) are a *batch*, at most half a window of them; batches are
+the same on every rank. Each runs through an algorithm's plan, several at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from netsum.block import Block
+from netsum.descriptor import Descriptor
+from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.mailer import Datagram, Mailer
+from netsum.peers.plans import make_plan
+from netsum.peers.run import Differ, Run
+from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
+from netsum.refusal import Disagreement, Refusal
+from netsum.stats import Stats
+from netsum.wire.schema import EVERYONE, Outcome, Status
+
+ID_MASK: Final = 0xFFFFFFFF
+IP_UDP_BYTES: Final = 28
+SILENT: Final = 1.0
+"""Seconds after which a rank that is asked and says nothing is missing."""
+
+
+class PeerWindow:
+    """One member's window over one epoch of a job without a switch. The interface is :class:`netsum.window.Window`'s."""
+
+    def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:
+        """``stats`` to go on with."""
+        self.stats = Stats() if stats is None else stats
+        self.base = 0  # every result below is held
+        self.next_serial = 0  # of the next block to be begun
+        self.submitted = 0
+        self.heard = 0
+        self._descriptor = descriptor
+        self._rank = descriptor.rank
+        self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
+        self._number = {rank: number for number, rank in enumerate(self._ranks)} | {EVERYONE: EVERYONE}
+        self.present = len(self._ranks)
+        self._longest = max(1, descriptor.window // 2)
+        others = [rank for rank in self._ranks if rank != self._rank]
+        room = descriptor.mtu - IP_UDP_BYTES - KEY_BYTES - RANK.size - SEGMENT.size
+        self.mailer = Mailer(others, room, descriptor.first_block_id, self.stats)
+        self._open: list[Block] = []  # submitted, and more of the same batch is to come
+        self._batches: deque[list[Block]] = deque()
+        self._blocks: dict[int, Block] = {}  # of the batches that were begun, as long as they may be needed
+        self._kept_from = 0
+        self._runs: dict[int, Run] = {}  # by the serial of the batch's first block
+        self._finished: dict[int, int] = {}  # batches beyond `base`: first serial, and the one behind the last
+        self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that are not begun
+        self._trouble: Refusal | None = None
+        self._waiting_since: float | None = None
+
+    @property
+    def prefix(self) -> int:
+        """Every result below this serial is held."""
+        return self.base
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued and every result is held."""
+        return not self.queued and self.base == self.next_serial
+
+    @property
+    def queued(self) -> int:
+        """Blocks that wait for the window."""
+        return self.submitted - self.next_serial
+
+    def block_id(self, serial: int) -> int:
+        """A block's id on the wire."""
+        return (self._descriptor.first_block_id + serial) & ID_MASK
+
+    def _serial(self, block_id: int) -> int:
+        ahead = (block_id - self.block_id(self.base)) & ID_MASK
+        return self.base + (ahead if ahead < 1 << 31 else ahead - (1 << 32))
+
+    def submit(self, block: Block) -> int:
+        """Queue the next block; returns its serial."""
+        self._open.append(block)
+        if not block.more or len(self._open) == self._longest:
+            self._batches.append(self._open)
+            self._open = []
+        self.submitted += 1
+        return self.submitted - 1
+
+    def blocks_from(self, block_id: int) -> list[Block] | None:
+        """All that was submitted from this block on, for a window that is to go on there; None when a contribution is not there
+        any more."""
+        first = self._serial(block_id)
+        if not self._kept_from <= first <= self.next_serial:
+            return None
+        begun = [self._blocks[serial] for serial in range(first, self.next_serial)]
+        return begun + [block for batch in self._batches for block in batch] + self._open
+
+    def poll(self, now: float) -> list[Datagram]:
+        """Begin what may be begun; the datagrams to be sent now. Raises what the switch's window raises when a packet comes:
+        :class:`Refusal` and :class:`Disagreement`."""
+        self._begin()
+        self._raise_trouble()
+        return self.outgoing(now)
+
+    def outgoing(self, now: float) -> list[Datagram]:
+        """The datagrams to be sent now, for what is begun already."""
+        if not self._waiting:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+        return self.mailer.poll(now, waiting=self._waiting)
+
+    @property
+    def _waiting(self) -> bool:
+        return self.base < self.next_serial
+
+    def _raise_trouble(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+        for at in self.mailer.differing.values():
+            if self._waiting and self._serial(at) <= self.base:
+                raise Disagreement(self.base)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`poll` may have something to send although nothing arrives."""
+        return self.mailer.next_deadline()
+
+    def _begin(self) -> None:
+        limit = self.base + max(self._descriptor.window, 1)
+        while self._batches and self.next_serial + len(self._batches[0]) <= limit:
+            blocks = self._batches.popleft()
+            first, self.next_serial = self.next_serial, self.next_serial + len(blocks)
+            self._blocks.update(enumerate(blocks, first))
+            self.stats.blocks += len(blocks)
+            self.mailer.at = self.block_id(self.next_serial)
+            run = self._run(first, blocks)
+            self._runs[first] = run
+            for rank, message in self._early.pop(first, []):
+                self._take(first, rank, message)
+            self._advance(first)
+            if any(first < serial < self.next_serial for serial in self._early):
+                self._differ(first)
+
+    def _run(self, first: int, blocks: list[Block]) -> Run:
+        size = self._descriptor.block_bytes
+        dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
+        sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
+        algorithm, number = self._descriptor.algorithm, self._number[self._rank]
+        plan = make_plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
+        return Run(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
+
+    def receive(self, packet: memoryview, now: float) -> None:
+        """Take a datagram of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
+        rank, messages = self.mailer.receive(packet, now)
+        for data in messages:
+            self._waiting_since = now
+            try:
+                message = unpack(data, self._descriptor.block_bytes)
+            except ValueError:
+                self.stats.malformed += 1
+                continue
+            first = self._serial(message.first_id)
+            if first in self._runs:
+                self._take(first, rank, message)
+                self._advance(first)
+            elif first >= self.next_serial:
+                self._early.setdefault(first, []).append((rank, message))
+            else:
+                self._differ(self.base)
+
+    def _take(self, first: int, rank: int, message: Message) -> None:
+        try:
+            self._runs[first].take(rank, message)
+        except Differ:
+            self._differ(first)
+
+    def _differ(self, serial: int) -> None:
+        self._trouble = self._trouble or Refusal(serial, Outcome.SIGNATURE)
+
+    def _advance(self, first: int) -> None:
+        """Let a batch go on, and hand out its results when it is at its end."""
+        run = self._runs[first]
+        try:
+            run.advance()
+        except Differ:
+            self._differ(first)
+        if not run.done:
+            return
+        del self._runs[first]
+        for row in range(len(run.batch)):
+            block = self._blocks[first + row]
+            header, payload = run.batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
+            if header.status == Status.MISMATCH:
+                self._differ(first + row)
+            elif not block.delivered:
+                block.delivered = True
+                self.stats.degraded += header.degraded
+                if block.on_result is not None:
+                    block.on_result(header, payload)
+        self._finished[first] = first + len(run.batch)
+        while self.base in self._finished:
+            self.base = self._finished.pop(self.base)
+        while self._kept_from < self.base - self._descriptor.window:
+            del self._blocks[self._kept_from]
+            self._kept_from += 1
+
+    def overrule(self, status: Status) -> list[Datagram]:  # noqa: ARG002 - there is one reason only
+        """Tell the others that this member does not go on with the blocks that it waits for; repeated with all that is sent
+        later."""
+        return self.mailer.say(Flag.DIFFER, self.block_id(self.base))
+
+    def leave(self) -> list[Datagram]:
+        """Tell the others that this member needs nothing more and is gone."""
+        return self.mailer.say(Flag.BYE, self.mailer.at)
+
+    def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
+        """Whom the oldest block waits for: a sentence, and the ranks."""
+        mailer = self.mailer
+        missing = [rank for rank in self._ranks if rank != self._rank and self._missing(rank, now)]
+        if not missing:
+            return "every rank has begun the block, and answers", ()
+        words = []
+        for rank in missing:
+            heard = mailer.heard(rank)
+            if rank in mailer.gone:
+                words.append(f"rank {rank}, which has left")
+            elif heard is None:
+                words.append(f"rank {rank}, from which nothing has come")
+            elif now - heard > SILENT:
+                words.append(f"rank {rank}, from which nothing has come for {now - heard:.1f} s")
+            else:
+                words.append(f"rank {rank}, which has not come to it")
+        return "waiting for " + "; ".join(words), tuple(missing)
+
+    def _missing(self, rank: int, now: float) -> bool:
+        heard, at = self.mailer.heard(rank), self.mailer.others_at.get(rank)
+        if heard is None or at is None or rank in self.mailer.gone or self._serial(at) <= self.base:
+            return True
+        since = self._waiting_since
+        return since is not None and now - max(heard, since) > SILENT
