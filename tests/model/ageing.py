@@ -6,8 +6,6 @@ There is no clock: ``old`` says whether the block began at least ``block_exp`` a
 
 from __future__ import annotations
 
-from netsum.wire.schema import BlockState
-
 from tests.model.flags import Rules
 from tests.model.state import ID_MASK, Frontier, Job, Member, Record
 
@@ -31,15 +29,14 @@ def all_but_suspects(job: Job, record: Record, frontier: Frontier, rules: Rules)
 
 
 def closed(record: Record, rules: Rules, *, late: bool) -> Record:
-    """The record of a block that waits no longer; ``late``: for somebody who is late, not for nobody."""
-    partial = int(late and rules.marks_partial)
-    return record._replace(state=BlockState.DONE, degraded=record.degraded | partial)
+    """The record of a block that is closed; ``late``: without somebody who is late, not without nobody."""
+    return record._replace(degraded=record.degraded | int(late and rules.marks_partial))
 
 
 def close_waiting(
     job: Job, record: Record, frontier: Frontier, rules: Rules, *, old: bool
 ) -> tuple[Record, Frontier] | None:
-    """What a sweep, or a member that asks again, makes of an open block; None: it has to wait."""
+    """What a sweep, or a member that asks again, makes of an open block, still to be finished; None: it has to wait."""
     if all_in(job, record.seen, rules):
         return closed(record, rules, late=False), frontier
     if old and may_close(job, record, rules):

@@ -32,6 +32,25 @@ class Rules:
     newest_moves: bool = True  # a sweep looks at the window up to the newest block; off: at the first window
     frontier_of_this_epoch: bool = True  # what was kept in another epoch is forgotten
 
+    # Of trees.
+    only_roots_make_results: bool = True  # off: a leaf's sum is a result
+    freezes: bool = True  # nothing is added to a partial that was sent
+    resends: bool = True  # who asks again for a block that is SENT has the partial sent again
+    keeps_room: bool = True  # a partial without payload goes up with the room of the packet that brings it up
+    counts_go_up: bool = True  # a partial stands for its workers; off: for one
+    degraded_goes_up: bool = True  # a partial that lacks somebody says so
+    status_goes_up: bool = True  # a higher status that comes to a block that is SENT goes up, too
+    again_to_asker: bool = True  # who completes a block without room for its payload is asked for more
+    again_goes_down: bool = True  # a notice, or a parent that asks for more room: the children are asked
+    sweep_asks_again: bool = True  # a leaf's sweep asks the children to bring the partial up
+    stale_is_told: bool = True  # STALE from the parent ends the block here and below
+    dead_opens: bool = True  # such a block's slot may be opened by the next lap
+    refused_is_told: bool = True
+    whole_between_switches: bool = True  # off: a child switch gets a header where the destination is elsewhere
+    only_what_is_in_the_slot: bool = True  # off: the parent's result of another block is taken as well
+    late_is_nobody: bool = True  # a result that lacks this switch lacks everybody below
+    suspects_of_open: bool = True  # who is missing when the parent closes an open block is a suspect
+
     def lap_opens(self, delta: int) -> bool:
         """Whether a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
         return not self.stale_behind or (not self.exact_lap and not delta >> 31)

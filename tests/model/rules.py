@@ -3,7 +3,7 @@
 It decides in the same order as ``p4src/stages/`` (check, job, member, block, aggregate, deliver), on Python ints, with
 no frame and no clock, so that it can be explored exhaustively (``explore.py``) and compared byte for byte with the P4
 program (``tests/protocol``). The rules and their reasons are in ``docs/protocol.md``.
-What ages and what is swept is in ``ageing.py``.
+What ages and what is swept is in ``ageing.py``, what only switches of a tree do in ``trees.py``.
 """
 
 from __future__ import annotations
@@ -12,26 +12,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import (
-    CHUNK_BYTES,
-    CPU_PORT,
-    EVERYONE,
-    MAX_CHUNKS,
-    SWEEP_SLOTS,
-    UDP_PORT,
-    VERSION,
-    AgeOp,
-    BlockState,
-    Lane,
-    Op,
-    Outcome,
-    Status,
-)
+from netsum.wire.schema import SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
 
-from tests.model import ageing
+from tests.model import ageing, trees
+from tests.model.admission import admission, malformed
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
-from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply
+from tests.model.replies import answer, is_told, result_for, sweeping
+from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply, Uplink
 
 
 class Step(NamedTuple):
@@ -39,22 +27,6 @@ class Step(NamedTuple):
 
     outcome: Outcome
     replies: tuple[Reply, ...] = ()
-
-
-def malformed(packet: Packet) -> bool:
-    """Whether lengths, version, counts or status make no sense. ``payload`` stands for the length fields."""
-    h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
-    return (
-        h.version != VERSION
-        or h.lane > Lane.L64
-        or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
-        or len(packet.payload) > MAX_CHUNKS
-        or h.age_op != 0
-        or h.status > Status.MISMATCH
-        or (h.status != Status.OK and h.grad_cnt != 0)
-        or h.data_cnt > h.src_cnt
-        or (h.data_cnt == 0) != (h.grad_cnt == 0)
-    )
 
 
 def read_as(job: Job, record: Record, block_id: int, rules: Rules = ALL_RULES) -> Record:
@@ -91,14 +63,18 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
     delta = (block_id - record.block_id) & ID_MASK
     outcome: Outcome | None = None
     if delta == 0:
-        if record.state == BlockState.EMPTY:
+        if record.state in (BlockState.EMPTY, BlockState.DEAD):
             outcome = Outcome.STALE
+        elif record.state == BlockState.SENT and (rules.freezes or record.seen & member.source):
+            outcome = Outcome.RESENT if rules.resends else Outcome.DUPLICATE
         elif record.state == BlockState.DONE and (rules.closed_is_immutable or record.seen & member.source):
             outcome = Outcome.REPLAYED
         elif record.seen & member.source and rules.ignore_duplicates:
             outcome = Outcome.DUPLICATE
         return outcome, record
-    closed = record.state != BlockState.OPEN
+    closed = record.state in (BlockState.EMPTY, BlockState.DONE) or (
+        record.state == BlockState.DEAD and rules.dead_opens
+    )
     if closed and (delta == job.slots or rules.lap_opens(delta)):
         return None, opened(job, record, block_id)
     return (Outcome.STALE if delta >> 31 else Outcome.WINDOW), record
@@ -147,7 +123,7 @@ class Decision(NamedTuple):
     frontier: Frontier
 
 
-CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED})
+CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT})
 """Outcomes of packets that change a record."""
 
 
@@ -167,9 +143,13 @@ def decide(
     frontier = ageing.heard(job, member, ageing.current(job, frontier, rules), h.block_id, rules)
     met = read_as(job, record, h.block_id, rules)
     outcome, base = _place(job, member, met, h.block_id, rules)
-    if outcome == Outcome.DUPLICATE and rules.closes_on_duplicate:
+    if outcome == Outcome.DUPLICATE and rules.closes_on_duplicate and base.state == BlockState.OPEN:
         after = ageing.close_waiting(job, base, frontier, rules, old=old)
-        return Decision(Outcome.AGED, *after) if after else Decision(outcome, record, frontier)
+        if after is None:
+            return Decision(outcome, record, frontier)
+        return Decision(Outcome.AGED, trees.finished(job, after[0], rules), after[1])
+    if outcome == Outcome.RESENT:
+        return Decision(outcome, trees.raised(base, packet, rules), frontier)
     if outcome is None:
         outcome = _disagreement(base, h, rules)
     if outcome is None:
@@ -180,77 +160,21 @@ def decide(
 def _accept(job: Job, joined: Record, frontier: Frontier, rules: Rules) -> Decision:
     """A contribution was added: is anybody still waited for?"""
     if ageing.all_in(job, joined.seen, rules):
-        return Decision(Outcome.COMPLETED, joined._replace(state=BlockState.DONE), frontier)
+        return Decision(Outcome.COMPLETED, trees.finished(job, joined, rules), frontier)
     frontier = ageing.moved(job, frontier, joined.block_id, rules)
     if ageing.all_but_suspects(job, joined, frontier, rules):
-        return Decision(Outcome.AGED, ageing.closed(joined, rules, late=True), frontier)
+        return Decision(Outcome.AGED, trees.finished(job, ageing.closed(joined, rules, late=True), rules), frontier)
     return Decision(Outcome.ACCEPTED, joined, frontier)
 
 
-def _age_op(member: Member, record: Record, rules: Rules) -> AgeOp:
-    """How a result's block came to its end, for this member."""
-    if not record.degraded:
-        return AgeOp.NORMAL
-    return AgeOp.AGED if record.seen & member.source or not rules.tells_late else AgeOp.LATE
-
-
-def result_for(member: Member, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
-    """The result as one member gets it: with payload only if it is for everyone or for the member's rank, its status is
-    OK and the packet that brings it about came with room for it."""
-    fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
-    whole = fits and record.dest in (EVERYONE, member.rank)
-    header = Header(
-        job_id=packet.header.job_id,
-        block_id=record.block_id,
-        age_op=_age_op(member, record, rules),
-        degraded=record.degraded,
-        firm=record.firm,
-        src_id=member.src_id,
-        src_cnt=record.src_cnt,
-        gen_id=record.gen_id,
-        grad_cnt=record.grad_cnt if whole else 0,
-        op=record.op,
-        lane=record.lane,
-        status=record.status,
-        dest=record.dest,
-        data_cnt=record.data_cnt,
-    )
-    return Reply(member.port, member.src_id, member.udp_port, header, record.buffer if whole else ())
-
-
-def answer(packet: Packet, outcome: Outcome) -> Reply:
-    """STALE or REFUSED, header only, to whoever sent the packet."""
-    stale = outcome == Outcome.STALE
-    header = packet.header._replace(
-        age_op=0 if stale else int(outcome),
-        src_cnt=0,
-        grad_cnt=0,
-        data_cnt=0,
-        status=int(Status.STALE if stale else Status.REFUSED),
-    )
-    return Reply(packet.port, None, packet.udp_port, header)
-
-
 def _told(packet: Packet, outcome: Outcome) -> Step:
-    """The step of a packet that changed nothing: STALE and refusals are told, the others are silent."""
-    if outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.UNSUPPORTED:
-        return Step(outcome, (answer(packet, outcome),))
-    return Step(outcome)
-
-
-def _admission(packet: Packet, job: Job | None, member: Member | None) -> Outcome | None:
-    """Why a packet does not come as far as a slot, or None."""
-    if malformed(packet):
-        return Outcome.MALFORMED
-    if job is None:
-        return Outcome.UNKNOWN_JOB
-    if member is None:
-        return Outcome.NOT_MEMBER
-    if packet.udp_port != member.udp_port:
-        return Outcome.WRONG_PORT
-    h = packet.header
-    claims_too_much = h.src_cnt > member.workers
-    return Outcome.MALFORMED if claims_too_much or (h.src_cnt < member.workers) != h.degraded else None
+    """The step of a packet that changed nothing: STALE and refusals are told, the others are silent. The parent is never
+    answered."""
+    if not is_told(outcome) or packet.header.hop == Hop.DOWN:
+        return Step(outcome)
+    if outcome == Outcome.STALE:
+        return Step(outcome, (answer(packet, Status.STALE),))
+    return Step(outcome, (answer(packet, Status.REFUSED, int(outcome)),))
 
 
 class Sweep(NamedTuple):
@@ -284,24 +208,37 @@ class SwitchModel:
     def _step(self, packet: Packet, old: bool) -> Step:
         h = packet.header
         job = self.jobs.get(h.job_id)
-        member = job.member_at(h.src_id, packet.port) if job else None
-        refused = _admission(packet, job, member)
+        refused = admission(packet, job)
         if refused is not None:
             return _told(packet, refused)
         assert job is not None
-        assert member is not None
         slot = job.slot_of(h.block_id)
         before, frontier = self.records.get(slot, Record()), self.frontiers.get(h.job_id, Frontier())
+        if h.hop == Hop.DOWN:
+            return self._down(job, slot, packet)
+        member = job.member_at(h.src_id, packet.port)
+        assert member is not None
         outcome, record, frontier = decide(job, member, before, packet, self.rules, frontier=frontier, old=old)
         if job.block_exp:
             self.frontiers[h.job_id] = frontier
         if outcome in CHANGES:
             self.records[slot] = record
-        if outcome in (Outcome.COMPLETED, Outcome.AGED):
-            return Step(outcome, tuple(result_for(to, packet, record, self.rules) for to in job.members))
+        if outcome in (Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT):
+            return Step(outcome, trees.leaves(job, packet, record, self.rules))
         if outcome == Outcome.REPLAYED:
             return Step(outcome, self._replay(job, member, packet, record))
         return _told(packet, outcome)
+
+    def _down(self, job: Job, slot: int, packet: Packet) -> Step:
+        """A packet from the parent."""
+        job_id = packet.header.job_id
+        met = read_as(job, self.records.get(slot, Record()), packet.header.block_id, self.rules)
+        came = trees.from_parent(job, met, packet, self.frontiers.get(job_id, Frontier()), self.rules)
+        if came.record is not None:
+            self.records[slot] = came.record
+        if came.frontier is not None and job.block_exp:
+            self.frontiers[job_id] = came.frontier
+        return Step(came.outcome, came.replies)
 
     def _replay(self, job: Job, member: Member, packet: Packet, record: Record) -> tuple[Reply, ...]:
         if not self.rules.replay:
@@ -310,7 +247,7 @@ class SwitchModel:
         return (result_for(to, packet, record, self.rules),)
 
     def look(self, job_id: int, slot: int, *, old: bool) -> tuple[Reply, ...]:
-        """A sweep looks at a slot: the notices of the block that it closes, if it does."""
+        """A sweep looks at a slot: what leaves because of the block that it closes, if it does."""
         job, record = self.jobs[job_id], self.records.get(slot, Record())
         if not self.rules.sweeps or record.epoch != job.epoch or record.state != BlockState.OPEN:
             return ()
@@ -318,11 +255,11 @@ class SwitchModel:
         after = ageing.close_waiting(job, record, frontier, self.rules, old=old)
         if after is None:
             return ()
-        self.records[slot], frontier = after
+        closed, frontier = after
+        self.records[slot] = trees.finished(job, closed, self.rules)
         if job.block_exp:
             self.frontiers[job_id] = frontier
-        asked = Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))  # no room for payload
-        return tuple(result_for(to, asked, self.records[slot], self.rules) for to in job.members)
+        return trees.swept(job, sweeping(job_id), self.records[slot], self.rules)
 
     def swept_slots(self, job_id: int) -> list[int]:
         """The slots that a sweep looks at."""
@@ -358,5 +295,5 @@ class SwitchModel:
 
 __all__ = [
     "ALL_RULES", "ID_MASK", "Frontier", "Job", "Member", "Packet", "Payload", "Record", "Reply", "Rules", "Step", "Sweep",
-    "SwitchModel", "decide", "malformed",
+    "SwitchModel", "Uplink", "decide", "malformed",
 ]  # fmt: skip

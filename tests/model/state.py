@@ -37,17 +37,28 @@ class Reply(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One member of a job: where it is, its bit, the workers behind it and its UDP port in this epoch."""
+    """One source of a job, a host or a child switch: where it is, its bit, the workers behind it and its UDP port in this
+    epoch."""
 
     src_id: int
     port: int
     udp_port: int
-    rank: int
+    rank: int  # of a switch: nothing
     workers: int = 1
+    switch: bool = False
 
     @property
     def source(self) -> int:
         return 1 << self.src_id
+
+
+class Uplink(NamedTuple):
+    """Where a leaf's partials of one stripe go: the port, the UDP port of that edge in this epoch, and what the leaf's source
+    id is at the parent."""
+
+    port: int
+    udp_port: int
+    src_id: int
 
 
 class Job(NamedTuple):
@@ -61,10 +72,18 @@ class Job(NamedTuple):
     block_exp: int = 0  # microseconds; 0: blocks wait for ever
     quorum: int = 0
     window: int = 0
+    uplinks: tuple[Uplink, ...] = ()  # by stripe, a power of two; () at a root
 
     @property
     def all_sources(self) -> int:
         return sum(member.source for member in self.members)
+
+    def uplink_of(self, block_id: int) -> Uplink:
+        return self.uplinks[block_id & (len(self.uplinks) - 1)]
+
+    def parent_at(self, src_id: int, port: int) -> Uplink | None:
+        found = (uplink for uplink in self.uplinks if (uplink.src_id, uplink.port) == (src_id, port))
+        return next(found, None)
 
     def slot_of(self, block_id: int) -> int:
         return self.slot_base + (block_id & (self.slots - 1))

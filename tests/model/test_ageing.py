@@ -101,7 +101,7 @@ def test_a_pass_answers_and_is_not_counted() -> None:
     assert {reply.header.age_op for reply in step.replies} == {AgeOp.AGED}
 
 
-def test_degraded_says_whether_workers_are_missing_or_the_packet_is_malformed() -> None:
+def test_a_worker_that_passes_says_so_and_a_switch_may_have_lost_workers() -> None:
     model = switch()
     model.jobs[JOB] = model.jobs[JOB]._replace(
         members=(Member(0, 1, 20000, 0, workers=3), *model.jobs[JOB].members[1:])
@@ -109,13 +109,15 @@ def test_degraded_says_whether_workers_are_missing_or_the_packet_is_malformed() 
     bad = [
         packet(1, 0, degraded=1),
         packet(1, 0, None, src_cnt=0),
-        packet(0, 0, src_cnt=2),
-        packet(0, 0, src_cnt=3, degraded=1),
+        packet(0, 0, src_cnt=4),
+        packet(0, 0, None, src_cnt=4, degraded=1),
     ]
     for wrong in bad:
         assert model.step(wrong).outcome == Outcome.MALFORMED
     assert model.step(packet(0, 0, src_cnt=2, degraded=1)).outcome == Outcome.ACCEPTED
     assert record(model, 0) == (BlockState.OPEN, 1, 2)
+    assert model.step(packet(0, 1, src_cnt=2)).outcome == Outcome.ACCEPTED
+    assert record(model, 1) == (BlockState.OPEN, 0, 2)
 
 
 def play(rules: Rules) -> list[Outcome]:

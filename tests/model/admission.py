@@ -1,0 +1,54 @@
+"""Which packets come as far as a slot: what makes sense at all, and who may speak for whom (``p4src/stages/check.p4`` and
+``member.p4``)."""
+
+from __future__ import annotations
+
+from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, VERSION, Hop, Lane, Outcome, Status
+
+from tests.model.state import Job, Packet
+
+
+def malformed(packet: Packet) -> bool:
+    """Whether lengths, version, counts or status make no sense. ``payload`` stands for the length fields."""
+    h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
+    if (
+        h.version != VERSION
+        or h.lane > Lane.L64
+        or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
+        or len(packet.payload) > MAX_CHUNKS
+        or (h.status != Status.OK and h.grad_cnt != 0)
+    ):
+        return True
+    if h.hop == Hop.DOWN:
+        return Status.MISMATCH < h.status < Status.STALE or h.status > Status.AGAIN
+    return (
+        h.hop > Hop.DOWN
+        or h.age_op != 0
+        or h.give_way != 0
+        or h.status > Status.MISMATCH
+        or h.data_cnt > h.src_cnt
+        or (h.data_cnt == 0) != (h.grad_cnt == 0)
+    )
+
+
+def admission(packet: Packet, job: Job | None) -> Outcome | None:
+    """Why a packet does not come as far as a slot, or None."""
+    h = packet.header
+    if malformed(packet):
+        return Outcome.MALFORMED
+    if job is None:
+        return Outcome.UNKNOWN_JOB
+    member, parent = job.member_at(h.src_id, packet.port), job.parent_at(h.src_id, packet.port)
+    at = member or parent
+    if at is None:
+        return Outcome.NOT_MEMBER
+    if packet.udp_port != at.udp_port:
+        return Outcome.WRONG_PORT
+    if (h.hop == Hop.DOWN) == (member is not None):
+        return Outcome.MALFORMED
+    if member is None:
+        return None
+    claims_too_much = h.src_cnt > member.workers
+    # Only a worker itself must say that it passes: a switch below may have lost members.
+    passes_in_silence = member.workers == 1 and (h.src_cnt == 0) != h.degraded
+    return Outcome.MALFORMED if claims_too_much or passes_in_silence else None

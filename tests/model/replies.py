@@ -1,0 +1,116 @@
+"""What leaves the switch: results, answers, and a leaf's partial on its way up."""
+
+from __future__ import annotations
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import CPU_PORT, EVERYONE, UDP_PORT, AgeOp, Hop, Outcome, Status
+
+from tests.model.flags import ALL_RULES, Rules
+from tests.model.state import Job, Member, Packet, Record, Reply
+
+
+def sweeping(job_id: int) -> Packet:
+    """What a sweep has in the place of a member's packet: no room for payload."""
+    return Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))
+
+
+def _age_op(member: Member, record: Record, rules: Rules) -> AgeOp:
+    """How a result's block came to its end, for this member."""
+    if not record.degraded:
+        return AgeOp.NORMAL
+    return AgeOp.AGED if record.seen & member.source or not rules.tells_late else AgeOp.LATE
+
+
+def result_for(member: Member, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
+    """The result as one member gets it: with payload only if it is for everyone or for the member's rank, its status is
+    OK and the packet that brings it about came with room for it. A child switch gets it whole, whomever it is for."""
+    fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
+    for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
+    header = Header(
+        job_id=packet.header.job_id,
+        block_id=record.block_id,
+        age_op=_age_op(member, record, rules),
+        degraded=record.degraded,
+        firm=record.firm,
+        give_way=packet.header.give_way,
+        src_id=member.src_id,
+        src_cnt=record.src_cnt,
+        gen_id=record.gen_id,
+        hop=Hop.DOWN if member.switch else Hop.HOST,
+        grad_cnt=record.grad_cnt if fits and for_it else 0,
+        op=record.op,
+        lane=record.lane,
+        status=record.status,
+        dest=record.dest,
+        data_cnt=record.data_cnt,
+    )
+    return Reply(member.port, member.src_id, member.udp_port, header, record.buffer if fits and for_it else ())
+
+
+def results(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> tuple[Reply, ...]:
+    """The result, to every source that the job has."""
+    return tuple(result_for(to, packet, record, rules) for to in job.members)
+
+
+def answer(packet: Packet, status: Status, reason: int = 0) -> Reply:
+    """STALE, REFUSED or AGAIN, header only, to whoever sent the packet."""
+    hop = Hop.DOWN if packet.header.hop == Hop.UP else Hop.HOST
+    header = packet.header._replace(age_op=reason, src_cnt=0, hop=hop, grad_cnt=0, data_cnt=0, status=int(status))
+    return Reply(packet.port, None, packet.udp_port, header)
+
+
+def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[Reply, ...]:
+    """The same to every source that the job has, about the record's block. AGAIN says how much room is needed."""
+    again = status == Status.AGAIN
+    header = packet.header._replace(
+        block_id=record.block_id,
+        age_op=packet.header.age_op if status == Status.REFUSED else 0,
+        final=0,
+        src_cnt=0,
+        gen_id=record.gen_id,
+        grad_cnt=record.grad_cnt if again else 0,
+        lane=record.lane if again else packet.header.lane,
+        data_cnt=0,
+        status=int(status),
+    )
+    return tuple(
+        Reply(
+            to.port, to.src_id, to.udp_port, header._replace(src_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST)
+        )
+        for to in job.members
+    )
+
+
+def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
+    """A leaf's record as its contribution to its parent, in the packet of whoever brought that about: where there is no
+    payload, that packet's room stays (here as zeros: padding means nothing). Without room for the payload: AGAIN to
+    whoever it was."""
+    ok = record.status == Status.OK
+    if ok and record.chunks > len(packet.payload):
+        reply = answer(packet, Status.AGAIN)
+        return reply._replace(header=reply.header._replace(grad_cnt=record.grad_cnt, lane=record.lane))
+    up = job.uplink_of(record.block_id)
+    whole = ok and record.chunks > 0
+    room = len(packet.payload) if rules.keeps_room else 0
+    header = Header(
+        job_id=packet.header.job_id,
+        block_id=record.block_id,
+        degraded=record.degraded if rules.degraded_goes_up else 0,
+        firm=record.firm,
+        src_id=up.src_id,
+        src_cnt=record.src_cnt if rules.counts_go_up else min(record.src_cnt, 1),
+        gen_id=record.gen_id,
+        hop=Hop.UP,
+        grad_cnt=record.grad_cnt if whole else 0,
+        op=record.op,
+        lane=record.lane,
+        status=record.status,
+        dest=record.dest,
+        data_cnt=record.data_cnt if ok else 0,
+    )
+    return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room)
+
+
+def is_told(outcome: Outcome) -> bool:
+    """Whether the sender of such a packet gets an answer: STALE or the reason of a refusal."""
+    return outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.UNSUPPORTED

@@ -1,0 +1,106 @@
+"""What a leaf of a tree does besides what every switch does, as in ``p4src/stages/parent.p4`` and ``uplink.p4``: its complete
+blocks are SENT, and what its parent says of them is stored and passed on. Rules: docs/protocol.md, "Trees"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from netsum.wire.schema import AgeOp, BlockState, Outcome, Status
+
+from tests.model import ageing
+from tests.model.flags import Rules
+from tests.model.replies import answers, partial, results
+from tests.model.state import Frontier, Job, Packet, Record, Reply
+
+
+def finished(job: Job, record: Record, rules: Rules) -> Record:
+    """The record of a block that waits no longer: a root has the result, a leaf has a partial to send."""
+    sent = job.uplinks and rules.only_roots_make_results
+    return record._replace(state=BlockState.SENT if sent else BlockState.DONE)
+
+
+def leaves(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
+    """What leaves because of a block that is finished here."""
+    if record.state != BlockState.SENT:
+        return results(job, packet, record, rules)
+    reply = partial(job, packet, record, rules)
+    if reply.header.status == Status.AGAIN and not rules.again_to_asker:
+        return ()
+    return (reply,)
+
+
+def swept(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
+    """The same of a block that a sweep has closed: it has no room, so a leaf's children are asked to bring the partial up."""
+    if record.state != BlockState.SENT:
+        return results(job, packet, record, rules)
+    return answers(job, packet, record, Status.AGAIN) if rules.sweep_asks_again else ()
+
+
+def raised(record: Record, packet: Packet, rules: Rules) -> Record:
+    """The record of a block that is SENT, when somebody contributes again or late: only the highest status is new."""
+    if not rules.status_goes_up:
+        return record
+    return record._replace(status=max(record.status, packet.header.status))
+
+
+class Came(NamedTuple):
+    """What a packet from the parent did."""
+
+    outcome: Outcome
+    record: Record | None = None  # stored
+    frontier: Frontier | None = None
+    replies: tuple[Reply, ...] = ()
+
+
+IGNORED = Came(Outcome.IGNORED)
+
+
+def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules: Rules) -> Came:
+    """A packet from the parent meets the record of its slot."""
+    h = packet.header
+    if h.block_id != met.block_id and rules.only_what_is_in_the_slot:
+        return IGNORED
+    if met.state not in (BlockState.OPEN, BlockState.SENT):
+        return IGNORED
+    notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
+    if h.status >= Status.STALE or notice:
+        return _told(job, met, packet, rules) if met.state == BlockState.SENT else IGNORED
+    late = h.age_op == AgeOp.LATE
+    if met.state == BlockState.OPEN and job.block_exp and rules.suspects_of_open:
+        missing = job.all_sources & ~met.seen
+        current = ageing.current(job, frontier, rules)
+        frontier = current._replace(suspects=current.suspects | missing)
+    record = met._replace(
+        block_id=h.block_id,
+        state=BlockState.DONE,
+        seen=0 if late and rules.late_is_nobody else met.seen,
+        src_cnt=h.src_cnt,
+        data_cnt=h.data_cnt,
+        status=h.status,
+        signed=1,
+        gen_id=h.gen_id,
+        dest=h.dest,
+        op=h.op,
+        lane=h.lane,
+        grad_cnt=h.grad_cnt,
+        degraded=h.degraded,
+        firm=h.firm,
+        buffer=packet.payload if h.grad_cnt else (),
+    )
+    return Came(Outcome.RETURNED, record, frontier, results(job, packet, record, rules))
+
+
+def _told(job: Job, met: Record, packet: Packet, rules: Rules) -> Came:
+    """An answer to the partial, or a notice, of a block that is SENT: passed on to the children."""
+    status = Status(packet.header.status)
+    if status == Status.STALE:
+        if not rules.stale_is_told:
+            return IGNORED
+        return Came(Outcome.TOLD, met._replace(state=BlockState.DEAD), None, answers(job, packet, met, status))
+    if status == Status.REFUSED and not rules.refused_is_told:
+        return IGNORED
+    if status != Status.REFUSED:
+        status = Status.AGAIN
+        if not rules.again_goes_down:
+            return IGNORED
+    return Came(Outcome.TOLD, None, None, answers(job, packet, met, status))
