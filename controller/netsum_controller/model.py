@@ -133,6 +133,8 @@ class Job:
     tenant: str = DEFAULT_TENANT
     roots: Mapping[str, int] = field(default_factory=dict)
     """Weights of the roots that were asked for; empty: the controller chooses."""
+    priority: int = 0
+    """Its class, 0 to 7: while a job of a higher one is busy on a switch, those of lower ones give way."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""

@@ -13,7 +13,7 @@ CREATE TABLE jobs (
     chunks INTEGER NOT NULL, members TEXT NOT NULL, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
     epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
     block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
-    roots TEXT NOT NULL DEFAULT '{}'
+    roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's
@@ -74,10 +74,10 @@ CREATE TABLE new_jobs (
     chunks INTEGER NOT NULL, members TEXT NOT NULL, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
     epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
     block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
-    roots TEXT NOT NULL DEFAULT '{}'
+    roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0
 );
 INSERT INTO new_jobs SELECT name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us,
-    quorum, tenant, '{}' FROM jobs;
+    quorum, tenant, '{}', 0 FROM jobs;
 CREATE TEMPORARY TABLE old_parts AS SELECT name, switch, job_id, slot_base FROM jobs;
 DROP TABLE jobs;
 ALTER TABLE new_jobs RENAME TO jobs;
