@@ -34,6 +34,7 @@ try:
 except ImportError as error:
     raise TestbedError(f"Mininet is not there ({error}): apt install mininet, and use the system's Python") from error
 
+MAX_INTERFACE: Final = 15
 MAX_RATE: Final = 1000
 """Mbit/s: Mininet's links are not limited above."""
 
@@ -86,7 +87,7 @@ def rates_work() -> bool:
 
 
 class MininetFabric(Fabric):
-    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``. Needs root.
+    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so have the ends of links. Needs root.
 
     ``say`` is told, in words, what this machine cannot do (link rates without tc's HTB).
     """
@@ -94,6 +95,7 @@ class MininetFabric(Fabric):
     def __init__(self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(topology, switch)
         self._say = say
+        self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
         lg.propagate = False  # it has a handler of its own: nothing is to be said twice
@@ -101,16 +103,8 @@ class MininetFabric(Fabric):
         net = Mininet(controller=None, build=False)
         self.net = net
         self._stack.callback(net.stop)
-        for name, switch in self.topology.switches.items():
-            net.addSwitch(name, cls=P4Switch, launch=self._launch, dpid=f"{switch.device_id:x}")
-        limited = any(host.rate_mbps for host in self.topology.hosts.values()) and self._rates()
-        addresses = [switch.ip for switch in self.topology.switches.values()]
-        length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
-        for host, place in self.topology.hosts.items():
-            member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
-            rate = self._rate(host) if limited else None
-            options = {"cls": TCLink, "bw": rate} if rate else {"cls": Link}
-            net.addLink(member, net[place.switch], port1=0, port2=place.port, addr1=place.mac, **options)
+        self._require_short_names()
+        self._lay_wires(net)
         # No IPv6: its neighbour discovery would send frames that nobody asked for.
         for each in net.values():
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
@@ -119,26 +113,55 @@ class MininetFabric(Fabric):
         net.start()
         setLogLevel("output")
 
+    def _lay_wires(self, net: Any) -> None:
+        for name, switch in self.topology.switches.items():
+            net.addSwitch(name, cls=P4Switch, launch=self._launch, dpid=f"{switch.device_id:x}")
+        rates = [host.rate_mbps for host in self.topology.hosts.values()]
+        rates += [link.rate_mbps for link in self.topology.links.values()]
+        limited = any(rates) and self._rates()
+        addresses = [switch.ip for switch in self.topology.switches.values()]
+        length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
+        for host, place in self.topology.hosts.items():
+            member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
+            options = self._kind(host, place.rate_mbps if limited else None)
+            made = net.addLink(member, net[place.switch], port1=0, port2=place.port, addr1=place.mac, **options)
+            self._mtus[made] = place.mtu
+        for name, link in self.topology.links.items():
+            options = self._kind(name, link.rate_mbps if limited else None)
+            one, other = (net[switch] for switch in link.switches)
+            made = net.addLink(one, other, port1=link.ports[0], port2=link.ports[1], **options)
+            self._mtus[made] = link.mtu
+
     def _rates(self) -> bool:
         if rates_work():
             return True
         self._say("this kernel cannot limit link rates (no tc with HTB): links run as fast as they can")
         return False
 
-    def _rate(self, host: str) -> int | None:
-        rate = self.topology.hosts[host].rate_mbps
+    def _kind(self, name: str, rate: int | None) -> dict[str, Any]:
+        """What kind of link of Mininet's a host's link, or one between switches, becomes."""
         if rate is not None and rate > MAX_RATE:
-            self._say(f"{host}: Mininet limits rates up to {MAX_RATE} Mbit/s; its link of {rate} runs unlimited")
-            return None
-        return rate
+            self._say(f"{name}: Mininet limits rates up to {MAX_RATE} Mbit/s; its link of {rate} runs unlimited")
+            rate = None
+        return {"cls": Link} if rate is None else {"cls": TCLink, "bw": rate}
+
+    def _require_short_names(self) -> None:
+        """Interfaces are named after what they belong to, and Linux gives them 15 characters."""
+        ports = [(host.switch, host.port) for host in self.topology.hosts.values()]
+        ports += [end for link in self.topology.links.values() for end in zip(link.switches, link.ports, strict=True)]
+        for name, port in (*((host, 0) for host in self.topology.hosts), *ports):
+            if len(interface := f"{name}-eth{port}") > MAX_INTERFACE:
+                raise TestbedError(
+                    f"{name} is too long a name for Mininet: the interface {interface} would have more "
+                    f"than {MAX_INTERFACE} characters"
+                )
 
     def _set_links(self) -> None:
         """MTU, and offloads off: the switch would see frames with no checksum yet, or several packets in one."""
         off = " ".join(f"{name} off" for name in OFFLOADS)
-        for link in self.net.links:
-            host = self.topology.hosts[link.intf1.node.name]
+        for link, mtu in self._mtus.items():
             for end in (link.intf1, link.intf2):
-                for command in (f"ip link set dev {end.name} mtu {host.mtu}", f"ethtool -K {end.name} {off}"):
+                for command in (f"ip link set dev {end.name} mtu {mtu}", f"ethtool -K {end.name} {off}"):
                     if said := end.node.cmd(f"{command} >/dev/null 2>&1 || echo failed").strip():
                         raise TestbedError(f"{command}: {said}")
 

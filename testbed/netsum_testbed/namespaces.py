@@ -20,7 +20,8 @@ Result = TypeVar("Result")
 
 
 class NamespaceFabric(Fabric):
-    """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's."""
+    """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
+    are ``l3a`` and ``l3b``."""
 
     def _start_switches(self) -> None:
         hosts = self.topology.hosts
@@ -28,8 +29,13 @@ class NamespaceFabric(Fabric):
         words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
         for name, host in hosts.items():
             words[host.switch].append(f"{host.port}@{self.switch_interface(name)}")
-        mtu = max(host.mtu for host in hosts.values())
-        self._namespace = NetworkNamespace(pairs, mtu)
+        for name, link in self.topology.links.items():
+            ends = self.link_interfaces(name)
+            pairs.append(ends)
+            for switch, port, end in zip(link.switches, link.ports, ends, strict=True):
+                words[switch].append(f"{port}@{end}")
+        mtus = [host.mtu for host in hosts.values()] + [link.mtu for link in self.topology.links.values()]
+        self._namespace = NetworkNamespace(pairs, max(mtus))
         self._stack.callback(self._namespace.close)
         for name, interfaces in words.items():
             self._launch(name, interfaces, ("ip", "netns", "exec", self._namespace.name))
@@ -53,6 +59,11 @@ class NamespaceFabric(Fabric):
     def switch_interface(self, host: str) -> str:
         """Name of the interface at the other end, which is the switch's."""
         return f"s{self._place(host)}"
+
+    def link_interfaces(self, link: str) -> tuple[str, str]:
+        """Names of the interfaces of a link between switches."""
+        place = list(self.topology.links).index(link) + 1
+        return f"l{place}a", f"l{place}b"
 
     def _place(self, host: str) -> int:
         # Not the port, which another switch may have too; nor the name, which may be too long for an interface.

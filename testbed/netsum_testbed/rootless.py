@@ -36,11 +36,18 @@ class RootlessFabric(Fabric):
         with ExitStack() as stack:
             # All are held until all are known, so that no port is handed out twice.
             wires = {name: _free_ends(stack) for name in self.topology.hosts}
+            links = {name: {"frames": _free_ends(stack)} for name in self.topology.links}
         hosts = {name: {"frames": ours, "switch_frames": theirs} for name, (ours, theirs) in wires.items()}
-        self.topology = self.topology.filled(hosts=hosts)
+        self.topology = self.topology.filled(hosts=hosts, links=links)
         words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
         for host in self.topology.hosts.values():
             words[host.switch].append(f"{host.port}@udp:{host.switch_frames}:{host.frames}")
+        for link in self.topology.links.values():
+            assert link.frames is not None
+            for switch, port, ours, theirs in zip(
+                link.switches, link.ports, link.frames, link.frames[::-1], strict=True
+            ):
+                words[switch].append(f"{port}@udp:{ours}:{theirs}")
         for name, interfaces in words.items():
             self._launch(name, interfaces)
         self._wait_ready()
