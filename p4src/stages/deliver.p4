@@ -92,7 +92,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
         hdr.netsum.lane = RECORD_LANE(meta.record);
     }
-    action up() {
+    action goes_up() {
         meta.goes_up = 1;
     }
     action drop() {
@@ -121,10 +121,10 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                     multicast(0);
                 }
             } else {
-                up();
+                goes_up();
             }
         } else if (meta.outcome == OUTCOME_RESENT) {
-            up();
+            goes_up();
         } else if (meta.outcome == OUTCOME_SWEPT) {
             standard.egress_spec = CPU_PORT;
         } else if (meta.outcome == OUTCOME_TOLD) {

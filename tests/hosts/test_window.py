@@ -299,6 +299,22 @@ def test_a_notice_is_answered_by_asking_again() -> None:
     assert len(window.poll(0.1)) == 1
 
 
+def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
+    """A leaf's partial needs room for the sum, which an empty contribution brings as padding; at once, and as often as asked."""
+    window = Window(descriptor(0, 2, block_bytes=1024))
+    window.submit(Block(9, Op.SUM, Lane.L32))
+    (packet,) = window.poll(0.0)
+    assert sum(map(len, packet)) == HEADER_BYTES
+    again = RESULT._replace(status=Status.AGAIN, src_cnt=0, data_cnt=0)
+    for _ in range(2):
+        window.receive(memoryview(pack_header(again)), 0.1)
+        (padded,) = window.poll(0.1)
+        assert padded[0] == packet[0]
+        assert sum(map(len, padded)) == HEADER_BYTES + 1024
+    window.receive(memoryview(pack_header(again._replace(gen_id=8))), 0.1)
+    assert (window.poll(0.1), window.stats.malformed) == ([], 1)
+
+
 def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
     return memoryview(pack_header(RESULT._replace(status=status, age_op=reason, grad_cnt=0, src_cnt=0, data_cnt=0)))
 
