@@ -7,18 +7,21 @@ MINUTES  ?= 10
 PACKETS  ?= 1000000
 SEED     ?= 1
 SCENARIO ?=
+TOPOLOGY ?=
 ARGS     ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+# A file of mininet/, with a worker on each host, or a star of WORKERS.
+NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify matrix fuzz soak bench stragglers detection p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify matrix fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) ARGS='more options'"
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -26,10 +29,10 @@ $(READY): pyproject.toml scripts/setup
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages
 
 demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
-	@scripts/as-root $(BIN)/netsum demo --workers $(WORKERS) --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(BIN)/netsum demo $(NETWORK) --switch $(SWITCH) $(ARGS)
 
 testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
-	@scripts/as-root $(BIN)/netsum testbed --workers $(WORKERS) --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(BIN)/netsum testbed $(NETWORK) --switch $(SWITCH) $(ARGS)
 
 test: $(READY) lint p4-check  ## every test
 	@scripts/missing --say
@@ -49,6 +52,9 @@ soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
 	@scripts/as-root $(BIN)/netsum bench $(ARGS)
+
+algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; writes the table that `auto` chooses by
+	@scripts/as-root $(BIN)/netsum bench --algorithms --table hosts/netsum/peers/choice.json $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
 	@scripts/as-root $(BIN)/netsum stragglers --switch $(SWITCH) $(ARGS)

@@ -11,11 +11,11 @@ from types import FrameType
 from typing import Any, Final
 
 import click
+from netsum_controller.topologies import star
 from netsum_controller.topology import Topology, load_topology
 from rich.console import Console
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.opening import star
 
 MAX_WORKERS: Final = 64
 WORKERS: Final = 4
@@ -37,12 +37,12 @@ _file = click.option(
     "--topology",
     "topology_file",
     type=click.Path(path_type=Path),
-    help="a star's YAML file [default: mininet/starWORKERS.yaml where there is one, else made up]",
+    help="a YAML file [default: a star: mininet/starWORKERS.yaml where there is one, else made up]",
 )
 
 
 def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, int]:
-    """The star to bring up, and how many of its hosts have a worker."""
+    """What to bring up, and how many of its hosts have a worker."""
     if workers is None:
         workers = WORKERS if file is None else min(len(load_topology(file).hosts), MAX_WORKERS)
     usual = Path("mininet") / f"star{workers}.yaml"
@@ -97,7 +97,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
-    with open_star(topology, switch, reason, console) as fabric:
+    with open_topology(topology, switch, reason, console) as fabric:
         console.print(f"{fabric.switch} switch and {workers} workers, {kind}: up", highlight=False)
         outcome = run_demo(fabric, kind, workers, steps, console)
     console.print(
@@ -111,7 +111,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
         raise TestbedError("the replicas differ: they must be equal to the last bit")
 
 
-def open_star(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
+def open_topology(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
     """A fabric for trainings: Mininet, or for a ``reason`` the loopback."""
 
     def say(words: str) -> None:

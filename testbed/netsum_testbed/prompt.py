@@ -28,7 +28,7 @@ _WELCOME: Final = """\
   all python examples/train_digits.py     the same command on every host at once: the hosts train together
   h1 ping h2                              a command on one host; `pingall`, `net`, `dump`, `help` as in any Mininet
   sh netsum job why {job}                 a command out here; netsum knows this topology
-  switch s1 stop | switch s1 start        then `sh netsum reconcile` brings the job back
+  switch {node} stop | switch {node} start        then `sh netsum reconcile` brings the job back
 """
 
 
@@ -110,6 +110,7 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
             _prepare(environment, fabric.net[host])
         names = ", ".join(hosts)
         words = {"switch": fabric.switch, "hosts": len(topology.hosts), "url": fabric.controller.url, "job": JOB}
+        words["node"] = next(reversed(topology.switches))
         lg.handlers[0].setStream(sys.stdout)  # what the hosts say, in order with the prompt
         output(_WELCOME.format(**words, last=workers - 1, names=names))
         Prompt(fabric, members)

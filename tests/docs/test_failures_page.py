@@ -17,7 +17,7 @@ from netsum.environment import DEFAULT_CALL_TIMEOUT
 from netsum_controller import watcher
 from netsum_controller.client import MAX_RECONNECT_MS
 from netsum_controller.job_spec import JobSpec
-from netsum_testbed.opening import star
+from netsum_controller.topologies import star
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from netsum_controller.job_spec import JobSpec
+from netsum_controller.topologies import star
 from netsum_controller.topology import load_topology
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.opening import common_prefix, star
+from netsum_testbed.opening import common_prefix
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchStartError, choose_switch
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Late
+from netsum_controller.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import star
 from netsum_testbed.rootless import RootlessFabric
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "train_degrade.py"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from netsum_controller.job_spec import JobSpec
+from netsum_controller.topologies import star
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.opening import star
 
 AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
 

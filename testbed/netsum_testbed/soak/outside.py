@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from netsum_controller.controller import Controller
+from netsum_controller.topologies import star
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.opening import star
 from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import click
 from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_controller.topologies import star
 from rich.console import Console
 
 from netsum_testbed.checking import seed_option, switch_option
-from netsum_testbed.commands import MAX_WORKERS, end_on_sigterm, open_star, without_mininet
+from netsum_testbed.commands import MAX_WORKERS, end_on_sigterm, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.opening import star
 from netsum_testbed.stragglers.options import probabilities
 
 PROBABILITIES = "0.08,0.16,0.32"
@@ -78,7 +78,7 @@ def stragglers(
         console.print(words, highlight=False, soft_wrap=True)
 
     reason = "--rootless" if rootless else without_mininet()
-    with open_star(star(workers), switch, reason, console) as fabric:
+    with open_topology(star(workers), switch, reason, console) as fabric:
         say(f"{fabric.switch} switch and {workers} workers: up")
         results = run_all(fabric, setting, patterns, say)
     console.print(results_table(results))
