@@ -22,6 +22,7 @@ from netsum_controller.errors import InputError, SwitchError
 from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
+from netsum_controller.stages.ports import PORTS_COUNTER
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
 from netsum_controller.stream import Stream
@@ -287,6 +288,19 @@ class SwitchClient:
         except grpc.RpcError as error:
             labels = [f"clear outcome {index}" for index in range(len(request.updates))]
             raise write_error(self.name, self.address, labels, error) from None
+
+    def read_ports(self, ports: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Packets and bytes (of whole frames) that have come in at each of these ports since the program was loaded. Nobody
+        counts what goes out: BMv2 knows no length there; at the other end of a link it comes in."""
+        counter = self.program.object_id("counters", PORTS_COUNTER)
+        entities = []
+        for port in ports:
+            entity = p4.Entity()
+            entity.counter_entry.counter_id = counter
+            entity.counter_entry.index.index = port
+            entities.append(entity)
+        read = [entity.counter_entry for entity in self._read(entities)]
+        return {entry.index.index: (entry.data.packet_count, entry.data.byte_count) for entry in read}
 
     def read_member_packets(self) -> dict[MemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""

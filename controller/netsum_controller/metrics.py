@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from netsum_controller.observe import JobView, Observer, Presence, SwitchView
 from netsum_controller.site import Site
 from netsum_controller.sweeper import SweepCounters
+from netsum_controller.topology import Topology
 
 MAX_AGE: Final = 2.0
 """Seconds that what was read of the switches is good for."""
@@ -88,8 +89,22 @@ class SwitchCollector(Collector):
             up.add_metric((view.name,), view.up)
             took.add_metric((view.name,), view.seconds)
         yield from (up, took)
+        yield from _port_metrics(self._site.topology, views)
         yield from _job_metrics(jobs)
         yield from _member_metrics(jobs)
+
+
+def _port_metrics(topology: Topology, views: list[SwitchView]) -> Iterator[Metric]:
+    labels = ("switch", "port", "from")
+    packets = CounterMetricFamily("netsum_port_packets", "Packets that came in at the switch's port.", labels=labels)
+    octets = CounterMetricFamily("netsum_port_bytes", "Bytes of those packets, as whole frames.", labels=labels)
+    for view in views:
+        others = topology.on_ports(view.name)
+        for port, (count, size) in view.ports.items():
+            here = (view.name, str(port), others.get(port, ""))
+            packets.add_metric(here, count)
+            octets.add_metric(here, size)
+    yield from (packets, octets)
 
 
 def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:

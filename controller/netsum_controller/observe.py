@@ -70,13 +70,15 @@ class JobView:
 
 @dataclass(frozen=True)
 class SwitchView:
-    """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long."""
+    """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long.
+    ``ports``: packets and bytes that have come in at each port."""
 
     name: str
     up: bool
     seconds: float
     trouble: str = ""
     jobs: tuple[JobView, ...] = ()
+    ports: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class _Heard(NamedTuple):
@@ -124,13 +126,14 @@ class Observer:
                 traffic = client.read_member_traffic() if jobs else {}
                 at = time.monotonic()
                 views = tuple(self._job(client, job, traffic, at) for job in jobs)
+                ports = client.read_ports(self._site.topology.on_ports(switch)) if only is None else {}
         except ControllerError as error:
             return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
         if only is None:
             names = {job.name for job in jobs}
             for place in [place for place in self._memory if place[0] == switch and place[1] not in names]:
                 del self._memory[place]
-        return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views)
+        return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views, ports=ports)
 
     def _job(
         self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float

@@ -222,6 +222,14 @@ class Topology(_Strict):
                     found[link.ports[own]] = Neighbour(link.switches[other], link.ports[other], name)
         return found
 
+    def on_ports(self, switch: str) -> dict[int, str]:
+        """What hangs on each port of a switch, ascending: the host's name, the other switch's with its port
+        (``spine1:2``), or ``controller``."""
+        found = {host.port: name for name, host in self.hosts_of(switch).items()}
+        found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbours(switch).items()}
+        found[self.switches[switch].cpu_port] = "controller"
+        return dict(sorted(found.items()))
+
     def filled(
         self,
         switches: Mapping[str, Mapping[str, Any]] | None = None,

@@ -64,6 +64,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.rows: dict[tuple[Any, ...], Any] = {}
         self.groups: dict[int, Any] = {}
         self.counters: dict[tuple[int, int], int] = {}
+        self.counted_bytes: dict[tuple[int, int], int] = {}
         self.packets_let_in: dict[tuple[Any, ...], int] = {}
         self.records: dict[int, bytes] = {}
 
@@ -204,6 +205,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             found = p4.Entity(counter_entry=entity.counter_entry)
             key = (entity.counter_entry.counter_id, entity.counter_entry.index.index)
             found.counter_entry.data.packet_count = self.counters.get(key, 0)
+            found.counter_entry.data.byte_count = self.counted_bytes.get(key, 0)
             yield found
         elif entity.HasField("packet_replication_engine_entry"):
             for group in self.groups.values():

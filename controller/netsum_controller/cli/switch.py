@@ -102,3 +102,29 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
             for row in rows
         ],
     )
+
+
+@switch.command()
+@click.argument("names", nargs=-1, metavar="[SWITCH]...")
+@json_option
+@click.pass_obj
+def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
+    """Packets and bytes that came in at each port since the program was loaded.
+
+    What goes out of a switch to another is what comes in there.
+    """
+    rows: list[dict[str, Any]] = []
+    with settings.controller() as controller:
+        site = controller.site
+        for name in chosen(site, names):
+            others = site.topology.on_ports(name)
+            with site.client(name) as client:
+                site.require_program(client)
+                counted = client.read_ports(others)
+            for port, other in others.items():
+                packets, octets = counted[port]
+                rows.append({"switch": name, "port": port, "from": other, "packets": packets, "bytes": octets})
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES"), [tuple(row.values()) for row in rows])

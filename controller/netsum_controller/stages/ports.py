@@ -1,0 +1,3 @@
+"""Stage ``ports``: the counter of what comes in at each port."""
+
+PORTS_COUNTER = "ports"
