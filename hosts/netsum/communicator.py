@@ -23,7 +23,7 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.watching import CallEnd, MemberLog, Watcher
-from netsum.window import Window
+from netsum.windows import AnyWindow, open_window
 
 Explain = Callable[[int], tuple[str, tuple[int, ...]]]
 JOIN_TIMEOUT: Final = 30.0
@@ -81,13 +81,17 @@ class Communicator(CollectiveCalls):
         self._descriptor = descriptor
         seat = self._seat
         self._recovery = Recovery(descriptor, seat.rejoin, seat.open_transport) if seat is not None else None
-        self._window = Window(descriptor, join_deadline if seat is None else 0.0)
-        self._engine = Engine(self._window, transport, self._explain, self._recovery, self._log)
+        window = open_window(descriptor, join_deadline if seat is None else 0.0)
+        self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
         self._memory = Memory(self._count_redone)
         self._splits = 0
         self._report = Report()
         self._log.joined(descriptor)
+
+    @property
+    def _window(self) -> AnyWindow:
+        return self._engine.window
 
     @property
     def descriptor(self) -> Descriptor:
@@ -217,7 +221,7 @@ class Communicator(CollectiveCalls):
         with self._numbering:
             gen = self._gen & 0xFFFF
             size = self._descriptor.block_bytes
-            context = Context(self._window, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
+            context = Context(self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
             flow = call.make(context)
             work = self._engine.start(flow, gen, bound, background=background, report=context.report, ended=ended)
             self._gen += 1

@@ -14,23 +14,22 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 
 from netsum.block import Block
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.peers.keeper import Keeper
+from netsum.peers.window import PeerWindow
 from netsum.recovery import Recovery
 from netsum.refusal import Disagreement, Refusal
 from netsum.report import Report
+from netsum.silence import Silence
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
-from netsum.window import Window
+from netsum.windows import AnyWindow, go_on
 from netsum.wire.schema import Outcome, Status
-
-Condition = Callable[[], bool]
-Flow = Generator["Condition | object", None, Any]
-Ended = Callable[[BaseException | None], None]
-"""Told that a call has ended: what it raises, or None."""
+from netsum.work import Condition, Ended, Flow, Work
 
 SUBMITTED: Final = object()
 """Yielded by a flow when all its blocks are submitted: the next call may submit."""
@@ -43,73 +42,12 @@ _TELLINGS: Final = 3
 """How often a member that leaves says so: nothing repeats it later."""
 
 
-Result = TypeVar("Result")
-
-
-class Work(Generic[Result]):
-    """A call under way."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        flow: Flow,
-        gen: int,
-        timeout: float | None,
-        report: Report | None = None,
-        ended: Ended | None = None,
-    ) -> None:
-        """``report``: what the call's blocks came to, filled in as they come. ``ended`` is told when the call has ended."""
-        self._engine = engine
-        self._ended = ended
-        self.report = Report() if report is None else report
-        self.flow = flow
-        self.gen = gen
-        self.deadline = None if timeout is None else time.monotonic() + timeout
-        self.timeout = timeout
-        self.waiting: Condition | None = None
-        self.submitting = True
-        self._done = threading.Event()
-        self._value: Any = None
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        """Whether the call has ended, with a result or an error. Does not wait and drives nothing."""
-        return self._done.is_set()
-
-    def wait(self, timeout: float | None = None) -> Result:
-        """Wait for the result (a new array, or the one given as ``out``) and return it, or raise what the call raised.
-
-        ``timeout`` (seconds) bounds this wait only, with the built-in TimeoutError; the call goes on.
-        """
-        self._engine.drive(self, timeout)
-        if not self._done.is_set():
-            raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
-        if self._error is not None:
-            raise self._error
-        value: Result = self._value
-        return value
-
-    result = wait
-
-    def finished(self, timeout: float) -> bool:
-        """Whether the call ends within ``timeout`` seconds, somebody else driving it."""
-        return self._done.wait(timeout)
-
-    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
-        """End the call; the engine's business."""
-        if not self._done.is_set():
-            self._value, self._error = value, error
-            if self._ended is not None:
-                self._ended(error)
-            self._done.set()
-
-
 class Engine:
     """One communicator's window, transport and calls. Thread-safe."""
 
     def __init__(
         self,
-        window: Window,
+        window: AnyWindow,
         transport: Transport,
         explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None,
         recovery: Recovery | None = None,
@@ -122,12 +60,24 @@ class Engine:
         self._recovery = recovery
         self._transport = transport
         self._explain = explain
+        self._silence = Silence()
         self._works: deque[Work[Any]] = deque()
         self._gate = threading.Lock()  # guards what a caller changes: the list of works and how the communicator ended
         self._lock = threading.RLock()  # held by whoever drives
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closed = False
+        self._keeper: Keeper | None = None
+        self._keep()
+
+    def submit(self, block: Block) -> None:
+        """Queue a block of the flow that submits, whatever window it goes through."""
+        self.window.submit(block)
+
+    @property
+    def queued(self) -> int:
+        """Blocks that wait for the window."""
+        return self.window.queued
 
     def start(
         self,
@@ -191,6 +141,27 @@ class Engine:
             except OSError as error:
                 self._fail(CommunicatorError(f"the link to the switch failed: {error}"))
 
+    def _keep(self) -> None:
+        """Without a switch, somebody must be there for the others between calls, too."""
+        if isinstance(self.window, PeerWindow) and self._keeper is None:
+            self._keeper = Keeper(self._tend, self._fileno)
+
+    def _fileno(self) -> int | None:
+        return self._transport.fileno()
+
+    def _tend(self) -> bool:
+        """Send and receive what there is, unless calls are under way: whoever drives them does."""
+        if self._works or self._closed or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if isinstance(self.window, PeerWindow):
+                self.window.tend(self._transport)
+        except OSError:
+            return False  # the next call will meet it
+        finally:
+            self._lock.release()
+        return True
+
     def _run(self) -> None:
         while True:
             with self._gate:
@@ -218,6 +189,9 @@ class Engine:
             self._advance()
             # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
             self._time_out()
+            window = self.window
+            if self._silence.too_long(window.base, now, waiting=window.base < window.next_serial) and self._recovery:
+                self._recovery.wonder()
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
@@ -238,7 +212,7 @@ class Engine:
             raise
 
     def _recover(self) -> None:
-        """Where the switch has refused us: ask the controller, and go over to the epoch that goes on."""
+        """Where the switch has refused us, or says nothing: ask the controller, and go over to the epoch that goes on."""
         recovery, now = self._recovery, time.monotonic()
         if recovery is None or not recovery.due(now):
             return
@@ -246,11 +220,14 @@ class Engine:
         descriptor = recovery.ask(window.block_id(window.prefix), now)
         if descriptor is None:
             return
-        if not window.resume(descriptor.first_block_id):
+        following = go_on(window, descriptor)
+        if following is None:
             raise Desynchronized(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
         self._transport = recovery.resumed(descriptor)
+        self.window = following
         self._log.resumed(descriptor)
+        self._keep()
 
     def _send(self) -> None:
         packets = self.window.poll(time.monotonic())
@@ -319,9 +296,11 @@ class Engine:
             return Timeout(f"the call did not end within {work.timeout:g} s")
         block = window.block_id(window.base)
         sentence, missing = self._explain(block) if self._explain is not None else ("", ())
+        if isinstance(window, PeerWindow):
+            sentence, missing = window.explain(time.monotonic())
         reasons = [f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s", sentence]
         if not window.stats.packets_received:
-            reasons.append("nothing at all has come from the switch")
+            reasons.append(f"nothing at all has come from the {'others' if missing else 'switch'}")
         if self._recovery is not None and self._recovery.reason:
             reasons.append(self._recovery.reason)
         if link := getattr(self._transport, "last_error", None):
@@ -373,6 +352,11 @@ class Engine:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        if self._keeper is not None:
+            self._keeper.stop()
+        with contextlib.suppress(OSError):
+            if isinstance(self.window, PeerWindow):
+                self.window.leave(self._transport)
         self._transport.close()
 
 

@@ -1,8 +1,8 @@
-"""What a member does when the switch suddenly refuses it: it asks the controller what has become of the job.
+"""What a member does when the switch suddenly refuses it, or says nothing: it asks the controller what has become of the job.
 
 A switch that restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
 rank reports the first block whose result it does not hold, and all go on from the lowest, out of the contributions that
-they kept (docs/protocol.md, "Epochs").
+they kept (docs/protocol.md, "Epochs"). Where no switch is left, the members combine in that epoch themselves.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Recovery:
         self._ask = ask
         self._open = open_transport
         self._refusal: Refusal | None = None
+        self._wonders = False
         self._next = 0.0
 
     def begin(self, refusal: Refusal) -> bool:
@@ -49,24 +50,32 @@ class Recovery:
         self._refusal = refusal
         return True
 
+    def wonder(self) -> None:
+        """Nothing has come for long: worth a question, too."""
+        self._wonders = True
+
     def due(self, now: float) -> bool:
         """Whether to ask now."""
-        return self._refusal is not None and now >= self._next
+        return (self._refusal is not None or self._wonders) and now >= self._next
 
     def ask(self, needs: int, now: float) -> Descriptor | None:
         """Ask once. None: nothing has changed, or nobody knows yet. A descriptor: the epoch to go on in. Raises the error
         that ends the communicator."""
         refusal = self._refusal
-        assert refusal is not None
         self._next = now + PAUSE
         try:
             answer = self._ask(self.descriptor.epoch, needs)
         except NotReady as error:
             self.reason = str(error)
             self._next = now + max(PAUSE, error.retry)
+            self._wonders = error.retry > 0  # else it is away, and may come back before anything happens
             return None
+        self._wonders = False
         if answer.epoch != self.descriptor.epoch:
             return answer
+        if refusal is None:
+            self.reason = ""
+            return None
         if refusal.reason not in _LASTING:
             raise CommunicatorError(f"the switch refuses block {refusal.serial} of this epoch: {refusal}")
         self.reason = f"the switch refuses this rank ({_name(refusal)}), and the controller knows of no change"
@@ -76,7 +85,7 @@ class Recovery:
     def resumed(self, descriptor: Descriptor) -> Transport:
         """Go over to the new epoch: its transport. The old one must be closed."""
         self.descriptor = descriptor
-        self._refusal = None
+        self._refusal, self._wonders = None, False
         self.reason = ""
         try:
             return self._open(descriptor)

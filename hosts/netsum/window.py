@@ -50,10 +50,7 @@ class _Sent:
     order: int  # of the last transmission among all
     tries: int = 1
 
-
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
-
-
 _WHATEVER_GENERATION: Final = frozenset({Status.ABORT, Status.MISMATCH})
 """Such a result may bear the signature of another rank's call."""
 
@@ -114,25 +111,19 @@ class Window:
     def submit(self, block: Block) -> int:
         """Queue the next block; returns its serial."""
         self._queue.append(block)
-        serial = self.submitted
         self.submitted += 1
-        return serial
+        return self.submitted - 1
 
     def resume(self, first_block_id: int) -> bool:
         """A new epoch that goes on where the last one was: send again from this block, in the ranks' common view the first
         that some rank does not hold, out of the contributions that were kept. Results that this rank holds count only when
         they have come again, since the switch's slots are empty. False: a contribution is not there any more.
         """
-        first = self._serial(first_block_id)
-        blocks = []
-        for serial in range(first, self.next_serial):
-            block = self._sent[serial].block if serial in self._sent else self._kept.get(serial)
-            if block is None:
-                return False
-            blocks.append(block)
-        if first > self.next_serial:
+        blocks = self.blocks_from(first_block_id)
+        if blocks is None:
             return False
-        self._queue.extendleft(reversed(blocks))
+        first = self._serial(first_block_id)
+        self._queue = deque(blocks)
         self.base = self.next_serial = first
         for serial in [serial for serial in self._kept if serial >= first]:
             del self._kept[serial]
@@ -143,6 +134,16 @@ class Window:
         self._alarm, self._backoff, self._burst, self._needed = None, 1, 1, False
         self.stats.resumes += 1
         return True
+
+    def blocks_from(self, block_id: int) -> list[Block] | None:
+        """All that was submitted from this block on; None when a contribution is not there any more."""
+        first = self._serial(block_id)
+        sent = [
+            self._sent[at].block if at in self._sent else self._kept.get(at) for at in range(first, self.next_serial)
+        ]
+        if first > self.next_serial or None in sent:
+            return None
+        return [block for block in sent if block is not None] + list(self._queue)
 
     def _serial(self, block_id: int) -> int:
         ahead = (block_id - self.block_id(self.base)) & ID_MASK

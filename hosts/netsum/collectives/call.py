@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +23,30 @@ from netsum.exponents import (
 )
 from netsum.fixed_point import WIRE_LANES
 from netsum.report import Report
-from netsum.window import Window
 from netsum.wire.codec import Header
 from netsum.wire.schema import AgeOp, Op, Status
 
 Waiting = Generator[Any, None, Any]
 
 
+class Submission(Protocol):
+    """Where blocks are submitted."""
+
+    def submit(self, block: Block) -> object:
+        """Queue the next block."""
+
+    @property
+    def queued(self) -> int:
+        """Blocks that wait for the window."""
+
+
 @dataclass(frozen=True)
 class Context:
-    """What a call needs to know of its communicator. ``gen`` is the call's generation; ``degrade``: the job's blocks age out,
-    but for those of a ``firm`` call. Without ``give`` this member takes part and adds nothing."""
+    """What a call needs to know of its communicator. ``window`` takes its blocks. ``gen`` is the call's generation;
+    ``degrade``: the job's blocks age out, but for those of a ``firm`` call. Without ``give`` this member takes part and adds
+    nothing."""
 
-    window: Window
+    window: Submission
     rank: int
     workers: int
     block_bytes: int

@@ -10,6 +10,7 @@ the same on every rank. Each runs through an algorithm's plan, several at a time
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Final
 
@@ -22,10 +23,15 @@ from netsum.peers.run import Differ, Run
 from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
+from netsum.transports.base import Transport
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
 ID_MASK: Final = 0xFFFFFFFF
 IP_UDP_BYTES: Final = 28
+LINGER: Final = 2.0
+"""Seconds that a member that leaves waits for others to acknowledge what it has sent."""
+_SLICE: Final = 0.002
+_TELLINGS: Final = 3
 SILENT: Final = 1.0
 """Seconds after which a rank that is asked and says nothing is missing."""
 
@@ -214,9 +220,21 @@ class PeerWindow:
         later."""
         return self.mailer.say(Flag.DIFFER, self.block_id(self.base))
 
-    def leave(self) -> list[Datagram]:
-        """Tell the others that this member needs nothing more and is gone."""
-        return self.mailer.say(Flag.BYE, self.mailer.at)
+    def tend(self, transport: Transport, timeout: float = 0.0) -> None:
+        """Receive and send for the others, and begin nothing; wait up to ``timeout`` seconds for something."""
+        packets = transport.recv(timeout)
+        now = time.monotonic()
+        for packet in packets:
+            self.receive(packet, now)
+        transport.send(self.outgoing(now))
+
+    def leave(self, transport: Transport) -> None:
+        """See to it that the others have what they need of this member, as long as they answer, and tell them that it is gone."""
+        until = time.monotonic() + LINGER
+        while not self.mailer.settled and time.monotonic() < until:
+            self.tend(transport, _SLICE)
+        for _ in range(_TELLINGS):
+            transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Whom the oldest block waits for: a sentence, and the ranks."""
