@@ -1,0 +1,100 @@
+"""Switches that do not answer: the others' paths go around them, and use them again when they are back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netsum_controller.addresses import mac_to_int
+from netsum_controller.controller import Controller
+from netsum_controller.errors import SwitchError
+from netsum_controller.reach import find_down
+from netsum_controller.reconcile import Report
+from netsum_controller.stages import ForwardEntry
+from netsum_controller.topologies import leaf_spine
+from netsum_controller.watcher import DOWN_AFTER, Watcher
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.test_watcher import PERIOD, wait_until
+
+
+class Fabric:
+    """Two leaves and two spines, all fake."""
+
+    def __init__(self, sockets: Path, state: Path) -> None:
+        topology = leaf_spine(2, 2, 1)
+        self.switches = {
+            name: FakeSwitch(f"unix:{sockets}/{name}", switch.device_id).start()
+            for name, switch in topology.switches.items()
+        }
+        self.state = state
+        self.topology = topology.filled({name: {"p4runtime": one.address} for name, one in self.switches.items()})
+        self.controller = Controller(self.topology, state)
+
+    def way(self, switch: str, host: str) -> str:
+        """Over which switch a host is reached, as installed."""
+        with self.controller.site.client(switch) as client:
+            (port,) = (
+                item.port
+                for item in client.read_items()
+                if isinstance(item, ForwardEntry) and item.eth_dst == mac_to_int(self.topology.hosts[host].mac)
+            )
+        return self.topology.neighbours(switch)[port].switch
+
+
+@pytest.fixture
+def fabric(sockets: Path, tmp_path: Path) -> Iterator[Fabric]:
+    one = Fabric(sockets, tmp_path / "state.db")
+    one.controller.push()
+    yield one
+    one.controller.close()
+    for switch in one.switches.values():
+        switch.stop()
+
+
+def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
+    usual = fabric.way("leaf1", "h2")
+    other = {"spine1": "spine2", "spine2": "spine1"}[usual]
+    fabric.switches[usual].stop()
+    with pytest.raises(SwitchError, match=f"switch {usual}: no P4Runtime server answers"):
+        fabric.controller.reconcile()
+    assert fabric.way("leaf1", "h2") == other
+    writes = len(fabric.switches["leaf1"].writes)
+    with Controller(fabric.topology, fabric.state) as command:  # the next command knows nothing, and changes nothing
+        with pytest.raises(SwitchError, match=usual):
+            command.reconcile()
+        assert command.site.down == {usual}
+    assert len(fabric.switches["leaf1"].writes) == writes
+    fabric.switches[usual].start()
+    fabric.controller.reconcile()
+    assert fabric.way("leaf1", "h2") == usual
+    assert fabric.controller.reconcile() == [Report(name) for name in fabric.topology.switches]
+
+
+def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) -> None:
+    site = fabric.controller.site
+    site.topology = site.topology.filled({"spine2": {"p4runtime": None}})
+    fabric.switches["spine1"].stop()
+    assert find_down(site) == {"spine1"}
+    fabric.switches["spine1"].start()
+    assert find_down(site) == frozenset()
+
+
+def test_the_watcher_goes_around_and_back(fabric: Fabric) -> None:
+    watcher = Watcher(fabric.controller.site, PERIOD)
+    try:
+        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        usual = fabric.way("leaf1", "h2")
+        fabric.switches[usual].stop()
+        wait_until(lambda: fabric.controller.site.down == {usual})
+        (watch,) = (watch for watch in watcher._watches if watch._name == usual)
+        assert watch._unanswered >= DOWN_AFTER
+        others = [watch for watch in watcher._watches if watch._name != usual]
+        wait_until(lambda: all(watch._around == frozenset({usual}) for watch in others))
+        assert fabric.way("leaf1", "h2") != usual
+        fabric.switches[usual].start()
+        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        assert fabric.way("leaf1", "h2") == usual
+    finally:
+        watcher.close()
