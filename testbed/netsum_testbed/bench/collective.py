@@ -17,6 +17,7 @@ from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -31,23 +32,30 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Calls:
-    """What is timed: arrays of ``sizes`` bytes; ``iterations`` calls each, after one that is not timed."""
+    """What is timed: arrays of ``sizes`` bytes; ``iterations`` calls each, after one that is not timed, out of place and, if
+    ``places`` is 2, in place."""
 
     sizes: tuple[int, ...]
     dtype: str
     workers: int
     iterations: int
+    places: int = 2
+
+    def command(self) -> list[str]:
+        """Of one rank."""
+        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places)]
+        return [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One size: seconds per call (the slowest rank's) out of place and in place."""
+    """One size: seconds per call (median of the calls, of the slowest rank) and wrong elements, out of place and in place."""
 
     size: int
     count: int
     workers: int
-    seconds: tuple[float, float]
-    wrong: tuple[int, int]
+    seconds: tuple[float, ...]
+    wrong: tuple[int, ...]
 
     def algbw(self, place: int) -> float:
         """GB/s."""
@@ -61,8 +69,8 @@ class Line:
         return {
             "size": self.size,
             "time_us": [round(seconds * 1e6, 1) for seconds in self.seconds],
-            "algbw_GBps": [round(self.algbw(place), 4) for place in (0, 1)],
-            "busbw_GBps": [round(self.busbw(place), 4) for place in (0, 1)],
+            "algbw_GBps": [round(self.algbw(place), 4) for place in range(len(self.seconds))],
+            "busbw_GBps": [round(self.busbw(place), 4) for place in range(len(self.seconds))],
             "wrong": list(self.wrong),
         }
 
@@ -70,12 +78,15 @@ class Line:
 def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
     """Every rank as a process on a host of its own; a line for each size, as it comes."""
     job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers]))
-    words = [",".join(map(str, calls.sizes)), calls.dtype, str(calls.iterations)]
-    command = [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
     ranks = [
-        fabric.spawn(host, command, name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
+        fabric.spawn(host, calls.command(), name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
         for rank, host in enumerate(job.members)
     ]
+    yield from time_ranks(ranks, calls)
+
+
+def time_ranks(ranks: Sequence[Child], calls: Calls) -> Iterator[Line]:
+    """A line for each size, as it comes, from processes that run :meth:`Calls.command`; returns when they have ended."""
     for size in calls.sizes:
         said = [rank.stdout.readline() for rank in ranks]
         for number, line in enumerate(said):
@@ -84,7 +95,7 @@ def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
         timed = np.array([json.loads(line) for line in said])  # rank, place, (seconds, wrong)
         seconds, wrong = timed[:, :, 0].max(axis=0), timed[:, :, 1].sum(axis=0)
         count = size // np.dtype(calls.dtype).itemsize
-        yield Line(size, count, calls.workers, (seconds[0], seconds[1]), (int(wrong[0]), int(wrong[1])))
+        yield Line(size, count, calls.workers, tuple(map(float, seconds)), tuple(map(int, wrong)))
     for rank in ranks:
         rank.wait()
 

@@ -7,6 +7,8 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +16,7 @@ from netsum_controller.job_spec import JobSpec
 from rich.console import Console
 from rich.status import Status
 
+from netsum_testbed.bench.algorithms import Trial, figures, table, time_all, write_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
@@ -25,10 +28,13 @@ from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import available_switches, choose_switch, switch_version
 
 HOSTS = 4
+SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20)
 
 
-def sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     """``4K,64K,1M``: bytes, with K, M or G."""
+    if text is None:
+        return None
     try:
         return tuple(parse_size(part) for part in text.split(","))
     except ValueError as error:
@@ -37,37 +43,57 @@ def sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple
 
 @click.command()
 @click.option("--switch", type=click.Choice(["all", "bmv2", "embedded"]), default="all", show_default=True)
-@click.option("--repetitions", type=click.IntRange(min=1), default=Plan.repetitions, show_default=True)
+@click.option("--repetitions", type=click.IntRange(min=1), help="[default: 7, with --algorithms 3]")
 @click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
 @click.option("--window", type=click.IntRange(1, 64), default=Plan.window, show_default=True, help="rounds under way")
 @click.option("--collective", type=click.Choice(["allreduce"]), help="time a collective end to end instead")
-@click.option("--sizes", callback=sizes, default="4K,64K,1M,4M", show_default=True, help="with --collective")
+@click.option("--sizes", callback=sizes, help="[default: 4K,64K,1M,4M, with --algorithms 4K,16K,64K,256K,1M]")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
-@click.option("--workers", type=click.IntRange(1, 8), default=HOSTS, show_default=True, help="with --collective")
-@click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="with --collective")
+@click.option("--workers", type=click.IntRange(1, 8), help="[default: 4, with --algorithms 2, 4 and 8]")
+@click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="of each call")
 @click.option("--flood", is_flag=True, help="with --collective: once more, beside a job that floods the switch")
-def bench(switch: str, collective: str | None, **given: Any) -> None:
-    """Time a contribution next to plain forwarding on every switch there is, or a collective end to end.
+@click.option(
+    "--algorithms", is_flag=True, help="time the host algorithms next to the switches, by allreduce of float32"
+)
+@click.option(
+    "--table", type=click.Path(dir_okay=False, path_type=Path), help="with --algorithms: write which is fastest"
+)
+def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -> None:
+    """Time a contribution next to plain forwarding on every switch there is, a collective end to end, or the algorithms that
+    do without a switch.
 
     The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
-    (with --collective it runs rootless too, on the embedded switch over loopback).
+    (with --collective and --algorithms it runs rootless too, on the embedded switch over loopback).
     """
+    if algorithms and collective is not None:
+        raise click.UsageError("--algorithms times allreduce: without --collective")
+    if given["table"] is not None and not algorithms:
+        raise click.UsageError("--table is for --algorithms")
     if given["flood"] and collective is None:
         raise click.UsageError("--flood is for --collective allreduce")
     names = available_switches() if switch == "all" else [choose_switch(switch)]
     if os.geteuid() != 0:
-        if collective is None:
+        if collective is None and not algorithms:
             raise TestbedError(
-                "the packets of this bench are raw frames: run it as root, or with --collective allreduce"
+                "the packets of this bench are raw frames: run it as root, or with --collective allreduce or --algorithms"
             )
         names = [name for name in names if name == "embedded"] or names
     end_on_sigterm()
-    if collective is None:
-        _bench_switches(names, Plan(given["repetitions"], given["rounds"], given["window"]))
-    else:
-        _bench_collective(
-            names, Calls(given["sizes"], given["dtype"], given["workers"], given["iterations"]), flood=given["flood"]
+    turns, workers = given["repetitions"], given["workers"]
+    if algorithms:
+        usual = Trial(iterations=given["iterations"])
+        trial = replace(
+            usual,
+            workers=(workers,) if workers else usual.workers,
+            sizes=given["sizes"] or usual.sizes,
+            turns=turns or usual.turns,
         )
+        _bench_algorithms(names, trial, given["table"])
+    elif collective is None:
+        _bench_switches(names, Plan(turns or Plan.repetitions, given["rounds"], given["window"]))
+    else:
+        calls = Calls(given["sizes"] or SIZES, given["dtype"], workers or HOSTS, given["iterations"])
+        _bench_collective(names, calls, flood=given["flood"])
 
 
 def _bench_switches(names: Sequence[str], plan: Plan) -> None:
@@ -96,6 +122,17 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
                 progress=status.update,
             )
         )
+
+
+def _bench_algorithms(names: Sequence[str], trial: Trial, file: Path | None) -> None:
+    console = Console()
+    with console.status("starting") as status:
+        timed = time_all(trial, names, status.update)
+    click.echo(table(timed))
+    found = {**figures(timed), "cores": os.cpu_count()}
+    if file is not None:
+        write_table(file, found)
+    click.echo(json.dumps(found))
 
 
 def _bench_collective(names: Sequence[str], calls: Calls, *, flood: bool) -> None:

@@ -1,12 +1,14 @@
-"""One rank of a timed collective, as a process of its own: ``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS``.
+"""One rank of a timed collective, as a process of its own:
+``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS [PLACES]``.
 
-Joins what the environment names and prints a line of JSON a size: [seconds a call, wrong elements] out of place and in
-place.
+Joins what the environment names and prints a line of JSON a size: [seconds a call (the median), wrong elements] out of place,
+and unless PLACES is 1 in place.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 
@@ -23,20 +25,25 @@ def time_calls(comm: Communicator, size: int, dtype: str, iterations: int, *, in
     expected = (pattern * comm.size + comm.size * (comm.size - 1) // 2).astype(dtype)
     out = source.copy()
     comm.allreduce(source, out=out)
-    start = time.perf_counter()
+    seconds = []
     for _ in range(iterations):
+        start = time.perf_counter()
         if in_place:
             out[...] = source
         comm.allreduce(out if in_place else source, out=out)
-    return (time.perf_counter() - start) / iterations, int(np.count_nonzero(out != expected))
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), int(np.count_nonzero(out != expected))
 
 
-def main(sizes: str, dtype: str, iterations: str) -> None:
+def main(sizes: str, dtype: str, iterations: str, places: str = "2") -> None:
     """All sizes, in order."""
     with netsum.join() as comm:
         for size in map(int, sizes.split(",")):
-            places = [time_calls(comm, size, dtype, int(iterations), in_place=place) for place in (False, True)]
-            print(json.dumps(places), flush=True)
+            timed = [
+                time_calls(comm, size, dtype, int(iterations), in_place=in_place)
+                for in_place in (False, True)[: int(places)]
+            ]
+            print(json.dumps(timed), flush=True)
         comm.barrier()  # nobody leaves while another may still ask for a result
 
 

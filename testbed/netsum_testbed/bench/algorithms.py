@@ -1,0 +1,182 @@
+"""Times the host algorithms beside each other and beside the switches, and makes the table that ``auto`` chooses by.
+
+Each rank is a process, and the members' datagrams go over the loopback, without a controller. The algorithms take turns, several
+times, so that a machine that is busy for a while is so for all of them; figures are medians over the turns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import secrets
+import socket
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from netsum.collectives.blocks import GROUP
+from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
+
+from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.processes import Child
+
+WORKERS: Final = (2, 4, 8)
+SIZES: Final = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
+BLOCK_BYTES: Final = 4096
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is timed: allreduce of float32, ``iterations`` calls a turn."""
+
+    workers: Sequence[int] = WORKERS
+    sizes: tuple[int, ...] = SIZES
+    iterations: int = 5
+    turns: int = 3
+
+    def calls(self, workers: int) -> Calls:
+        """Those of one turn."""
+        return Calls(self.sizes, "float32", workers, self.iterations, places=1)
+
+
+Timed = dict[tuple[int, str], list[Line]]
+"""For a number of workers and an algorithm or a switch: a line for each size."""
+
+
+def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) -> Timed:
+    """Every algorithm and every switch; ``say`` is told what is being timed."""
+    timed: Timed = {}
+    for workers in trial.workers:
+        turns: dict[str, list[list[Line]]] = {}
+        for turn in range(trial.turns):
+            for name in (*HOST_ALGORITHMS, *switches):
+                say(f"{workers} workers, turn {turn + 1} of {trial.turns}: {name}")
+                calls = trial.calls(workers)
+                lines = time_switch(name, calls) if name in switches else time_algorithm(name, calls)
+                turns.setdefault(name, []).append(list(lines))
+        for name, lines_of_turns in turns.items():
+            timed[workers, name] = [_median(lines) for lines in zip(*lines_of_turns, strict=True)]
+    return timed
+
+
+def _median(lines: Sequence[Line]) -> Line:
+    seconds = statistics.median(line.seconds[0] for line in lines)
+    return replace(lines[0], seconds=(seconds,), wrong=(sum(line.wrong[0] for line in lines),))
+
+
+def time_switch(name: str, calls: Calls) -> Iterator[Line]:
+    """The same calls through a switch."""
+    with open_fabric(name, hosts=calls.workers) as fabric:
+        yield from time_allreduce(fabric, calls)
+
+
+def time_algorithm(algorithm: str, calls: Calls) -> Iterator[Line]:
+    """Every rank a process on the loopback."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
+        ranks = []
+        for rank, descriptor in enumerate(descriptors(algorithm, calls.workers)):
+            path = directory / f"{rank}.json"
+            path.write_text(descriptor.to_json())
+            log = directory / f"rank{rank}.log"
+            environment = {"NETSUM_DESCRIPTOR": str(path), "NETSUM_RANK": str(rank)}
+            ranks.append(Child(calls.command(), output=log, piped=True, environment=environment))
+            stack.callback(ranks[-1].stop)
+        yield from time_ranks(ranks, calls)
+
+
+def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
+    """Of a job without switch and controller: members on free ports of the loopback."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(workers)]
+        for each in held:
+            each.bind((LOOPBACK, 0))
+        peers = tuple(f"{LOOPBACK}:{each.getsockname()[1]}" for each in held)
+    nobody = "00:00:00:00:00:00"
+    of_rank_0 = Descriptor(
+        job="bench",
+        job_id=0,
+        rank=0,
+        workers=workers,
+        src_id=0,
+        epoch=1,
+        window=4 * GROUP,
+        first_block_id=0,
+        block_bytes=BLOCK_BYTES,
+        mtu=9000,
+        switch=SwitchAddress("0.0.0.0", nobody),
+        host=HostAddress(LOOPBACK, nobody, 1),
+        algorithm=algorithm,
+        peers=peers,
+        peer_key=secrets.token_hex(8),
+    )
+    return [replace(of_rank_0, rank=rank, src_id=rank) for rank in range(workers)]
+
+
+def fastest(timed: Timed) -> dict[int, dict[int, str]]:
+    """For numbers of workers and bytes of a batch: the host algorithm with the shortest times. A call that is larger than a batch
+    consists of largest ones; where several sizes are of the same batch, their times count alike (as ratios)."""
+    chosen: dict[int, dict[int, str]] = {}
+    for workers in sorted({workers for workers, _ in timed}):
+        logarithms: dict[int, dict[str, float]] = {}
+        for name in HOST_ALGORITHMS:
+            for line in timed[workers, name]:
+                batch = logarithms.setdefault(batch_bytes(line.size), {})
+                batch[name] = batch.get(name, 0.0) + math.log(line.seconds[0])
+        chosen[workers] = {size: min(names, key=names.__getitem__) for size, names in sorted(logarithms.items())}
+    return chosen
+
+
+def batch_bytes(size: int) -> int:
+    """Of the batches that an array of ``size`` bytes is sent in."""
+    return min(max(1, -(-size // BLOCK_BYTES)), GROUP) * BLOCK_BYTES
+
+
+def table(timed: Timed) -> str:
+    """As nccl-tests prints it, a block for each size; the fastest host algorithm has a star. Bandwidths in MB/s."""
+    widths = (7, 9, 19, 9, 8, 8, 7)
+    rows: list[Sequence[str]] = [
+        ("workers", "size", "algorithm", "time", "algbw", "busbw", "#wrong"),
+        ("", "(B)", "", "(us)", "(MB/s)", "(MB/s)", ""),
+    ]
+    by_size: dict[tuple[int, int], dict[str, Line]] = {}
+    for (workers, name), lines in timed.items():
+        for line in lines:
+            by_size.setdefault((workers, line.size), {})[name] = line
+    for (workers, size), of_names in by_size.items():
+        best = min(HOST_ALGORITHMS, key=lambda name: of_names[name].seconds[0])
+        for name, line in of_names.items():
+            figures = f"{line.seconds[0] * 1e6:.0f}", f"{line.algbw(0) * 1e3:.1f}", f"{line.busbw(0) * 1e3:.1f}"
+            star = f"{name} *" if name == best else f"{name}  "
+            rows.append((str(workers), str(size), star, *figures, str(line.wrong[0])))
+    return "\n".join(" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def figures(timed: Timed) -> dict[str, object]:
+    """For programs: ``fastest``, and ``microseconds`` of each number of workers, size, and algorithm or switch; ``wrong``
+    elements in all."""
+    microseconds: dict[str, dict[str, dict[str, float]]] = {}
+    for (workers, name), lines in timed.items():
+        for line in lines:
+            of_size = microseconds.setdefault(str(workers), {}).setdefault(str(line.size), {})
+            of_size[name] = round(line.seconds[0] * 1e6, 1)
+    return {
+        "fastest": {
+            str(workers): {str(size): name for size, name in sizes.items()} for workers, sizes in fastest(timed).items()
+        },
+        "microseconds": microseconds,
+        "wrong": sum(line.wrong[0] for lines in timed.values() for line in lines),
+        "python": platform.python_version(),
+    }
+
+
+def write_table(path: Path, found: Mapping[str, object]) -> None:
+    """The file that :mod:`netsum.peers.choice` reads."""
+    path.write_text(json.dumps(found, indent=1) + "\n")
