@@ -12,7 +12,7 @@ import numpy as np
 from netsum.communicator import Communicator
 from numpy.typing import NDArray
 
-from tests.hosts.network import MemoryNetwork
+from tests.hosts.combiners import make_network
 
 Array = NDArray[Any]
 INTEGERS = ("int8", "int16", "int32", "int64")
@@ -41,7 +41,7 @@ def together(calls: Sequence[Callable[[], Any]], timeout: float = 30.0) -> list[
 @contextmanager
 def ranks(workers: int, **options: Any) -> Iterator[list[Communicator]]:
     """Communicators of a job of its own."""
-    communicators = MemoryNetwork(workers, **options).communicators()
+    communicators = make_network(workers, **options).communicators()
     try:
         yield communicators
     finally:

@@ -9,15 +9,19 @@ import pytest
 from netsum import round_trip, window
 from netsum.communicator import Communicator
 
-from tests.hosts.calls import ranks
+from tests.hosts.network import MemoryNetwork
 
 
 @contextmanager
 def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
-    """As :func:`tests.hosts.calls.ranks`; their timers never run out."""
+    """Communicators of a job of its own, combined by a switch; their timers never run out."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
             patch.setattr(round_trip, name, 30.0)
         patch.setattr(window, "MAX_RTO", 30.0)
-        with ranks(workers, **options) as communicators:
+        communicators = MemoryNetwork(workers, **options).communicators()
+        try:
             yield communicators
+        finally:
+            for comm in communicators:
+                comm.close()

@@ -14,7 +14,7 @@ from netsum.errors import Mismatch, Unsupported
 from netsum.transports import Faults, FaultyTransport
 
 from tests.hosts.calls import good, on_each, ranks
-from tests.hosts.network import MemoryNetwork
+from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.stragglers import stragglers
 
 TYPES = (
@@ -90,7 +90,7 @@ def test_what_the_others_hold_does_not_count() -> None:
 
 
 def test_packets_that_are_lost_doubled_and_reordered() -> None:
-    network = MemoryNetwork(3)
+    network = make_network(3)
     faults = Faults(drop=0.1, duplicate=0.1, reorder=0.1)
     communicators = network.communicators(wrap=lambda transport, rank: FaultyTransport(transport, faults, rank))
     arrays = [noise("uint8", (50_000,), rank) for rank in range(3)]

@@ -24,6 +24,7 @@ from netsum.errors import (
 )
 
 from tests.hosts.calls import allreduce, data, good, on_each, ranks, together
+from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
 from tests.hosts.network import JOB_ID, MemoryNetwork
 
 

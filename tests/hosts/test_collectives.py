@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
+from netsum.peers.window import PeerWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.matrix.expect import complaints
@@ -18,7 +19,7 @@ from netsum_testbed.matrix.volume import RANKS, measure
 
 from tests.hosts.calls import on_each, ranks
 from tests.hosts.cells import SIZES, cell_of, check
-from tests.hosts.network import MemoryNetwork
+from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
 
 
@@ -59,7 +60,7 @@ def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
 
 def test_calls_of_all_kinds_over_a_bad_network() -> None:
     faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
-    network = MemoryNetwork(4)
+    network = make_network(4)
     communicators = network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))
     order = np.random.default_rng(5).permutation(len(KINDS))[:60]
     check(communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)])
@@ -161,6 +162,13 @@ def test_into_out_and_in_place() -> None:
                 raise outcome
 
 
+def payloads(comm: Communicator) -> list[bytes]:
+    """Of the contributions that the rank keeps."""
+    window = comm._window
+    kept = window._blocks if isinstance(window, PeerWindow) else window._kept
+    return [bytes(block.payload) for block in kept.values()]
+
+
 def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> None:
     def run(comm: Communicator) -> list[Any]:
         given = np.full(1024, comm.rank + 1, np.int16)  # whole blocks, which need no padding
@@ -171,9 +179,9 @@ def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> No
             comm.scatter(given if comm.rank == 0 else given[: 1024 // comm.size]),
             comm.all_to_all(given),
         ]
-        kept = [bytes(block.payload) for block in comm._window._kept.values()]
+        kept = payloads(comm)
         given[:] = 77
-        assert [bytes(block.payload) for block in comm._window._kept.values()] == kept
+        assert payloads(comm) == kept
         return results
 
     for workers in (1, 2):

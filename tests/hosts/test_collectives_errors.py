@@ -11,6 +11,7 @@ from netsum.communicator import Communicator
 from netsum.errors import Aborted, DoesNotFit, Mismatch, NotFinite, Unsupported
 
 from tests.hosts.calls import on_each, ranks
+from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
 
 Call = Callable[[Communicator], Any]
 

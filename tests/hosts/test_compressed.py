@@ -13,6 +13,7 @@ from netsum.errors import Unsupported
 from netsum_testbed.verify.reference import bias
 
 from tests.hosts.calls import Array, data, good, on_each, ranks
+from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
 
 

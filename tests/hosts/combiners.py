@@ -1,0 +1,28 @@
+"""Who combines in a test module: the model of the switch, or the members themselves. A module that holds for both imports the
+fixture ``combiner``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.hosts.network import MemoryNetwork
+from tests.hosts.peers import PeerNetwork
+
+_NETWORKS: dict[str, type[MemoryNetwork] | type[PeerNetwork]] = {"switch": MemoryNetwork, "peers": PeerNetwork}
+_now = ["switch"]
+
+
+@pytest.fixture(scope="module", autouse=True, params=list(_NETWORKS))
+def combiner(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Who combines in :func:`make_network` now."""
+    _now.append(request.param)
+    yield request.param
+    _now.pop()
+
+
+def make_network(workers: int, **changes: Any) -> MemoryNetwork | PeerNetwork:
+    """A job of its own; ``changes`` replace fields of its descriptors."""
+    return _NETWORKS[_now[-1]](workers, **changes)

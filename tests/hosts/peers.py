@@ -1,0 +1,37 @@
+"""A job without a switch, in memory: its members combine each other's contributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from netsum.communicator import Communicator
+from netsum.descriptor import Descriptor
+from netsum.peers.memory import memory_peers
+from netsum.transports import Transport
+
+from tests.hosts.network import descriptor
+
+
+def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
+    """A member's descriptor; ``changes`` replace fields."""
+    addresses = tuple(f"127.0.0.1:{20000 + each}" for each in range(workers))
+    fields = {"job_id": 0, "algorithm": "auto", "peers": addresses, "peer_key": "0123456789abcdef"}
+    return descriptor(rank, workers, **{**fields, **changes})
+
+
+class PeerNetwork:
+    """As :class:`tests.hosts.network.MemoryNetwork`, and no switch in it."""
+
+    def __init__(self, workers: int, **changes: Any) -> None:
+        self.descriptors = [peer_descriptor(rank, workers, **changes) for rank in range(workers)]
+        self.transports = list(memory_peers(range(workers)).values())
+
+    def communicators(
+        self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
+    ) -> list[Communicator]:
+        """One for each rank; ``wrap(transport, rank)`` is put around their transports."""
+        return [
+            Communicator(each, wrap(transport, rank) if wrap else transport, **options)
+            for rank, (each, transport) in enumerate(zip(self.descriptors, self.transports, strict=True))
+        ]
