@@ -117,7 +117,8 @@ def test_a_wrong_result_is_counted_and_how_to_see_it_again_is_said(small: Fabric
         totals, said = run_short(small)
     assert totals.by_collective["reduce_scatter"].wrong == totals.wrong > 0
     assert totals.exit_code == 1
-    assert any("reduce_scatter" in line and "(3 ranks" in line for line in said)
+    assert totals.by_topology["star"].wrong == totals.wrong
+    assert any("reduce_scatter" in line and line.startswith("star, job ") and "(3 ranks" in line for line in said)
     assert any("elements differ" in line for line in said)
     again = "netsum matrix --switch embedded --topology star --seed 4 --job 0 --workers 3 --sizes 0,65,700 --losses 0.0"
     assert any(again in line for line in said)
@@ -136,13 +137,15 @@ def test_a_call_that_raises_is_wrong(small: Fabric) -> None:
 
 
 def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() -> None:
-    words = ["--switch", "embedded", "--rootless", "--seed", "2", "--jobs", "3", "--sizes", "1,65,1025"]
+    words = ["--switch", "embedded", "--rootless", "--seed", "2", "--jobs", "1", "--sizes", "1,65,1025",
+             "--topology", "star,tree,leaf-spine"]  # fmt: skip
     ran = CliRunner().invoke(matrix, words)
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
     assert (last["switch"], last["seed"], last["wrong"], last["cases"], last["jobs"]) == ("embedded", 2, 0, 72, 3)
     assert list(last["by_collective"]) == list(COLLECTIVES)
     assert sum(each["cases"] for each in last["by_collective"].values()) == 72
+    assert last["by_topology"] == {name: {"cases": 24, "wrong": 0} for name in ("star", "tree", "leaf-spine")}
     assert last["kinds"] == [72, len(KINDS)]
     assert [(each["collective"], each["who"]) for each in last["bytes"]] == [(r.collective, r.who) for r in RULES]
     for each in last["bytes"]:

@@ -18,22 +18,14 @@ from netsum_testbed.checking import (
     switch_option,
 )
 from netsum_testbed.commands import end_on_sigterm
-from netsum_testbed.fabric import Fabric
 from netsum_testbed.matrix.cells import WORKERS
 from netsum_testbed.matrix.report import Totals, volume_table
 from netsum_testbed.matrix.run import Options, Run
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.matrix.shapes import TOPOLOGIES
+from netsum_testbed.opening import fabric_of
 
 TABLE_WIDTH: Final = 136
 """Columns that the table of bytes needs, also where there is no terminal."""
-
-
-def _star(switch: str, *, rootless: bool) -> Fabric:
-    return open_fabric(switch, hosts=max(WORKERS), rootless=rootless)
-
-
-TOPOLOGIES: Final = {"star": _star}
-"""By name, what opens a fabric of as many hosts as a cell may have ranks."""
 
 
 def _list_of(kind: type, low: float, high: float) -> Any:
@@ -51,6 +43,15 @@ def _list_of(kind: type, low: float, high: float) -> Any:
     return read
 
 
+def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    """A callback that reads ``star,tree``."""
+    names = tuple(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in TOPOLOGIES:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(TOPOLOGIES)}")
+    return names
+
+
 def _comma(values: tuple[Any, ...]) -> str:
     return ",".join(map(str, values))
 
@@ -59,35 +60,39 @@ def _comma(values: tuple[Any, ...]) -> str:
 @switch_option()
 @duration_option
 @seed_option()
-@click.option("--jobs", type=click.IntRange(min=1), help="stop after so many jobs")
+@click.option("--jobs", type=click.IntRange(min=1), help="on each topology, stop after so many jobs")
 @click.option("--job", type=click.IntRange(min=0), help="only this job of the seed (to see it again)")
-@click.option("--topology", type=click.Choice(list(TOPOLOGIES)), default="star", show_default=True)
+@click.option("--topology", "topologies", callback=_names, default=_comma(tuple(TOPOLOGIES)), show_default=True)
 @click.option("--workers", callback=_list_of(int, 1, max(WORKERS)), default=_comma(WORKERS), show_default=True)
 @click.option("--sizes", callback=_list_of(int, 0, 1 << 24), default=_comma(Options.sizes), show_default=True)
 @click.option("--losses", callback=_list_of(float, 0, 0.5), default=_comma(Options.losses), show_default=True)
 @rootless_option
-def matrix(switch: str, topology: str, rootless: bool, **given: Any) -> None:
+def matrix(switch: str, rootless: bool, **given: Any) -> None:
     """Make random calls of every collective, operation and type for a while, and check every result with numpy.
 
-    Then each collective's bytes are measured against the formulas of the documentation. The last line is one JSON object; the
-    exit code is 1 when anything was wrong.
+    The topologies share the time, one after the other. On the first, each collective's bytes are measured against the
+    formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
     end_on_sigterm()
     console = Console()
-    options = Options(topology=topology, **given)
+    options = Options(**given)
     totals = Totals(name, seed=options.seed)
     with counting(totals):
-        with progress_bar(console) as bar, TOPOLOGIES[topology](name, rootless=rootless) as fabric:
-            where = type(fabric).__name__
-            bar.console.print(f"matrix on the {name} switch ({where}, {topology}), seed {options.seed}")
+        with progress_bar(console) as bar:
             task = bar.add_task("", total=options.duration, note="")
 
             def progress() -> None:
                 note = f"{totals.cases} cells, {len(totals.kinds)} kinds, {totals.wrong} wrong"
                 bar.update(task, completed=min(totals.seconds, options.duration), note=note)
 
-            run = Run(fabric, options, totals, say=say_beside(bar), progress=progress)
-            run.run()
-            run.measure()
+            for topology in options.topologies:
+                bar.update(task, note=f"{topology}: starting")
+                with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
+                    where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
+                    bar.console.print(f"matrix on the {name} switch ({where}), seed {options.seed}")
+                    run = Run(fabric, options, totals, say_beside(bar), progress, topology)
+                    run.run()
+                    if not totals.volumes:
+                        run.measure()
         Console(width=max(console.width, TABLE_WIDTH)).print(volume_table(totals.volumes))

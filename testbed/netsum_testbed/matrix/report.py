@@ -15,7 +15,7 @@ from netsum_testbed.matrix.volume import RANKS, SIZE, Volume
 
 @dataclass
 class Tally:
-    """Cells of one collective."""
+    """Cells of one collective, or of one topology."""
 
     cases: int = 0
     wrong: int = 0
@@ -28,6 +28,7 @@ class Totals:
     switch: str
     seed: int = 0
     by_collective: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in COLLECTIVES})
+    by_topology: dict[str, Tally] = field(default_factory=dict)
     kinds: set[Kind] = field(default_factory=set)
     jobs: int = 0
     elements: int = 0
@@ -48,11 +49,11 @@ class Totals:
         """Cells whose result was wrong on any rank, or that raised."""
         return sum(tally.wrong for tally in self.by_collective.values())
 
-    def count(self, kind: Kind, elements: int, *, wrong: bool) -> None:
+    def count(self, kind: Kind, topology: str, elements: int, *, wrong: bool) -> None:
         """A cell that was checked."""
-        tally = self.by_collective[kind.collective]
-        tally.cases += 1
-        tally.wrong += wrong
+        for tally in (self.by_collective[kind.collective], self.by_topology.setdefault(topology, Tally())):
+            tally.cases += 1
+            tally.wrong += wrong
         self.kinds.add(kind)
         self.elements += elements
 
@@ -70,6 +71,7 @@ class Totals:
                 "cases": self.cases,
                 "wrong": self.wrong,
                 "by_collective": {name: asdict(tally) for name, tally in self.by_collective.items()},
+                "by_topology": {name: asdict(tally) for name, tally in self.by_topology.items()},
                 "switch": self.switch,
                 "seconds": round(self.seconds, 1),
                 "seed": self.seed,

@@ -30,20 +30,21 @@ MOST_PACKETS: Final = {"embedded": 20_000, "bmv2": 20_000}
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``jobs``: stop after so many, if given; ``job``: only that one."""
+    """What to run. ``duration`` in seconds, shared by the ``topologies``; ``jobs``: on each, stop after so many, if given;
+    ``job``: only that one."""
 
     duration: float = 60.0
     seed: int = 1
     jobs: int | None = None
     job: int | None = None
-    topology: str = "star"
+    topologies: tuple[str, ...] = ("star",)
     workers: tuple[int, ...] = WORKERS
     sizes: tuple[int, ...] = SIZES
     losses: tuple[float, ...] = LOSSES
 
-    def replay(self, switch: str, job: int) -> str:
+    def replay(self, switch: str, topology: str, job: int) -> str:
         """The command that makes one job's cells again."""
-        words = [f"netsum matrix --switch {switch} --topology {self.topology} --seed {self.seed} --job {job}"]
+        words = [f"netsum matrix --switch {switch} --topology {topology} --seed {self.seed} --job {job}"]
         for name, value in (("workers", self.workers), ("sizes", self.sizes), ("losses", self.losses)):
             if value != getattr(Options, name):
                 words.append(f"--{name} {','.join(map(str, value))}")
@@ -51,7 +52,8 @@ class Options:
 
 
 class Run:
-    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+    """The jobs of one topology, which goes on with the numbers where the one before stopped. Counts into ``totals``, which is
+    right at any moment: a run may be ended by an exception."""
 
     def __init__(
         self,
@@ -60,21 +62,27 @@ class Run:
         totals: Totals,
         say: Callable[[str], None] = print,
         progress: Callable[[], None] = lambda: None,
+        topology: str = "star",
     ) -> None:
-        """``say`` gets a line for everything that is wrong, ``progress`` is called after each cell that was checked."""
+        """``say`` gets a line for everything that is wrong, ``progress`` is called after each cell that was checked;
+        ``topology``: which of the ``options`` the fabric is."""
         self.totals = totals
+        self._topology = topology
         self._fabric = fabric
         self._options = options
         self._say = say
         self._progress = progress
-        self._start = time.monotonic()
+        # Every topology has its share of the time, and the next one what is left over, too.
+        place = options.topologies.index(topology) + 1
+        self._until = options.duration * place / len(options.topologies)
+        self._start = time.monotonic() - totals.seconds
 
     def run(self) -> None:
         """All jobs."""
-        options = self._options
-        numbers: Iterable[int] = count() if options.job is None else [options.job]
+        options, before = self._options, self.totals.jobs
+        numbers: Iterable[int] = count(before) if options.job is None else [options.job]
         for number in numbers:
-            if not self._may_go_on() or (options.jobs is not None and self.totals.jobs >= options.jobs):
+            if not self._may_go_on() or (options.jobs is not None and self.totals.jobs - before >= options.jobs):
                 return
             self._job(number)
 
@@ -87,7 +95,7 @@ class Run:
 
     def _may_go_on(self, _calls: int = 1) -> bool:
         self.totals.seconds = time.monotonic() - self._start
-        return self.totals.seconds < self._options.duration
+        return self.totals.seconds < self._until
 
     def _hosts(self, number: int, rng: np.random.Generator) -> tuple[str, ...]:
         """Some hosts: ranks need not be in the order of ports."""
@@ -107,7 +115,7 @@ class Run:
             most_packets=MOST_PACKETS[self._fabric.switch] * chunks // 16,
         )
         faults = Faults(drop=loss) if loss else None
-        said = f"job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})"
+        said = f"{self._topology}, job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})"
         with ExitStack() as stack:
             hosts = self._hosts(workers, rng)
             spec = JobSpec(name=f"matrix-{number}", members=hosts, window=window, chunks=chunks)
@@ -145,10 +153,10 @@ class Run:
         if not found and len(answers) < cell.workers:
             found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
         found = found or complaints(cell, block_bytes, [answer.result for answer in answers])
-        self.totals.count(cell.kind, cell.size, wrong=bool(found))
+        self.totals.count(cell.kind, self._topology, cell.size, wrong=bool(found))
         if found:
             self._say(f"{said}, cell {cell.index}: {cell.describe()}")
             for line in found:
                 self._say(f"  {line}")
-            self._say(f"  again with: {self._options.replay(self._fabric.switch, number)}")
+            self._say(f"  again with: {self._options.replay(self._fabric.switch, self._topology, number)}")
         self._progress()
