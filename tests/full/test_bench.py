@@ -97,7 +97,7 @@ def test_a_generator_that_sets_the_pace_is_admitted() -> None:
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    line = Line(size=1 << 20, count=1 << 18, workers=4, seconds=(0.001, 0.002), wrong=(0, 0))
+    line = Line(size=1 << 20, count=1 << 18, workers=4, seconds=(0.001, 0.002), wrong=(0, 0), sent=(0, 0))
     assert line.algbw(0) == pytest.approx(1.048576)
     assert line.busbw(0) == pytest.approx(1.572864)
     assert line.busbw(1) == pytest.approx(0.786432)

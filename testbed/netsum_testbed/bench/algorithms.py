@@ -68,7 +68,8 @@ def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) 
 
 def _median(lines: Sequence[Line]) -> Line:
     seconds = statistics.median(line.seconds[0] for line in lines)
-    return replace(lines[0], seconds=(seconds,), wrong=(sum(line.wrong[0] for line in lines),))
+    sent = round(statistics.median(line.sent[0] for line in lines))
+    return replace(lines[0], seconds=(seconds,), wrong=(sum(line.wrong[0] for line in lines),), sent=(sent,))
 
 
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
@@ -140,11 +141,12 @@ def batch_bytes(size: int) -> int:
 
 
 def table(timed: Timed) -> str:
-    """As nccl-tests prints it, a block for each size; the fastest host algorithm has a star. Bandwidths in MB/s."""
-    widths = (7, 9, 19, 9, 8, 8, 7)
+    """As nccl-tests prints it, a block for each size; the fastest host algorithm has a star. Bandwidths in MB/s; what the rank
+    that sends most sends, in sizes of the array."""
+    widths = (7, 9, 20, 9, 8, 8, 7, 7)
     rows: list[Sequence[str]] = [
-        ("workers", "size", "algorithm", "time", "algbw", "busbw", "#wrong"),
-        ("", "(B)", "", "(us)", "(MB/s)", "(MB/s)", ""),
+        ("workers", "size", "algorithm", "time", "algbw", "busbw", "sent", "#wrong"),
+        ("", "(B)", "", "(us)", "(MB/s)", "(MB/s)", "(size)", ""),
     ]
     by_size: dict[tuple[int, int], dict[str, Line]] = {}
     for (workers, name), lines in timed.items():
@@ -155,7 +157,7 @@ def table(timed: Timed) -> str:
         for name, line in of_names.items():
             figures = f"{line.seconds[0] * 1e6:.0f}", f"{line.algbw(0) * 1e3:.1f}", f"{line.busbw(0) * 1e3:.1f}"
             star = f"{name} *" if name == best else f"{name}  "
-            rows.append((str(workers), str(size), star, *figures, str(line.wrong[0])))
+            rows.append((str(workers), str(size), star, *figures, f"{line.sent[0] / size:.2f}", str(line.wrong[0])))
     return "\n".join(" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 

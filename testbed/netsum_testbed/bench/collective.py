@@ -49,13 +49,15 @@ class Calls:
 
 @dataclass(frozen=True)
 class Line:
-    """One size: seconds per call (median of the calls, of the slowest rank) and wrong elements, out of place and in place."""
+    """One size: seconds per call (median of the calls, of the slowest rank), wrong elements, and bytes that a rank sends per call
+    (the rank that sends most), out of place and in place."""
 
     size: int
     count: int
     workers: int
     seconds: tuple[float, ...]
     wrong: tuple[int, ...]
+    sent: tuple[int, ...]
 
     def algbw(self, place: int) -> float:
         """GB/s."""
@@ -72,6 +74,7 @@ class Line:
             "algbw_GBps": [round(self.algbw(place), 4) for place in range(len(self.seconds))],
             "busbw_GBps": [round(self.busbw(place), 4) for place in range(len(self.seconds))],
             "wrong": list(self.wrong),
+            "sent_bytes": list(self.sent),
         }
 
 
@@ -92,10 +95,12 @@ def time_ranks(ranks: Sequence[Child], calls: Calls) -> Iterator[Line]:
         for number, line in enumerate(said):
             if not line:
                 raise TestbedError(f"rank {number} failed: {ranks[number].last_words(1)}")
-        timed = np.array([json.loads(line) for line in said])  # rank, place, (seconds, wrong)
-        seconds, wrong = timed[:, :, 0].max(axis=0), timed[:, :, 1].sum(axis=0)
+        timed = np.array([json.loads(line) for line in said])  # rank, place, (seconds, wrong, sent)
+        seconds, wrong, sent = timed[:, :, 0].max(axis=0), timed[:, :, 1].sum(axis=0), timed[:, :, 2].max(axis=0)
         count = size // np.dtype(calls.dtype).itemsize
-        yield Line(size, count, calls.workers, tuple(map(float, seconds)), tuple(map(int, wrong)))
+        yield Line(
+            size, count, calls.workers, tuple(map(float, seconds)), tuple(map(int, wrong)), tuple(map(int, sent))
+        )
     for rank in ranks:
         rank.wait()
 

@@ -1,8 +1,8 @@
 """One rank of a timed collective, as a process of its own:
 ``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS [PLACES]``.
 
-Joins what the environment names and prints a line of JSON a size: [seconds a call (the median), wrong elements] out of place,
-and unless PLACES is 1 in place.
+Joins what the environment names and prints a line of JSON a size: [seconds a call (the median), wrong elements, bytes sent
+a call] out of place, and unless PLACES is 1 in place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from netsum.communicator import Communicator
 
 
-def time_calls(comm: Communicator, size: int, dtype: str, iterations: int, *, in_place: bool) -> tuple[float, int]:
+def time_calls(
+    comm: Communicator, size: int, dtype: str, iterations: int, *, in_place: bool
+) -> tuple[float, int, float]:
     """Sum arrays of ``size`` bytes, ``iterations`` times after one that is not timed."""
     count = size // np.dtype(dtype).itemsize
     pattern = np.arange(count) % 97
@@ -26,13 +28,15 @@ def time_calls(comm: Communicator, size: int, dtype: str, iterations: int, *, in
     out = source.copy()
     comm.allreduce(source, out=out)
     seconds = []
+    before = comm.stats.bytes_sent
     for _ in range(iterations):
         start = time.perf_counter()
         if in_place:
             out[...] = source
         comm.allreduce(out if in_place else source, out=out)
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), int(np.count_nonzero(out != expected))
+    sent = (comm.stats.bytes_sent - before) / iterations
+    return statistics.median(seconds), int(np.count_nonzero(out != expected)), sent
 
 
 def main(sizes: str, dtype: str, iterations: str, places: str = "2") -> None:

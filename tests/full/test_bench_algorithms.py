@@ -1,0 +1,113 @@
+"""The host algorithms are timed, and the table that `auto` chooses by is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from netsum.descriptor import HOST_ALGORITHMS
+from netsum.peers import choice
+from netsum_testbed.bench.algorithms import Timed, batch_bytes, descriptors, fastest, figures, table, write_table
+from netsum_testbed.bench.collective import Line
+from netsum_testbed.bench.command import bench
+
+SWITCHES = ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])]
+
+
+@pytest.fixture
+def switch(request: pytest.FixtureRequest) -> str:
+    if request.param == "bmv2":
+        request.getfixturevalue("require_bmv2")
+        request.getfixturevalue("require_root")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "choice.json"
+    options = ["--algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]
+    ran = CliRunner().invoke(bench, [*options, "--iterations", "2", "--repetitions", "1", "--table", str(file)])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.output.splitlines()[-1])
+    assert found == json.loads(file.read_text())
+    assert found["wrong"] == 0
+    for of_size in (found["microseconds"]["3"][size] for size in ("4", "16384")):
+        assert list(of_size) == [*HOST_ALGORITHMS, switch]
+        assert min(of_size.values()) > 0
+    monkeypatch.setattr(choice, "TABLE_FILE", file)
+    choice.measured.cache_clear()
+    try:
+        assert choice.choose(3, 4096) == found["fastest"]["3"]["4096"]
+    finally:
+        choice.measured.cache_clear()
+
+
+def timed(microseconds: dict[tuple[int, str], list[float]], sizes: list[int]) -> Timed:
+    return {
+        which: [
+            Line(size, size // 4, which[0], (time * 1e-6,), (0,), (2 * size,))
+            for size, time in zip(sizes, times, strict=True)
+        ]
+        for which, times in microseconds.items()
+    }
+
+
+SIZES = [1, 4096, 4097, 1 << 18, 1 << 20]
+TIMES = {
+    (2, "ring"): [10.0, 10.0, 20.0, 100.0, 400.0],
+    (2, "halving_doubling"): [11.0, 8.0, 30.0, 50.0, 900.0],
+    (2, "double_binary_tree"): [90.0, 90.0, 10.0, 900.0, 900.0],
+    (2, "parameter_server"): [90.0, 90.0, 90.0, 900.0, 900.0],
+    (2, "embedded"): [1.0, 1.0, 1.0, 1.0, 1.0],
+}
+
+
+def test_sizes_of_one_batch_count_alike(tmp_path: Path) -> None:
+    """11 * 8 < 10 * 10; 100 * 400 < 50 * 900: ratios, not seconds; and a switch is not in it."""
+    found = fastest(timed(TIMES, SIZES))
+    assert found == {2: {4096: "halving_doubling", 8192: "double_binary_tree", 1 << 18: "ring"}}
+    write_table(tmp_path / "choice.json", figures(timed(TIMES, SIZES)))
+    written = json.loads((tmp_path / "choice.json").read_text())["fastest"]
+    assert written == {"2": {"4096": "halving_doubling", "8192": "double_binary_tree", "262144": "ring"}}
+
+
+@pytest.mark.parametrize(
+    ("size", "batch"), [(0, 4096), (1, 4096), (4097, 8192), (1 << 18, 1 << 18), (1 << 24, 1 << 18)]
+)
+def test_an_array_is_sent_in_batches(size: int, batch: int) -> None:
+    assert batch_bytes(size) == batch
+
+
+def test_the_table_marks_the_fastest_algorithm() -> None:
+    lines = table(timed(TIMES, SIZES)).splitlines()
+    assert [line.split()[2] for line in lines if "*" in line] == [
+        "ring",
+        "halving_doubling",
+        "double_binary_tree",
+        "halving_doubling",
+        "ring",
+    ]
+    assert lines[-1].split() == ["2", "1048576", "embedded", "1", "1048576.0", "1048576.0", "2.00", "0"]
+
+
+def test_the_members_of_a_bench_know_each_other() -> None:
+    each = descriptors("ring", 3)
+    assert [one.rank for one in each] == [0, 1, 2]
+    assert len(set(each[0].peers)) == 3
+    assert {(one.peers, one.peer_key, one.algorithm) for one in each} == {(each[0].peers, each[0].peer_key, "ring")}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--algorithms", "--collective", "allreduce"], "--algorithms times allreduce: without --collective"),
+        (["--table", "somewhere"], "--table is for --algorithms"),
+        (["--algorithms", "--flood"], "--flood is for --collective allreduce"),
+    ],
+)
+def test_options_that_do_not_go_together(options: list[str], words: str) -> None:
+    ran = CliRunner().invoke(bench, options)
+    assert ran.exit_code == 2
+    assert words in ran.output
