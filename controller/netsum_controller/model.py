@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from netsum.descriptor import AUTO, SWITCH
 from netsum.wire.schema import CHUNK_BYTES
 
 from netsum_controller.trees import Shape
@@ -44,7 +45,7 @@ class Rejoin(StrEnum):
 @dataclass(frozen=True)
 class Seat:
     """One rank's place in one epoch. ``instance`` is the random name of the process that took it; ``needs`` the first
-    block whose result it lacks, told when it rejoined."""
+    block whose result it lacks, told when it rejoined; ``peer`` the HOST:PORT at which the other members reach it."""
 
     rank: int
     src_id: int
@@ -55,6 +56,7 @@ class Seat:
     left: bool = False
     evicted: bool = False
     needs: int | None = None
+    peer: str | None = None
 
     @property
     def active(self) -> bool:
@@ -76,7 +78,7 @@ class Edge:
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
-    switch."""
+    switch. ``peer_key`` (16 hex digits) is what members put on the datagrams that they send each other."""
 
     number: int
     first_block_id: int
@@ -85,6 +87,7 @@ class Epoch:
     rejoin: Rejoin = Rejoin.NONE
     edges: tuple[Edge, ...] = ()
     shape: Shape = field(default_factory=Shape)
+    peer_key: str = ""
 
     @property
     def members(self) -> tuple[Seat, ...]:
@@ -112,8 +115,9 @@ class Part:
 @dataclass(frozen=True)
 class Job:
     """A job. It has the same id and as many ``slots`` on each of the switches in ``parts``: those of its trees, the root of
-    its first blocks first, and those that were of its trees and are kept for when they are back. ``token`` is known only to
-    the call that created it; the state file keeps its SHA-256."""
+    its first blocks first, and those that were of its trees and are kept for when they are back. One without parts has no
+    id either (0): its members combine themselves. ``token`` is known only to the call that created it; the state file keeps
+    its SHA-256."""
 
     name: str
     job_id: int
@@ -135,14 +139,28 @@ class Job:
     """Weights of the roots that were asked for; empty: the controller chooses."""
     priority: int = 0
     """Its class, 0 to 7: while a job of a higher one is busy on a switch, those of lower ones give way."""
+    algorithm: str = AUTO
+    """Who combines, as asked for: "switch", the members by the algorithm of this name, or "auto": a switch where it can."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this very call made it; False when it was there already."""
+    why_hosts: str = ""
+    """Of a job that this very call made or moved, and that no switch could serve: why."""
 
     @property
     def exists(self) -> bool:
         """Whether it is a job for others to see, not one half made or half deleted."""
         return self.state in (JobState.READY, JobState.CHANGING)
+
+    @property
+    def by_switch(self) -> bool:
+        """Whether switches combine, and not the members themselves."""
+        return bool(self.parts)
+
+    @property
+    def combines(self) -> str:
+        """Who combines now: "switch", or by which algorithm the members do."""
+        return SWITCH if self.parts else self.algorithm
 
     @property
     def switch(self) -> str:

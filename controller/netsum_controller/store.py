@@ -26,9 +26,9 @@ from netsum_controller.trees import Shape
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
-    "roots, priority"
+    "roots, priority, algorithm"
 )
-_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs"
+_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
 _REMEMBERED_RANGES = 64
 """Earlier epochs of a job id that a new one keeps clear of."""
 
@@ -172,17 +172,17 @@ class Store:
         return Job(**values)  # type: ignore[arg-type]
 
     def _epoch(self, number: int) -> Epoch:
-        columns = "first_block_id, resumes, rejoin, shape"
+        columns = "first_block_id, resumes, rejoin, shape, peer_key"
         row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
         seats = tuple(
-            Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs)
-            for rank, src_id, host, port, instance, joined, left, evicted, needs in self._db.execute(
+            Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs, peer)
+            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer in self._db.execute(
                 f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
             )
         )
         query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
-        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]))
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
 
     def find_epoch(self, number: int) -> Epoch | None:
         """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
@@ -207,11 +207,13 @@ class Store:
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
             *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
+            job.algorithm,
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self.set_parts(job.name, job.job_id, job.parts)
         self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?)", (job.token_sha256,))
-        self._set_meta("last_job_id", job.job_id)
+        if job.job_id:
+            self._set_meta("last_job_id", job.job_id)
 
     def knows_token(self, sha256: str) -> bool:
         """Whether some job, here or deleted, has or had the token of this hash (whose bytes nobody can choose, so that
@@ -227,14 +229,20 @@ class Store:
             [(name, place, part.switch, job_id, part.slot_base) for place, part in enumerate(parts)],
         )
 
+    def set_combining(self, job: Job) -> None:
+        """Say anew who combines in a job: its algorithm, id, slots and parts. Call it in a transaction."""
+        values = (job.algorithm, job.job_id, job.slots, job.name)
+        self._db.execute("UPDATE jobs SET algorithm = ?, job_id = ?, slots = ? WHERE name = ?", values)
+        self.set_parts(job.name, job.job_id, job.parts)
+
     def add_epoch(self, job: Job, epoch: Epoch, port_cursor: int) -> None:
         """Record an epoch of a job, on all of its parts; it is not yet the job's. Call it in a transaction."""
         self._db.execute(
-            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(epoch.number, job.job_id, job.name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
-                json.dumps(asdict(epoch.shape)),
+                *(json.dumps(asdict(epoch.shape)), epoch.peer_key),
             ),
         )
         self._db.executemany("INSERT INTO reach VALUES (?, ?)", [(epoch.number, switch) for switch in job.switches])
@@ -284,6 +292,10 @@ class Store:
             "UPDATE seats SET joined = 1, left_ = 0, instance = ? WHERE epoch = ? AND rank = ?",
             [(instance, epoch, rank) for rank in ranks],
         )
+
+    def set_peer(self, epoch: int, rank: int, peer: str) -> None:
+        """Where the other members reach the rank. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET peer = ? WHERE epoch = ? AND rank = ?", (peer, epoch, rank))
 
     def set_left(self, epoch: int, rank: int, instance: str) -> bool:
         """The rank has left, if ``instance`` sat there; returns whether it did. Call it in a transaction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-VERSION = 3
+VERSION = 4
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -13,7 +13,8 @@ CREATE TABLE jobs (
     chunks INTEGER NOT NULL, members TEXT NOT NULL, token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
     epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
     block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
-    roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0
+    roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0,
+    algorithm TEXT NOT NULL DEFAULT 'auto'                 -- who combines (in a job without parts its members)
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's
@@ -24,7 +25,8 @@ CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     number INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, job TEXT NOT NULL,
     first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: nobody could tell how far it got
     resumes INTEGER,                                       -- the epoch that it goes on with
-    rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}'
+    rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}',
+    peer_key TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE reach (    -- the switches on which an epoch's block ids are used
     epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
@@ -38,6 +40,7 @@ CREATE TABLE seats (
     host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
     left_ INTEGER NOT NULL DEFAULT 0, evicted INTEGER NOT NULL DEFAULT 0,
     needs INTEGER,                                         -- first block whose result the member lacks
+    peer TEXT,                                             -- HOST:PORT at which the others reach it
     PRIMARY KEY (epoch, rank)
 ) WITHOUT ROWID;
 CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;   -- of every job there ever was
@@ -87,6 +90,11 @@ INSERT INTO reach SELECT number, switch FROM epochs;
 ALTER TABLE epochs ADD COLUMN shape TEXT NOT NULL DEFAULT '{}';
 UPDATE epochs SET shape = json_object('roots', json_array(switch));
 ALTER TABLE epochs DROP COLUMN switch;
+""",
+    3: """
+ALTER TABLE jobs ADD COLUMN algorithm TEXT NOT NULL DEFAULT 'auto';
+ALTER TABLE epochs ADD COLUMN peer_key TEXT NOT NULL DEFAULT '';
+ALTER TABLE seats ADD COLUMN peer TEXT;
 """,
 }
 """What turns a file of format ``n`` into one of ``n + 1``. A file is never turned back."""

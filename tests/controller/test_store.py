@@ -156,7 +156,7 @@ def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
         assert (job.parts, job.switch, job.slot_base, job.roots) == ((Part("s1", 16),), "s1", 16, {})
         assert store.used_ranges(["s0", "s1"], 3) == [IdRange(8192, ROOM)]
         assert (job.members, job.window, job.late, job.block_exp_us, job.quorum) == (("h1", "h2"), 8, Late.WAIT, 0, 0)
-        assert job.tenant == "default"
+        assert (job.tenant, job.algorithm, job.combines, job.epoch.peer_key) == ("default", "auto", "switch", "")
         assert not job.ageing
         with store.transaction():
             assert store.take_epoch_number() >= 1008
@@ -189,15 +189,18 @@ def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec)
         store.set_needs(epoch.number, 1, 77)
         store.set_evicted(epoch.number, 2)
         store.set_rejoin(epoch.number, Rejoin.WAITING)
+        store.set_peer(epoch.number, 0, "10.0.0.1:4000")
     found = store.job("resnet").epoch
     assert (found.seats[1].needs, found.evicted, found.rejoin) == (77, (2,), Rejoin.WAITING)
+    assert [seat.peer for seat in found.seats] == ["10.0.0.1:4000", None, None]
     assert [seat.rank for seat in found.members] == [0, 1]
     with store.transaction():
         store.set_needs(epoch.number, 1, None)
         store.set_evicted(epoch.number, 2, evicted=False)
         store.set_rejoin(epoch.number, Rejoin.DONE, 4711)
     found = store.job("resnet").epoch
-    assert found == replace(epoch, rejoin=Rejoin.DONE, first_block_id=4711)
+    first = replace(epoch.seats[0], peer="10.0.0.1:4000")
+    assert found == replace(epoch, rejoin=Rejoin.DONE, first_block_id=4711, seats=(first, *epoch.seats[1:]))
     assert store.find_epoch(epoch.number) == found
     assert store.find_epoch(epoch.number + 1) is None
 
@@ -240,4 +243,35 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
     assert store.jobs() == []
     assert store.used_ports() == set()
     assert store.used_ranges(["spine1"], 9) == [IdRange(0, ROOM)]  # its ids stay used
+    store.close()
+
+
+def test_a_job_whose_members_combine_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state.db")
+    with store.transaction():
+        number = store.take_epoch_number()
+        epoch = Epoch(number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), peer_key="00112233445566ff")
+        job = Job(
+            name="ring",
+            job_id=0,
+            parts=(),
+            slots=16,
+            window=8,
+            chunks=4,
+            members=("h1", "h2"),
+            epoch=epoch,
+            state=JobState.READY,
+            token_sha256="abc",
+            algorithm="ring",
+        )
+        store.add_job(job, 7)
+    assert store.last_job_id == 0
+    assert store.job("ring") == job
+    assert (job.by_switch, job.combines, job.switch, job.switches) == (False, "ring", "", ())
+    assert store.jobs("s1") == []
+    moved = replace(job, algorithm="auto", job_id=3, slots=32, parts=(Part("s1", 32),))
+    with store.transaction():
+        store.set_combining(moved)
+    assert store.job("ring") == moved
+    assert (moved.combines, store.jobs("s1")) == ("switch", [moved])
     store.close()
