@@ -14,6 +14,7 @@ from netsum.transports.packet import PacketTransport
 from netsum_controller.model import Job
 
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.link_rates import limit_rate
 from netsum_testbed.netns import NetworkNamespace
 
 Result = TypeVar("Result")
@@ -21,7 +22,7 @@ Result = TypeVar("Result")
 
 class NamespaceFabric(Fabric):
     """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
-    are ``l3a`` and ``l3b``."""
+    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` holds for what it sends."""
 
     def _start_switches(self) -> None:
         hosts = self.topology.hosts
@@ -37,6 +38,9 @@ class NamespaceFabric(Fabric):
         mtus = [host.mtu for host in hosts.values()] + [link.mtu for link in self.topology.links.values()]
         self._namespace = NetworkNamespace(pairs, max(mtus))
         self._stack.callback(self._namespace.close)
+        for name, host in hosts.items():
+            if host.rate_mbps is not None:
+                limit_rate(self._namespace.run, self.interface(name), host.rate_mbps)
         for name, interfaces in words.items():
             self._launch(name, interfaces, ("ip", "netns", "exec", self._namespace.name))
         self._wait_ready()

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from rich.status import Status
 
 from netsum_testbed.bench.algorithms import Trial, figures, table, time_all, write_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
+from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
@@ -43,7 +45,7 @@ def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -
 
 @click.command()
 @click.option("--switch", type=click.Choice(["all", "bmv2", "embedded"]), default="all", show_default=True)
-@click.option("--repetitions", type=click.IntRange(min=1), help="[default: 7, with --algorithms 3]")
+@click.option("--repetitions", type=click.IntRange(min=1), help="[default: 7, with --algorithms, --fairness 3]")
 @click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
 @click.option("--window", type=click.IntRange(1, 64), default=Plan.window, show_default=True, help="rounds under way")
 @click.option("--collective", type=click.Choice(["allreduce"]), help="time a collective end to end instead")
@@ -55,32 +57,38 @@ def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -
 @click.option(
     "--algorithms", is_flag=True, help="time the host algorithms next to the switches, by allreduce of float32"
 )
+@click.option("--fairness", is_flag=True, help="time a job beside others: an equal one, and such as misbehave")
+@click.option("--priorities", is_flag=True, help="time a job beside others of the same, a lower and a higher class")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each of these cases"
+)
+@click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send, with --fairness and --priorities")
 @click.option(
     "--table", type=click.Path(dir_okay=False, path_type=Path), help="with --algorithms: write which is fastest"
 )
 def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -> None:
-    """Time a contribution next to plain forwarding on every switch there is, a collective end to end, or the algorithms that
-    do without a switch.
+    """Time a contribution next to plain forwarding on every switch there is, a collective end to end, the algorithms that do
+    without a switch, or a job beside others.
 
     The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
-    (with --collective and --algorithms it runs rootless too, on the embedded switch over loopback).
+    (with the options that choose something else it runs rootless too, on the embedded switch over loopback).
     """
-    if algorithms and collective is not None:
-        raise click.UsageError("--algorithms times allreduce: without --collective")
-    if given["table"] is not None and not algorithms:
-        raise click.UsageError("--table is for --algorithms")
-    if given["flood"] and collective is None:
-        raise click.UsageError("--flood is for --collective allreduce")
+    neighbours = tuple(dict.fromkeys((*FAIRNESS * given["fairness"], *PRIORITIES * given["priorities"])))
+    _check_usage(collective, given, algorithms=algorithms, neighbours=bool(neighbours))
     names = available_switches() if switch == "all" else [choose_switch(switch)]
     if os.geteuid() != 0:
-        if collective is None and not algorithms:
+        if not (collective or algorithms or neighbours):
             raise TestbedError(
-                "the packets of this bench are raw frames: run it as root, or with --collective allreduce or --algorithms"
+                "the packets of this bench are raw frames: run it as root, or with one of its other options"
             )
         names = [name for name in names if name == "embedded"] or names
     end_on_sigterm()
     turns, workers = given["repetitions"], given["workers"]
-    if algorithms:
+    if neighbours:
+        size, *_ = given["sizes"] or (Setting.size,)
+        measured = (workers or Setting.workers, size, given["seconds"], turns or Setting.turns, given["rate_mbps"])
+        bench_fairness(names, Setting(*measured), neighbours)
+    elif algorithms:
         usual = Trial(iterations=given["iterations"])
         trial = replace(
             usual,
@@ -94,6 +102,20 @@ def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -
     else:
         calls = Calls(given["sizes"] or SIZES, given["dtype"], workers or HOSTS, given["iterations"])
         _bench_collective(names, calls, flood=given["flood"])
+
+
+def _check_usage(collective: str | None, given: Mapping[str, Any], *, algorithms: bool, neighbours: bool) -> None:
+    """Raise when options do not go together."""
+    if algorithms and collective is not None:
+        raise click.UsageError("--algorithms times allreduce: without --collective")
+    if neighbours and (algorithms or collective is not None):
+        raise click.UsageError("--fairness and --priorities go without --algorithms and --collective")
+    if given["table"] is not None and not algorithms:
+        raise click.UsageError("--table is for --algorithms")
+    if given["flood"] and collective is None:
+        raise click.UsageError("--flood is for --collective allreduce")
+    if given["rate_mbps"] is not None and not neighbours:
+        raise click.UsageError("--rate-mbps is for --fairness and --priorities")
 
 
 def _bench_switches(names: Sequence[str], plan: Plan) -> None:

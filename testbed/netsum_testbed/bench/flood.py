@@ -1,83 +1,150 @@
-"""A neighbour that floods: ``python -m netsum_testbed.bench.flood`` joins what the environment names and sends the same
-window of contributions as fast as it can. The job's other member is silent, so that none of its blocks ever ends."""
+"""A neighbour that misbehaves: ``python -m netsum_testbed.bench.flood KIND SINK_IP SINK_MAC`` joins what the environment names
+as its rank 0, and sends as fast as it can, without waiting for anything. It says ``begun`` when it has begun.
+
+:class:`Kind` has what it sends. SINK is the host that plain packets go to.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
 from typing import Final
 
 import netsum
-from netsum.descriptor import Descriptor
-from netsum.transports.base import Transport
+from netsum.descriptor import Descriptor, SwitchAddress
+from netsum.transports.base import Packet, Transport
 from netsum.transports.choose import open_transport
-from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import Lane, Op
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import UDP_PORT, Lane, Op, Status
 from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 
 JOB: Final = "flood"
-_COMES: Final = 30.0
-"""Seconds until its first packets must be at the switch."""
+PLAIN_PORT: Final = UDP_PORT + 1
+"""UDP destination port of packets that are not netsum's."""
+
+
+class Kind(StrEnum):
+    """How it misbehaves. Packets have 4 KiB of payload where the switch takes so many."""
+
+    DUPLICATE = "duplicate"  # one window of contributions, again and again; the job's other member is silent
+    VALID = "valid"  # contributions to ever new blocks of a job with no other member: each brings a result
+    WRONG = "wrong-id"  # contributions of jobs and members that are not there: each is refused
+    PLAIN = "plain"  # UDP packets to another host
+    STALL = "stall"  # one window, and nothing any more
+    SPIN = "spin"  # nothing, and computes: what a flood costs on this machine apart from the network
 
 
 @contextmanager
-def flooding(fabric: Fabric) -> Iterator[Callable[[], int]]:
-    """Flood the switch from the fabric's last host, as a process of its own. The function counts the flood's packets that
-    the switch has looked at."""
-    host = list(fabric.topology.hosts)[-1]
-    job = fabric.create_job(JobSpec(name=JOB, members=(host, host)))
+def flooding(fabric: Fabric, kind: Kind = Kind.DUPLICATE) -> Iterator[Callable[[], int]]:
+    """Flood the switch from the fabric's last host, as a process of its own. The function counts the packets that have come
+    into the switch from there."""
+    *_, sink, host = fabric.topology.hosts
+    place = fabric.topology.hosts[host]
+    members = (host,) if kind is Kind.VALID else (host, host)
+    job = fabric.create_job(JobSpec(name=JOB, members=members))
 
     def packets() -> int:
-        return sum(fabric.controller.stats(JOB).outcomes.values())
+        with fabric.controller.site.client(place.switch) as client:
+            return client.read_ports([place.port])[place.port][0]
 
-    command = [sys.executable, "-m", "netsum_testbed.bench.flood"]
-    flooder = fabric.spawn(host, command, name=JOB, environment=fabric.environment(job, 0))
+    address = fabric.topology.hosts[sink]
+    command = [sys.executable, "-m", "netsum_testbed.bench.flood", kind.value, address.ip, address.mac]
+    flooder = fabric.spawn(host, command, name=JOB, environment=fabric.environment(job, 0), piped=True)
     try:
-        deadline = time.monotonic() + _COMES
-        while not packets():
-            if time.monotonic() > deadline:
-                raise TestbedError(f"the flood does not begin: {flooder.last_words(1)}")
-            time.sleep(0.05)
+        if flooder.stdout.readline() != "begun\n":
+            raise TestbedError(f"the flood does not begin: {flooder.last_words(1)}")
         yield packets
     finally:
         flooder.stop()
+        fabric.controller.delete_job(JOB)
 
 
-def main() -> None:
+def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes: int) -> Packet:
+    """One for the block ``offset`` behind the first; ``changes`` replace fields of the header."""
+    fields = {
+        "job_id": descriptor.job_id,
+        "block_id": (descriptor.first_block_id + offset) % (1 << 32),
+        "src_id": descriptor.src_id,
+        "op": Op.SUM,
+        "grad_cnt": len(payload) >> Lane.L32,
+        "data_cnt": 1,
+    }
+    return pack_header(Header(**{**fields, **changes})), payload
+
+
+def send_for_ever(transport: Transport, packets: Sequence[Packet]) -> None:
+    """The same packets, as fast as it goes."""
+    begun = False
+    while True:
+        transport.send(packets)
+        if not begun:
+            print("begun", flush=True)
+            begun = True
+
+
+def send_valid(descriptor: Descriptor, transport: Transport, payload: bytes) -> None:
+    """Each slot's block until its result comes, then the slot's next one: whatever the switch takes of it, it accepts."""
+    slots = 2 * descriptor.window
+    offsets = list(range(slots))
+    packets = [contribution(descriptor, offset, payload) for offset in offsets]
+    for turn in itertools.count():
+        transport.send(packets)
+        for result in transport.recv(0.0):
+            header = parse_header(result)
+            offset = (header.block_id - descriptor.first_block_id) % (1 << 32)
+            slot = offset % slots
+            if header.status == Status.OK and offset == offsets[slot]:
+                offsets[slot] = offset + slots
+                packets[slot] = contribution(descriptor, offset + slots, payload)
+        if turn == 0:
+            print("begun", flush=True)
+
+
+def misbehave(kind: Kind, descriptor: Descriptor, transport: Transport) -> None:
+    """Until somebody ends it."""
+    payload = bytes(descriptor.block_bytes)
+    window = range(descriptor.window)
+    match kind:
+        case Kind.VALID:
+            send_valid(descriptor, transport, payload)
+        case Kind.WRONG:
+            strangers: tuple[dict[str, int], ...] = ({"job_id": 255 - descriptor.job_id}, {"src_id": 200})
+            send_for_ever(transport, [contribution(descriptor, 0, payload, **each) for each in strangers * 32])
+        case Kind.STALL:
+            transport.send([contribution(descriptor, offset, payload) for offset in window])
+            print("begun", flush=True)
+            while True:
+                time.sleep(60.0)
+        case Kind.SPIN:
+            print("begun", flush=True)
+            while True:
+                pass
+        case Kind.DUPLICATE | Kind.PLAIN:
+            send_for_ever(transport, [contribution(descriptor, offset, payload) for offset in window])
+
+
+def main(kind: str, sink_ip: str, sink_mac: str) -> None:
     """Send until somebody ends it."""
     opened: list[Transport] = []
 
     def keep(descriptor: Descriptor) -> Transport:
-        opened.append(open_transport(descriptor))
+        there = descriptor
+        if kind == Kind.PLAIN:
+            there = replace(descriptor, switch=SwitchAddress(sink_ip, sink_mac, PLAIN_PORT))
+        opened.append(open_transport(there))
         return opened[0]
 
     descriptor = netsum.join(transport=keep).descriptor
-    payload = bytes(descriptor.block_bytes)
-    lanes = len(payload) >> Lane.L32
-    packets = [
-        (
-            pack_header(
-                Header(
-                    descriptor.job_id,
-                    (descriptor.first_block_id + offset) % (1 << 32),
-                    src_id=descriptor.src_id,
-                    op=Op.SUM,
-                    grad_cnt=lanes,
-                    data_cnt=1,
-                )
-            ),
-            payload,
-        )
-        for offset in range(descriptor.window)
-    ]
-    while True:
-        opened[0].send(packets)
+    misbehave(Kind(kind), descriptor, opened[0])
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,0 +1,186 @@
+"""What a neighbour costs a job: an honest one, of the same or of another class, and such as misbehave.
+
+Every job of a run calls all the time (:mod:`netsum_testbed.bench.steady`); what counts is how many calls each ended while all
+of them were under way.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from netsum_controller.job_spec import JobSpec
+
+from netsum_testbed.bench.flood import Kind, flooding
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
+
+ALONE: Final = "alone"
+PAIRS: Final = {"equal": (0, 0), "lower": (1, 0), "higher": (0, 1)}
+"""An honest neighbour, by its class: the priorities of the job and of the neighbour."""
+FAIRNESS: Final = (ALONE, "equal", *(kind.value for kind in Kind))
+PRIORITIES: Final = (ALONE, "equal", "lower", "higher")
+
+_UNTIL_STOPPED: Final = 3600.0
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's fairness index: (sum x)^2 / (n sum x^2), 1 when all are equal, 1/n when one has everything. (Jain, Chiu, Hawe:
+    A Quantitative Measure of Fairness, DEC TR-301, 1984.)"""
+    squares = len(rates) * sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / squares if squares else 1.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``workers`` a job, arrays of ``size`` bytes, ``seconds`` a case, all cases in turn so many ``turns``; what a host may
+    send, where its link has a limit."""
+
+    workers: int = 4
+    size: int = 256 << 10
+    seconds: float = 2.0
+    turns: int = 3
+    rate_mbps: int | None = None
+
+    @property
+    def hosts(self) -> int:
+        """For two jobs and a host that floods (whose plain packets go to the last of the second job's)."""
+        return 2 * self.workers + 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a job fared beside a ``neighbour``: calls a second, wrong elements; the calls of the neighbour, where that is an
+    honest job, or the packets a second that came from it, where it is not."""
+
+    neighbour: str
+    rate: float
+    wrong: int
+    neighbour_rate: float | None = None
+    neighbour_pps: float | None = None
+
+
+class SteadyJob:
+    """A job whose ranks call all the time, each on a host of its own from ``first`` on. Made, it is under way."""
+
+    def __init__(
+        self, fabric: Fabric, name: str, first: int, setting: Setting, seconds: float, priority: int = 0
+    ) -> None:
+        hosts = tuple(fabric.topology.hosts)[first : first + setting.workers]
+        self._fabric, self._name = fabric, name
+        job = fabric.create_job(JobSpec(name=name, members=hosts, priority=priority))
+        command = [sys.executable, "-m", "netsum_testbed.bench.steady", str(setting.size), str(seconds)]
+        self._ranks: list[Child] = [
+            fabric.spawn(host, command, name=f"{name}{rank}", environment=fabric.environment(job, rank), piped=True)
+            for rank, host in enumerate(hosts)
+        ]
+        for number in range(setting.workers):
+            if self._said(number) != "begun\n":
+                raise self._failed(number)
+
+    def _said(self, number: int) -> str:
+        return self._ranks[number].stdout.readline()
+
+    def _failed(self, number: int) -> TestbedError:
+        return TestbedError(f"rank {number} of job {self._name} failed: {self._ranks[number].last_words(1)}")
+
+    def results(self) -> tuple[list[float], int]:
+        """Wait for its end, and delete it: when rank 0's calls ended, and the wrong elements of all ranks."""
+        found: list[dict[str, Any]] = []
+        for number in range(len(self._ranks)):
+            line = self._said(number)
+            if not line:
+                raise self._failed(number)
+            found.append(json.loads(line))
+        for rank in self._ranks:
+            rank.wait()
+            rank.stop()
+        self._fabric.controller.delete_job(self._name)
+        return found[0]["ends"], sum(each["wrong"] for each in found)
+
+    def stop(self) -> tuple[list[float], int]:
+        """End it now; as :meth:`results`."""
+        self._ranks[0].terminate()
+        return self.results()
+
+
+def measure(fabric: Fabric, setting: Setting, neighbour: str) -> Case:
+    """One case. ``neighbour``: one of :data:`FAIRNESS` or :data:`PRIORITIES`."""
+    if neighbour == ALONE:
+        return _case(neighbour, *SteadyJob(fabric, "one", 0, setting, setting.seconds).results())
+    if neighbour in PAIRS:
+        own, others = PAIRS[neighbour]
+        other = SteadyJob(fabric, "other", setting.workers, setting, _UNTIL_STOPPED, others)
+        ends, wrong = SteadyJob(fabric, "one", 0, setting, setting.seconds, own).results()
+        there, wrong_there = other.stop()
+        meanwhile = sum(ends[0] < end <= ends[-1] for end in there)
+        return _case(neighbour, ends, wrong + wrong_there, neighbour_rate=meanwhile / (ends[-1] - ends[0]))
+    with flooding(fabric, Kind(neighbour)) as packets:
+        job = SteadyJob(fabric, "one", 0, setting, setting.seconds)
+        before = packets()
+        ends, wrong = job.results()
+        return _case(neighbour, ends, wrong, neighbour_pps=(packets() - before) / (ends[-1] - ends[0]))
+
+
+def _case(neighbour: str, ends: Sequence[float], wrong: int, **more: float) -> Case:
+    durations = [after - before for before, after in pairwise(ends)]
+    if not durations:
+        raise TestbedError(f"beside {neighbour} not even two calls ended: give it more seconds or smaller arrays")
+    return Case(neighbour, len(durations) / sum(durations), wrong, **more)
+
+
+def measure_all(
+    fabric: Fabric, setting: Setting, neighbours: Sequence[str], progress: Callable[[str], None]
+) -> dict[str, Summary]:
+    """Every case, in turns, so that what else the machine does meets all of them."""
+    cases: dict[str, list[Case]] = {neighbour: [] for neighbour in neighbours}
+    for turn in range(setting.turns):
+        for neighbour, measured in cases.items():
+            progress(f"{fabric.switch}: {neighbour} {turn + 1}/{setting.turns}")
+            measured.append(measure(fabric, setting, neighbour))
+    return {neighbour: Summary.of(measured, cases[ALONE]) for neighbour, measured in cases.items()}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The medians of a case's turns. ``slowdown``: how many times as long a call takes as alone in the same turn; ``jain``
+    of the job and its honest neighbour."""
+
+    rate: float
+    slowdown: float
+    wrong: int
+    neighbour_rate: float | None
+    neighbour_pps: float | None
+    jain: float | None
+
+    @classmethod
+    def of(cls, cases: Sequence[Case], alone: Sequence[Case]) -> Summary:
+        """Of the turns of a case, and of those alone."""
+        pairs = [case.neighbour_rate for case in cases if case.neighbour_rate is not None]
+        packets = [case.neighbour_pps for case in cases if case.neighbour_pps is not None]
+        indices = [jain((case.rate, case.neighbour_rate)) for case in cases if case.neighbour_rate is not None]
+        return cls(
+            rate=statistics.median(case.rate for case in cases),
+            slowdown=statistics.median(one.rate / case.rate for one, case in zip(alone, cases, strict=True)),
+            wrong=sum(case.wrong for case in cases),
+            neighbour_rate=statistics.median(pairs) if pairs else None,
+            neighbour_pps=statistics.median(packets) if packets else None,
+            jain=statistics.median(indices) if indices else None,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """For the last line."""
+        values: Mapping[str, float | None] = {
+            "calls_per_s": self.rate,
+            "slowdown": self.slowdown,
+            "neighbour_calls_per_s": self.neighbour_rate,
+            "neighbour_pps": self.neighbour_pps,
+            "jain": self.jain,
+        }
+        return {**{name: round(value, 3) for name, value in values.items() if value is not None}, "wrong": self.wrong}

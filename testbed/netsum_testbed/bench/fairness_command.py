@@ -1,0 +1,53 @@
+"""``netsum bench --fairness`` and ``--priorities``: jobs beside each other, on each switch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import click
+from netsum_controller.topologies import star
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from netsum_testbed.bench.fairness import Setting, Summary, measure_all
+from netsum_testbed.opening import fabric_of
+
+
+def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[str]) -> None:
+    """Measure, show and end in a line of JSON."""
+    console = Console()
+    topology = star(setting.hosts)
+    if setting.rate_mbps is not None:
+        topology = topology.filled(hosts={name: {"rate_mbps": setting.rate_mbps} for name in topology.hosts})
+    found: dict[str, dict[str, object]] = {}
+    for name in names:
+        with console.status(f"{name}: starting") as status, fabric_of(topology, name) as fabric:
+            summaries = measure_all(fabric, setting, neighbours, status.update)
+        console.print(_table(name, setting, summaries))
+        found[name] = {neighbour: summary.to_dict() for neighbour, summary in summaries.items()}
+    click.echo(json.dumps({**found, **asdict(setting), "cores": os.cpu_count()}))
+
+
+def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Table:
+    title = f"{name}: allreduce of {setting.size} bytes, {setting.workers} workers, medians of {setting.turns}"
+    if setting.rate_mbps is not None:
+        title += f"; a host sends {setting.rate_mbps} Mbit/s at most"
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
+    table.add_column("beside", no_wrap=True)
+    for column in ("calls/s", "slowdown", "its calls/s", "Jain", "its packets/s", "#wrong"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for neighbour, found in summaries.items():
+        table.add_row(
+            neighbour,
+            f"{found.rate:.1f}",
+            f"{found.slowdown:.2f}",
+            "" if found.neighbour_rate is None else f"{found.neighbour_rate:.1f}",
+            "" if found.jain is None else f"{found.jain:.3f}",
+            "" if found.neighbour_pps is None else f"{found.neighbour_pps:.0f}",
+            str(found.wrong),
+        )
+    return table
