@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
+from netsum_controller.admission import place_again
 from netsum_controller.allocation import SERIAL, UDP_PORTS, allocate_first_block_id, allocate_ports
 from netsum_controller.client import SwitchClient
-from netsum_controller.converge import RollbackError, apply, plan
-from netsum_controller.desired import belongs_to, job_items
+from netsum_controller.converge import RollbackError
 from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.job_items import home_of
 from netsum_controller.logs import about
-from netsum_controller.model import Epoch, Job, JobState, Late, Rejoin, Seat
+from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.site import Site
+from netsum_controller.spread import desired_items, open_clients, spread, taking_part
+from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
+from netsum_controller.trees import Shape, plan_trees
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +30,28 @@ _RECORD_TIMEOUT = 2.0
 
 
 def make_epoch(
-    site: Site, switches: Sequence[str], job_id: int, members: Sequence[str], evicted: Collection[int] = ()
+    site: Site,
+    switches: Sequence[str],
+    job_id: int,
+    members: Sequence[str],
+    shape: Shape,
+    evicted: Collection[int] = (),
 ) -> tuple[Epoch, int]:
-    """A new epoch and the next port cursor; ``evicted`` ranks stay out of it. Call it in a transaction of the store,
-    which remembers the number."""
-    allocated = allocate_ports(site.store.port_cursor, members, site.store.used_ports())
+    """A new epoch with trees of this shape, and the next port cursor; ``evicted`` ranks stay out of it. Its block ids are used on
+    ``switches``. Call it in a transaction of the store, which remembers the number."""
+    senders = [*members, *(child for child, _ in shape.edges)]
+    allocated = allocate_ports(site.store.port_cursor, senders, site.store.used_ports())
     if allocated is None:
         raise Refused(f"no UDP ports left for {len(members)} members (each host has {len(UDP_PORTS)})")
     ports, cursor = allocated
+    edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id))
     seats = tuple(
         Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
-        for rank, (host, port) in enumerate(zip(members, ports, strict=True))
+        for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
-    return Epoch(site.store.take_epoch_number(), first_block_id, seats), cursor
+    edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
+    return Epoch(site.store.take_epoch_number(), first_block_id, seats, edges=edges, shape=shape), cursor
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
@@ -69,19 +82,56 @@ def _told(job: Job) -> int | None:
     return max(told) + 2 * job.window if told else None
 
 
+def table_size(site: Site) -> int:
+    """Entries that the tables with an entry a member or a stripe have."""
+    return min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
+
+
+def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
+    """Shape and parts for the job's next epoch: around switches that are down, and for the members that there are. Where there
+    is no way, those of the present one: it waits for the switches that it needs."""
+    members = {seat.rank: seat.host for seat in job.epoch.members}
+    try:
+        trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+        parts = place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+    except Refused as error:
+        log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
+        return job.epoch.shape, job.parts
+    hosts = site.topology.hosts
+    homes = tuple(
+        hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats
+    )
+    return Shape(trees.roots, trees.parents, homes), parts
+
+
+def goes_around(site: Site, job: Job) -> bool:
+    """Whether the job's trees need a switch that is down, and others can be had that do not."""
+    if not job.epoch.shape.switches & site.down:
+        return False
+    members = {seat.rank: seat.host for seat in job.epoch.members}
+    try:
+        plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+    except Refused:
+        return False
+    return True
+
+
 def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
     """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
     with site.store.transaction():
         site.store.set_used_ids(job.epoch.number, used)
-        epoch, cursor = make_epoch(site, job.switches, job.job_id, job.members, job.epoch.evicted)
-        _make_current(site, job, epoch, cursor)
-    return replace(job, epoch=epoch, state=JobState.CHANGING)
+        shape, parts = _plan_again(site, job)
+        job = replace(job, parts=parts)
+        epoch, cursor = make_epoch(site, job.switches, job.job_id, job.members, shape, job.epoch.evicted)
+        return _make_current(site, job, epoch, cursor)
 
 
-def _make_current(site: Site, job: Job, epoch: Epoch, cursor: int) -> None:
+def _make_current(site: Site, job: Job, epoch: Epoch, cursor: int) -> Job:
+    site.store.set_parts(job.name, job.job_id, job.parts)
     site.store.add_epoch(job, epoch, cursor)
     site.store.set_epoch(job.name, epoch.number)
     site.store.set_state(job.name, JobState.CHANGING)
+    return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
 def is_resumable(job: Job) -> bool:
@@ -91,7 +141,7 @@ def is_resumable(job: Job) -> bool:
     seats = job.epoch.seats
     return (
         job.late is Late.WAIT
-        and any(seat.joined for seat in seats)
+        and (any(seat.joined for seat in seats) or job.epoch.rejoin is Rejoin.WAITING)
         and not any(seat.left or (seat.joined and seat.evicted) for seat in seats)
         and not any(seat.instance == FILE_INSTANCE for seat in seats)
     )
@@ -102,9 +152,11 @@ def record_resuming_epoch(site: Site, job: Job) -> Job:
     instance. Where it begins is known when all members have rejoined (:mod:`netsum_controller.rejoin`). But when not all
     had joined the old one, none of its blocks can have been finished, and it simply begins again."""
     old = job.epoch
-    waits = all(seat.joined for seat in old.members)
+    waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
     with site.store.transaction():
-        fresh, cursor = make_epoch(site, job.switches, job.job_id, job.members, old.evicted)
+        shape, parts = _plan_again(site, job)
+        job = replace(job, parts=parts)
+        fresh, cursor = make_epoch(site, job.switches, job.job_id, job.members, shape, old.evicted)
         epoch = replace(
             fresh,
             first_block_id=old.first_block_id,
@@ -115,35 +167,37 @@ def record_resuming_epoch(site: Site, job: Job) -> Job:
             rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
         )
         site.store.set_used_ids(old.number, None if waits else 2 * job.window)
-        _make_current(site, job, epoch, cursor)
-    return replace(job, epoch=epoch, state=JobState.CHANGING)
+        return _make_current(site, job, epoch, cursor)
 
 
 def install(site: Site, job: Job) -> None:
-    """Make the job's part of its switch what it should be. Call it under the state lock."""
-    with site.client(job.switch) as client:
-        site.require_program(client)
-        _converge(site, client, job)
-
-
-def _converge(site: Site, client: SwitchClient, job: Job) -> None:
-    installed = [item for item in client.read_items() if belongs_to(item, job.job_id)]
-    apply(client, plan(job_items(site.topology, job), installed))
+    """Make the job's parts of its switches what they should be, on all or on none. Call it under the state lock."""
+    switches = taking_part(job)
+    with open_clients(site, switches) as clients:
+        spread(clients, job.job_id, desired_items(site, job, switches))
 
 
 def begin_epoch(site: Site, job: Job) -> Job:
-    """A new epoch for all members, on the switch before this returns; what still sends in the old one is refused there.
+    """A new epoch for all members, on the switches before this returns; what still sends in the old one is refused there.
 
-    When the switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
+    When a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
     """
-    with site.client(job.switch) as client:
-        site.require_program(client)
-        new = record_new_epoch(site, job, used_ids(client, job))
+    before = [name for name in taking_part(job) if name not in site.down]
+    with ExitStack() as stack:
+        clients = stack.enter_context(open_clients(site, before))
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
+        new = record_new_epoch(site, job, used)
         try:
-            _converge(site, client, new)
+            more = [name for name in taking_part(new) if name not in clients]
+            clients |= stack.enter_context(open_clients(site, more))
+            for name in more:
+                if job.part(name) is None:  # what an earlier job of its id did there is not its own
+                    clients[name].clear_outcomes(new.job_id)
+            spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
         except ControllerError as error:
             if not isinstance(error, RollbackError):
                 with site.store.transaction():
+                    site.store.set_parts(job.name, job.job_id, job.parts)
                     site.store.set_epoch(job.name, job.epoch.number)
                     site.store.set_state(job.name, job.state)
             raise

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netsum_controller.allocation import SERIAL
 from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError
-from netsum_controller.desired import job_items
 from netsum_controller.epochs import begin_epoch
 from netsum_controller.errors import ControllerError, NoSuchMember, Refused, SwitchError
-from netsum_controller.jobs import converge_job
+from netsum_controller.job_items import home_of, job_trees, present
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.site import Site
+from netsum_controller.spread import Clients, desired_items, open_clients, spread
 from netsum_controller.stages.sweep import sweep_frame
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,9 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
     """Take a rank out of a job, dead or alive: its packets are refused from now on, and no block waits for it.
 
     It is done in place: the epoch goes on, blocks that had waited for the rank only are finished. Again, it changes
-    nothing. (An epoch that has just resumed another one, after a restart of the switch, cannot go on with fewer members:
-    some would hold results that the others could not get any more. Then there is a new epoch for all.)
+    nothing. In trees a switch that has nobody left is no source any more either. (An epoch that has just resumed another
+    one, after a restart of the switch, cannot go on with fewer members: some would hold results that the others could not
+    get any more. Then there is a new epoch for all.)
 
     Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then
     nothing has changed.
@@ -47,13 +49,13 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         seat = _seat(job, rank)
         if not seat.evicted and len(job.epoch.members) == 1:
             raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
-        with site.client(job.switch) as client:
-            site.require_program(client)
-            in_place = seat.evicted or _goes_on_without(job, client)
+        path = _way_up(site, job, rank)
+        with open_clients(site, [*path, job.switch]) as clients:
+            in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
             if in_place:
-                job = _take_out(site, client, job, rank)
-                closed = _sweep(site, client, job)
-                return Eviction(job, job.epoch.seats[rank], not seat.evicted, closed)
+                new = _take_out(site, clients, job, rank, path)
+                closed = _sweep(site, clients, new, rank, path)
+                return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
         job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
     log.info("job %s: rank %d is evicted, under a new epoch", name, rank, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
@@ -86,6 +88,15 @@ def _with_seat(job: Job, seat: Seat) -> Job:
     return replace(job, epoch=replace(job.epoch, seats=seats))
 
 
+def _way_up(site: Site, job: Job, rank: int) -> list[str]:
+    """The switches that know of a rank: its own, and those above it, children before parents."""
+    trees = job_trees(site.topology, job)
+    path = [name for name in [home_of(job, rank)] if name in trees.nodes]  # else it was evicted before the epoch began
+    for name in path:
+        path += [up.switch for up in trees.nodes[name].uplinks if up.switch not in path]
+    return sorted(path, key=lambda name: trees.nodes[name].height)
+
+
 def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     """Whether the epoch can lose a member: it is installed, and every result that anybody holds was made in it.
 
@@ -106,14 +117,14 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     return record.epoch == job.epoch.number and 2 * job.window <= ahead < SERIAL // 2
 
 
-def _take_out(site: Site, client: SwitchClient, job: Job, rank: int) -> Job:
+def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
     """Its member entry goes first, so that nothing of it can come in when no block waits for it any more."""
     before = job.epoch.seats[rank].evicted
     with site.store.transaction():
         site.store.set_evicted(job.epoch.number, rank)
     new = site.store.job(job.name)
     try:
-        converge_job(client, job.job_id, job_items(site.topology, new))
+        spread(clients, job.job_id, desired_items(site, new, path))
     except ControllerError as error:
         if not isinstance(error, RollbackError):
             with site.store.transaction():
@@ -124,10 +135,18 @@ def _take_out(site: Site, client: SwitchClient, job: Job, rank: int) -> Job:
     return new
 
 
-def _sweep(site: Site, client: SwitchClient, job: Job) -> int | None:
-    """Finish what waited for the rank. If the switch does not answer, members' retransmissions finish it as well."""
-    try:
-        return client.sweep(sweep_frame(site.topology.switches[job.switch], job.job_id))
-    except SwitchError as error:
-        log.warning("job %s: %s", job.name, error, extra=about(job))
-        return None
+def _sweep(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
+    """Finish what waited for the rank: on its switch, or, where that has nobody left, on those above it. A leaf's blocks are
+    finished when its members have sent them again, as the sweep asks them to. If a switch does not answer, members'
+    retransmissions finish them as well."""
+    trees = job_trees(site.topology, job)
+    left = present(trees, job).nodes
+    gone = {name: set(trees.nodes[name].children) - set(left[name].children) for name in path if name in left}
+    closed = 0
+    for name in (name for name, children in gone.items() if any(rank in child.ranks for child in children)):
+        try:
+            closed += clients[name].sweep(sweep_frame(site.topology.switches[name], job.job_id))
+        except SwitchError as error:
+            log.warning("job %s: %s", job.name, error, extra=about(job))
+            return None
+    return closed

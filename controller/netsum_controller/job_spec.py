@@ -10,13 +10,15 @@
     block_exp: 50                 # optional, in a degrade job: milliseconds that a block waits at least
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
     tenant: vision                # optional: whose quota it counts to (default: `default`)
+    priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
+    roots: {spine1: 2, spine2: 1} # optional, where switches form a tree: which make results, and what share of the blocks
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from netsum.wire import schema
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -34,6 +36,9 @@ MAX_BLOCK_EXP = 3_600_000.0
 """Milliseconds. Less than the shortest is no straggler but a scheduler's time slice; the switch has 32 bits of
 microseconds, an hour fits."""
 
+
+MAX_PRIORITY = 7
+"""The highest class."""
 
 HISTORY = 4
 """Times the slots that it needs: what a job that degrades gets ..."""
@@ -55,6 +60,8 @@ class JobSpec(BaseModel):
     block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
     quorum: int | None = Field(default=None, ge=1)
     tenant: Name = DEFAULT_TENANT
+    priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
+    roots: dict[Name, Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _printable_token(self) -> Self:

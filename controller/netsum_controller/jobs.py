@@ -6,19 +6,23 @@ import hashlib
 import hmac
 import logging
 import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
-from netsum_controller.admission import choose_chunks, choose_switch, place
+from netsum_controller.admission import choose_chunks, choose_trees, homes_of, place
 from netsum_controller.client import SwitchClient
-from netsum_controller.converge import RollbackError, apply, plan
-from netsum_controller.desired import belongs_to, job_items
-from netsum_controller.epochs import make_epoch, used_ids
+from netsum_controller.converge import RollbackError
+from netsum_controller.epochs import make_epoch, table_size, used_ids
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
+from netsum_controller.job_items import home_of, job_trees
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.logs import about
-from netsum_controller.model import Job, JobState, Part
+from netsum_controller.model import Job, JobState
+from netsum_controller.reach import find_down
 from netsum_controller.site import Site
-from netsum_controller.stages import Item, MemberEntry, RewriteEntry
+from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.trees import Shape
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +44,15 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
     if job.window != spec.window:
         found.append(f"window {job.window}, not {spec.window}")
-    if not found and choose_switch(spec, site.topology) != job.switch:
-        found.append(f"switch {job.switch}, not {choose_switch(spec, site.topology)}")
+    if job.roots != (spec.roots or {}):
+        found.append(f"roots {_weights(job.roots)}, not {_weights(spec.roots or {})}")
+    if not found:
+        there, asked = (home_of(job, rank) for rank in range(job.workers)), homes_of(spec.members, site.topology)
+        if (homes := tuple(there)) != asked:
+            found.append(f"switch {', '.join(dict.fromkeys(homes))}, not {', '.join(dict.fromkeys(asked))}")
     if spec.chunks is not None and spec.chunks != job.chunks:
         found.append(f"chunks {job.chunks}, not {spec.chunks}")
-    elif not found and choose_chunks(spec, site.topology) < job.chunks:
+    elif not found and choose_chunks(spec, site.topology, job_trees(site.topology, job)) < job.chunks:
         found.append(f"chunks {job.chunks}, which the MTU in the topology no longer carries")
     if job.late is not spec.late:
         found.append(f"late {job.late.value}, not {spec.late.value}")
@@ -57,6 +65,10 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
     if spec.token is not None and not token_is(job, spec.token):
         found.append("another token")
     return found
+
+
+def _weights(roots: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={weight}" for name, weight in roots.items()) or "as the controller chooses"
 
 
 def create_job(site: Site, spec: JobSpec) -> Job:
@@ -73,19 +85,22 @@ def create_job(site: Site, spec: JobSpec) -> Job:
                     f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
                 )
             return existing
-        with site.client(choose_switch(spec, site.topology)) as client:
-            site.require_program(client)
-            clean_up(site, client)
+        left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
+        trees = choose_trees(spec, site.topology, find_down(site))
+        with open_clients(site, [*trees.nodes, *left]) as clients:
+            for client in clients.values():
+                clean_up(site, client)
             job = _record(site, spec)
             try:
-                client.clear_outcomes(job.job_id)
-                converge_job(client, job.job_id, job_items(site.topology, job))
+                for name in job.switches:
+                    clients[name].clear_outcomes(job.job_id)
+                spread(clients, job.job_id, desired_items(site, job))
             except BaseException as error:
                 _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
                 raise
             with site.store.transaction():
                 site.store.set_state(job.name, JobState.READY)
-    log.info("job %s: created as %d on %s", job.name, job.job_id, job.switch, extra=about(job))
+    log.info("job %s: created as %d on %s", job.name, job.job_id, ", ".join(job.switches), extra=about(job))
     return replace(job, state=JobState.READY, created=True)
 
 
@@ -93,13 +108,15 @@ def _record(site: Site, spec: JobSpec) -> Job:
     """Find room for a job and store it as INSTALLING."""
     token = spec.token or secrets.token_urlsafe(18)
     with site.store.transaction():
-        table_size = min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry))
-        placement = place(spec, site.topology, site.store.jobs(), site.store.last_job_id, table_size)
-        epoch, cursor = make_epoch(site, [placement.switch], placement.job_id, spec.members)
+        jobs, last = site.store.jobs(), site.store.last_job_id
+        placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
+        switches = [part.switch for part in placement.parts]
+        shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
+        epoch, cursor = make_epoch(site, switches, placement.job_id, spec.members, shape)
         job = Job(
             name=spec.name,
             job_id=placement.job_id,
-            parts=(Part(placement.switch, placement.slot_base),),
+            parts=placement.parts,
             slots=placement.slots,
             window=spec.window,
             chunks=placement.chunks,
@@ -111,6 +128,7 @@ def _record(site: Site, spec: JobSpec) -> Job:
             block_exp_us=spec.block_exp_us,
             quorum=spec.least_workers,
             tenant=spec.tenant,
+            roots=spec.roots or {},
             token=token,
         )
         site.store.add_job(job, cursor)
@@ -118,7 +136,7 @@ def _record(site: Site, spec: JobSpec) -> Job:
 
 
 def _abandon(site: Site, job: Job, *, clean: bool) -> None:
-    """Forget a job that could not be installed; if the switch still has parts of it, the next command removes them."""
+    """Forget a job that could not be installed; if switches still have parts of it, the next command removes them."""
     with site.store.transaction():
         if clean:
             site.store.remove_job(job.name)
@@ -126,41 +144,39 @@ def _abandon(site: Site, job: Job, *, clean: bool) -> None:
             site.store.set_state(job.name, JobState.DELETING)
 
 
-def converge_job(client: SwitchClient, job_id: int, desired: list[Item]) -> int:
-    """Make the job's part of a switch what it should be, and nothing else; returns the number of updates."""
-    installed = [item for item in client.read_items() if belongs_to(item, job_id)]
-    steps = plan(desired, installed)
-    apply(client, steps)
-    return len(steps)
-
-
 def start_ageing(site: Site, job: Job) -> None:
     """Switch a degrade job's ageing on if every member has joined its epoch, and do nothing otherwise; again, it
     changes nothing. Call it under the state lock, after a join is stored. Raises :class:`SwitchError`; a join that is
     asked again repairs that."""
     if job.ageing:
-        with site.client(job.switch) as client:
-            site.require_program(client)
-            if converge_job(client, job.job_id, job_items(site.topology, job)):
+        switches = taking_part(job)
+        with open_clients(site, switches) as clients:
+            if spread(clients, job.job_id, desired_items(site, job, switches)):
                 epoch = job.epoch.number
                 log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
 
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:
-    """Remove what commands that were killed left half done on this switch; returns the names of the jobs."""
+    """Remove what commands that were killed left half done on this switch; returns the names of the jobs. Of one on several
+    switches the others keep their parts until it is their turn."""
     left = [job for job in site.store.jobs(client.name) if not job.exists]
     for job in left:
         converge_job(client, job.job_id, [])
+        parts = [part for part in job.parts if part.switch != client.name]
         with site.store.transaction():
-            site.store.remove_job(job.name)
+            if any(part.switch in site.topology.switches for part in parts):
+                site.store.set_parts(job.name, job.job_id, parts)
+                site.store.set_state(job.name, JobState.DELETING)
+            else:
+                site.store.remove_job(job.name)
         log.info("job %s: removed what an interrupted command had left", job.name, extra=about(job))
     return [job.name for job in left]
 
 
 def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
-    """Remove a job from its switch and forget it; its members' packets are refused from then on.
+    """Remove a job from its switches and forget it; its members' packets are refused from then on.
 
-    ``force`` forgets it also when the switch cannot be reached (it is gone for good). Raises :class:`NoSuchJob` or
+    ``force`` forgets it also when a switch cannot be reached (it is gone for good). Raises :class:`NoSuchJob` or
     :class:`SwitchError`; then the job is as it was.
     """
     with site.store.lock:
@@ -168,7 +184,7 @@ def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
         if job is None:
             raise NoSuchJob(name)
         try:
-            _remove_from_switch(site, job)
+            _remove_from_switches(site, job, force=force)
         except ControllerError:
             if not force:
                 raise
@@ -178,16 +194,30 @@ def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
     return job
 
 
-def _remove_from_switch(site: Site, job: Job) -> None:
-    with site.client(job.switch) as client:
-        if client.pipeline_cookie() != site.program.cookie:
-            return  # the switch restarted or runs something else: nothing of ours is there
-        used = used_ids(client, job)
+def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
+    """Leaves first: what is under way then finds nobody above."""
+    with ExitStack() as stack:
+        clients = {}
+        for name in reversed(job.switches):
+            try:
+                client = stack.enter_context(site.client(name))
+                running = client.pipeline_cookie()
+            except ControllerError:
+                if force or name not in job.epoch.shape.switches:
+                    continue  # nothing of the job is there, or it is removed when the switch is back
+                raise
+            if (
+                running == site.program.cookie
+            ):  # else the switch restarted or runs something else: nothing of ours is there
+                clients[name] = client
+        if not clients:
+            return
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
         with site.store.transaction():
             site.store.set_used_ids(job.epoch.number, used)
             site.store.set_state(job.name, JobState.DELETING)
         try:
-            converge_job(client, job.job_id, [])
+            spread(clients, job.job_id, {name: [] for name in clients})
         except RollbackError:
             raise
         except SwitchError:

@@ -228,7 +228,7 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
     host = site.topology.hosts.get(seat.host)
     if host is None:
         raise Refused(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
-    switch = site.topology.switches[job.switch]
+    switch = site.topology.switches[host.switch]
     if link is None:
         link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
     return Descriptor(

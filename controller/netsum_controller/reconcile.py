@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from netsum_controller.client import Kind, SwitchClient
+from netsum_controller.client import Kind
 from netsum_controller.converge import apply, plan
-from netsum_controller.desired import job_items, switch_items
-from netsum_controller.epochs import is_resumable, record_new_epoch, record_resuming_epoch
+from netsum_controller.desired import switch_items
+from netsum_controller.epochs import goes_around, is_resumable, record_new_epoch, record_resuming_epoch
 from netsum_controller.errors import ControllerError, SwitchError
+from netsum_controller.job_items import job_items
 from netsum_controller.jobs import clean_up
+from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin
 from netsum_controller.reach import find_down
 from netsum_controller.site import Site
+from netsum_controller.spread import desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import Item, JobEntry
 
 log = logging.getLogger(__name__)
@@ -29,22 +33,25 @@ class Report:
     modified: int = 0
     deleted: int = 0
     new_epochs: dict[str, int] = field(default_factory=dict)
-    """Jobs that the switch had lost, and the epoch under which they are back."""
+    """Jobs that the switch had lost, or that go around one that is down, and the epoch under which they are back."""
     cleaned_up: list[str] = field(default_factory=list)
     """Jobs of which an interrupted command had left parts."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Jobs that wait for another switch of theirs, and what is wrong with it; they go on when it has been reconciled."""
 
     @property
     def changed(self) -> bool:
         """Whether anything was done."""
         counts = self.inserted + self.modified + self.deleted
-        return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
+        return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up or self.waiting)
 
 
 def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
     """Make one switch what the topology and the store say; ``force`` loads the program even if it is there.
 
     A switch that has lost a job also lost its records (it restarted), so the job comes back under a new epoch: its
-    members are refused and rejoin, and where that is possible the new epoch goes on with the old. Raises
+    members are refused and rejoin, and where that is possible the new epoch goes on with the old. That is so on all
+    switches of the job; and when one of its others is down (``site.down``), and its trees can do without it. Raises
     :class:`SwitchError`; the switch is then as it was, but for a program just loaded.
     """
     try:
@@ -64,29 +71,36 @@ def _reconcile(site: Site, name: str, *, force: bool) -> Report:
             report.program_pushed = True
         report.cleaned_up = clean_up(site, client)
         installed = client.read_items()
-        desired = _desired(site, name, installed, report)
+        fresh = _begin_epochs(site, name, installed, report)
+        desired = switch_items(site.topology, name, frozenset(site.down))
+        for job in site.store.jobs(name):
+            desired += job_items(site.topology, job, name)
         steps = plan(desired, installed)
         apply(client, steps)
-        with site.store.transaction():
-            for job in site.store.jobs(name):
-                site.store.set_state(job.name, JobState.READY)  # half-made ones are gone since clean_up
-        _clear_new(site, client, report)
+        for job in site.store.jobs(name):
+            if name in fresh.get(job.name, ()) and not report.program_pushed:
+                client.clear_outcomes(job.job_id)
+            if job.state is JobState.CHANGING:
+                _finish(site, job, name, fresh.get(job.name, frozenset()), report)
         kinds = [step.update.kind for step in steps]
         report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
         log.info("switch %s: %s", name, report, extra={"switch": name})
         return report
 
 
-def _desired(site: Site, name: str, installed: list[Item], report: Report) -> list[Item]:
-    desired = switch_items(site.topology, name, frozenset(site.down))
+def _begin_epochs(site: Site, name: str, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
+    """New epochs for the jobs that cannot go on in theirs; returns the switches on which each starts counting at zero: those
+    that are new to it, and this one if it has lost the job."""
     known = {item.job_id for item in installed if isinstance(item, JobEntry)}
+    fresh = {}
     for job in site.store.jobs(name):
-        current = job
-        if job.job_id not in known and not _nobody_has(job):
-            current = record_resuming_epoch(site, job) if is_resumable(job) else record_new_epoch(site, job, None)
-            report.new_epochs[job.name] = current.epoch.number
-        desired += job_items(site.topology, current)
-    return desired
+        wanted = any(isinstance(item, JobEntry) for item in job_items(site.topology, job, name))
+        lost = wanted and job.job_id not in known and not _nobody_has(job)
+        if lost or goes_around(site, job):
+            new = record_resuming_epoch(site, job) if is_resumable(job) else record_new_epoch(site, job, None)
+            report.new_epochs[job.name] = new.epoch.number
+            fresh[job.name] = frozenset(new.switches) - frozenset(job.switches) | ({name} if lost else frozenset())
+    return fresh
 
 
 def _nobody_has(job: Job) -> bool:
@@ -95,11 +109,27 @@ def _nobody_has(job: Job) -> bool:
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
 
 
-def _clear_new(site: Site, client: SwitchClient, report: Report) -> None:
-    """A job that came back to a switch without its records starts counting at zero there too."""
-    if not report.program_pushed:
-        for name in report.new_epochs:
-            client.clear_outcomes(site.store.job(name).job_id)
+def _finish(site: Site, job: Job, here: str, fresh: frozenset[str], report: Report) -> None:
+    """Install a job's epoch on its other switches than ``here``; of those that it no longer needs, on what answers. When one that
+    it needs does not answer, or has no program yet, the job waits until that one is reconciled."""
+    needed = [name for name in taking_part(job) if name != here]
+    with ExitStack() as stack:
+        try:
+            clients = stack.enter_context(open_clients(site, needed))
+        except SwitchError as error:
+            report.waiting[job.name] = str(error)
+            return
+        for name in fresh & clients.keys():
+            clients[name].clear_outcomes(job.job_id)
+        for name in job.switches:
+            if name not in (here, *needed, *site.down) and name in site.topology.switches:
+                try:
+                    clients |= stack.enter_context(open_clients(site, [name]))
+                except SwitchError as error:
+                    log.info("job %s: %s", job.name, error, extra=about(job))
+        spread(clients, job.job_id, desired_items(site, job, [name for name in job.switches if name in clients]))
+    with site.store.transaction():
+        site.store.set_state(job.name, JobState.READY)
 
 
 def reconcile(site: Site, *, force: bool = False) -> list[Report]:

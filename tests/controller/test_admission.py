@@ -8,8 +8,9 @@ import pytest
 from netsum_controller.admission import Placement, place
 from netsum_controller.errors import Refused
 from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Epoch, Job, JobState, Part
+from netsum_controller.model import Epoch, Job, JobState, Part, Seat
 from netsum_controller.topology import parse_topology
+from netsum_controller.trees import Shape
 
 from tests.controller.conftest import TOPOLOGY
 
@@ -19,6 +20,7 @@ TABLE = 4086
 
 def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, tenant: str = "default") -> Job:
     """A job that is there already."""
+    seats = tuple(Seat(rank, rank, "h1", 13000 + rank) for rank in range(workers))
     return Job(
         name=f"j{job_id}",
         job_id=job_id,
@@ -27,7 +29,7 @@ def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, ten
         window=slots // 2,
         chunks=1,
         members=("h1",) * workers,
-        epoch=Epoch(1, 0, ()),
+        epoch=Epoch(1, 0, seats, shape=Shape(("s1",))),
         state=JobState.READY,
         token_sha256="",
         tenant=tenant,
@@ -38,16 +40,22 @@ def spec(*members: str, chunks: int | None = None, tenant: str = "default") -> J
     return JobSpec(name="new", members=members or ("h1", "h2"), chunks=chunks, tenant=tenant)
 
 
+def where(placement: Placement) -> tuple[str, int, int, int, int]:
+    """Where a job on one switch goes."""
+    (part,) = placement.parts
+    return part.switch, placement.job_id, part.slot_base, placement.slots, placement.chunks
+
+
 def test_an_empty_switch() -> None:
-    assert place(spec(), TOPO, [], 0, TABLE) == Placement("s1", 1, 0, 128, 16)
-    assert place(spec("h1", "h3"), TOPO, [], 7, TABLE) == Placement("s1", 8, 0, 128, 5)
+    assert where(place(spec(), TOPO, [], 0, TABLE)) == ("s1", 1, 0, 128, 16)
+    assert where(place(spec("h1", "h3"), TOPO, [], 7, TABLE)) == ("s1", 8, 0, 128, 5)
     assert place(spec("h1", "h3", chunks=2), TOPO, [], 0, TABLE).chunks == 2
     assert place(spec("h1", "h1", "h1"), TOPO, [], 0, TABLE).job_id == 1
 
 
 def test_it_goes_beside_the_others() -> None:
     there = [other(1, 0, 128), other(2, 256, 256)]
-    assert place(spec(), TOPO, there, 2, TABLE) == Placement("s1", 3, 128, 128, 16)
+    assert where(place(spec(), TOPO, there, 2, TABLE)) == ("s1", 3, 128, 128, 16)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +90,10 @@ def test_refusals(make: Callable[[], JobSpec], there: list[Job], words: str) -> 
 def test_members_on_two_switches() -> None:
     text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 2, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:')
     two = parse_topology(text.replace("switch: s1, port: 4", "switch: s2, port: 4"))
-    with pytest.raises(Refused, match=r"different switches \(h1 on s1, h4 on s2\); a job runs on one"):
+    with pytest.raises(Refused, match=r"no path joins s1 \(with h1, h2\) and s2 \(with h4\)"):
         place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
     # What another switch's jobs have is theirs.
-    assert place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE) == Placement("s2", 1, 0, 128, 16)
+    assert where(place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE)) == ("s2", 1, 0, 128, 16)
 
 
 QUOTAS = """\
@@ -98,7 +106,7 @@ SHARED = parse_topology(TOPOLOGY + QUOTAS)
 
 def test_a_quota_may_be_used_up() -> None:
     there = [other(1, 0, 128, workers=2, tenant="vision"), other(2, 1024, 4096, workers=200)]
-    assert place(spec(tenant="vision"), SHARED, there, 2, TABLE) == Placement("s1", 3, 128, 128, 16)
+    assert where(place(spec(tenant="vision"), SHARED, there, 2, TABLE)) == ("s1", 3, 128, 128, 16)
     assert place(spec(), SHARED, [other(n, tenant="vision") for n in range(1, 4)], 3, TABLE).job_id == 4
 
 

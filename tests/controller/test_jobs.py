@@ -9,7 +9,6 @@ import pytest
 from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 from netsum_controller.job_spec import JobSpec
-from netsum_controller.stages import TABLES
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 
@@ -92,7 +91,7 @@ def test_the_smallest_mtu_decides_the_block(controller: Controller) -> None:
     assert controller.create_job(JobSpec(name="b", members=("h1", "h2"))).block_bytes == 16 * 256
 
 
-@pytest.mark.parametrize("table", [kind.TABLE for kind in TABLES if kind.KEY[0] == "job_id"] + ["multicast group"])
+@pytest.mark.parametrize("table", ["member", "rewrite", "multicast group", "job"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_failed_step_takes_everything_back(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, table: str, which: int

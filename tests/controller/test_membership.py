@@ -11,7 +11,7 @@ import pytest
 from netsum.descriptor import Descriptor
 from netsum_controller.client import SwitchClient
 from netsum_controller.controller import Controller
-from netsum_controller.desired import job_items
+from netsum_controller.job_items import job_items
 from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.membership import GRACE, Membership
@@ -53,7 +53,7 @@ def on_switch(controller: Controller) -> bool:
     """Whether the switch has exactly the job's current epoch."""
     with controller.site.client("s1") as client:
         installed = set(client.read_items())
-    return set(job_items(controller.topology, controller.job("resnet"))) <= installed
+    return set(job_items(controller.topology, controller.job("resnet"), "s1")) <= installed
 
 
 @pytest.mark.usefixtures("clock")

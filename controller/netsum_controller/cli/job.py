@@ -24,12 +24,31 @@ def job() -> None:
     """Create, watch and delete aggregation jobs."""
 
 
+def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, int] | None:
+    """``spine1=2 spine2=1``; a name alone has weight 1."""
+    weights: dict[str, int] = {}
+    for text in given:
+        name, _, weight = text.partition("=")
+        if not name or not (weight or "1").isdigit():
+            raise click.BadParameter(f"{text!r} is not like spine1=2")
+        weights[name] = int(weight or "1")
+    return weights or None
+
+
 @job.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--late", type=click.Choice([late.value for late in Late]), help="What to do about late members.")
 @click.option("--block-exp", type=float, metavar="MS", help="Time that a block of a degrade job waits at least.")
 @click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
 @click.option("--tenant", metavar="NAME", help="Whose quota they count to.")
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    callback=_weights,
+    metavar="SWITCH=WEIGHT",
+    help="A switch that makes results, and its share of the blocks; may be given often.",
+)
 @click.pass_obj
 def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
     """Create the jobs that these YAML files describe.
@@ -43,13 +62,23 @@ def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> Non
         for spec in specs:
             made = controller.create_job(spec)
             if not made.created:
-                click.echo(f"job {made.name}: unchanged (id {made.job_id} on {made.switch})")
+                click.echo(f"job {made.name}: unchanged (id {made.job_id} on {', '.join(made.switches)})")
                 continue
-            slots = f"slots {made.slot_base}..{made.slot_base + made.slots - 1}"
-            click.echo(
-                f"job {made.name}: created, id {made.job_id} on {made.switch}, {slots}, epoch {made.epoch.number}"
-            )
+            click.echo(f"job {made.name}: created, id {made.job_id} {_where(made)}, epoch {made.epoch.number}")
             click.echo(f"token {made.token}")
+
+
+def _where(item: Job) -> str:
+    if len(item.parts) == 1:
+        return f"on {item.switch}, slots {item.slot_base}..{item.slot_base + item.slots - 1}"
+    roots = ", ".join(f"{name} {share}" for name, share in _shares(item).items())
+    return f"on {', '.join(item.switches)}, {item.slots} slots each, roots {roots}"
+
+
+def _shares(item: Job) -> dict[str, str]:
+    """What share of the blocks each root makes: ``3/16``."""
+    stripes = item.epoch.shape.roots
+    return {name: f"{stripes.count(name)}/{len(stripes)}" for name in dict.fromkeys(stripes)}
 
 
 def _summary(item: Job) -> dict[str, Any]:
@@ -59,6 +88,8 @@ def _summary(item: Job) -> dict[str, Any]:
         "tenant": item.tenant,
         "job_id": item.job_id,
         "switch": item.switch,
+        "switches": list(item.switches),
+        "roots": [f"{name} {share}" for name, share in _shares(item).items()],
         "state": item.state.value,
         "workers": item.workers,
         "window": item.window,

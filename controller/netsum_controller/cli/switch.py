@@ -38,6 +38,7 @@ def describe_report(report: Report) -> str:
     parts += [f"{count} entries {what}" for what, count in counts.items() if count]
     parts += [f"job {name} restored under epoch {epoch}" for name, epoch in report.new_epochs.items()]
     parts += [f"half-made job {name} removed" for name in report.cleaned_up]
+    parts += [f"job {name} waits ({why})" for name, why in report.waiting.items()]
     return f"switch {report.switch}: {', '.join(parts) if report.changed else 'unchanged'}"
 
 

@@ -1,0 +1,155 @@
+"""What a job has on its switches: pure functions from the topology and the job to entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA, Role
+
+from netsum_controller.addresses import ip_to_int, mac_to_int
+from netsum_controller.errors import Refused
+from netsum_controller.model import Job, Rejoin
+from netsum_controller.stages import (
+    Item,
+    JobEntry,
+    MemberEntry,
+    MulticastGroup,
+    ParentEntry,
+    RewriteEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
+)
+from netsum_controller.topology import Topology
+from netsum_controller.trees import Child, Node, Trees, block_exp_us, trees_of
+
+
+def home_of(job: Job, rank: int) -> str:
+    """The switch that a rank is on in the job's current epoch."""
+    shape = job.epoch.shape
+    return shape.homes[rank] if rank < len(shape.homes) else job.switch
+
+
+def job_trees(topology: Topology, job: Job) -> Trees:
+    """The trees of a job's current epoch, whoever was evicted. :class:`Refused` when the topology no longer has what they need:
+    members that take part, on the switches where the epoch has them, and links."""
+    shape = job.epoch.shape
+    here = {}
+    for seat in job.epoch.seats:
+        host, home = topology.hosts.get(seat.host), home_of(job, seat.rank)
+        if host is not None and host.switch == home:
+            here[seat.rank] = seat.host
+        elif not seat.evicted:
+            raise Refused(f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology")
+    try:
+        return trees_of(topology, shape, here)
+    except Refused as error:
+        raise Refused(f"job {job.name!r}: {error}") from None
+
+
+def present(trees: Trees, job: Job) -> Trees:
+    """The trees without who was evicted, and without switches that have nobody left."""
+    members = {seat.rank for seat in job.epoch.members}
+
+    def stays(child: Child) -> bool:
+        return any(rank in members for rank in child.ranks)
+
+    nodes = {
+        name: replace(node, children=tuple(filter(stays, node.children)))
+        for name, node in trees.nodes.items()
+        if any(map(stays, node.children))
+    }
+    return replace(trees, nodes=nodes)
+
+
+def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -> list[Item]:
+    """What a job has on one switch, in its current epoch. Evicted members have nothing there, nor have switches without any
+    other; blocks age only when all others have joined. An epoch that resumes another has no job entry before its first
+    block is known. ``priority`` is the job entry's."""
+    trees = present(job_trees(topology, job), job)
+    node = trees.nodes.get(switch)
+    if node is None:
+        return []
+    items: list[Item] = []
+    replicas = set()
+    for child in node.children:
+        replicas.add((child.port, child.src_id))
+        items += _source(topology, job, node, child)
+    items.append(MulticastGroup(job.job_id, frozenset(replicas)))
+    items.append(MulticastGroup(SWEEP_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})))
+    items += _uplinks(topology, job, node)
+    if job.epoch.rejoin is not Rejoin.WAITING:
+        items.append(_job_entry(job, node, trees.stripes, priority))
+    return items
+
+
+def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[Item]:
+    """A child switch stands for all who were below it when the epoch began: it never counts for fewer."""
+    source = 1 << child.src_id
+    if child.host is not None:
+        host, seat = topology.hosts[child.host], job.epoch.seats[child.src_id]
+        yield MemberEntry(job.job_id, child.src_id, child.port, source, workers=1, udp_port=seat.udp_port)
+        address = (mac_to_int(host.mac), ip_to_int(host.ip), seat.udp_port)
+        yield RewriteEntry(job.job_id, child.src_id, *address, rank=seat.rank)
+    else:
+        assert child.switch is not None
+        below, udp_port = topology.switches[child.switch], _port_between(job, child.switch, node.switch)
+        yield MemberEntry(job.job_id, child.src_id, child.port, source, len(child.ranks), udp_port)
+        yield SwitchRewriteEntry(job.job_id, child.src_id, mac_to_int(below.mac), ip_to_int(below.ip), udp_port)
+
+
+def _uplinks(topology: Topology, job: Job, node: Node) -> Iterator[Item]:
+    for up in node.uplinks:
+        yield ParentEntry(job.job_id, up.src_id, up.port, _port_between(job, node.switch, up.switch))
+    for stripe, way in enumerate(node.parents):
+        if way is not None:
+            parent = topology.switches[way.switch]
+            address = (mac_to_int(parent.mac), ip_to_int(parent.ip), _port_between(job, node.switch, way.switch))
+            yield UplinkEntry(job.job_id, stripe, way.port, *address, way.src_id)
+
+
+def _port_between(job: Job, child: str, parent: str) -> int:
+    port = job.epoch.port_between(child, parent)
+    assert port is not None, "an epoch has a port for every edge of its trees"
+    return port
+
+
+def _job_entry(job: Job, node: Node, stripes: int, priority: int) -> JobEntry:
+    """A leaf's block closes whoever is in it: how many there must be is the root's affair."""
+    leaf = node.role is Role.LEAF
+    return JobEntry(
+        job_id=job.job_id,
+        epoch=job.epoch.number,
+        all_sources=sum(1 << child.src_id for child in node.children),
+        slot_base=_slot_base(job, node.switch),
+        slot_mask=job.slots - 1,
+        first_block_id=job.epoch.first_block_id,
+        block_exp=block_exp_us(job.block_exp_us, node.height) if job.ageing else 0,
+        quorum=0 if leaf else job.quorum_now,
+        window=job.window,
+        role=int(node.role),
+        stripe_mask=stripes - 1 if leaf else 0,
+        priority=priority,
+    )
+
+
+def _slot_base(job: Job, switch: str) -> int:
+    part = job.part(switch)
+    assert part is not None, "a job has a part on every switch of its trees"
+    return part.slot_base
+
+
+def belongs_to(item: Item, job_id: int) -> bool:
+    """Whether an item is part of that job."""
+    table, (first, *_) = item.identity
+    if table == "multicast group":
+        return first in (job_id, SWEEP_GROUPS + job_id)
+    return table in _JOB_TABLES and first == job_id
+
+
+_JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, UplinkEntry)}
+
+
+def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
+    """Those that are part of that job."""
+    return [item for item in items if belongs_to(item, job_id)]
