@@ -6,6 +6,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -219,6 +220,20 @@ class Fabric:
             transport=transport,
             timeout=timeout,
         )
+
+    def join_all(self, job: Job, wraps: Sequence[Wrap | None] | None = None) -> list[Communicator]:
+        """Join a job as all of its ranks, in this process, all at once: where there is no switch, they wait for each other.
+        ``wraps``: of each rank. All or none are joined."""
+        wraps = wraps or [None] * len(job.members)
+        with ThreadPoolExecutor(len(wraps)) as pool:
+            joining = [pool.submit(self.join, job, rank, wrap=wrap) for rank, wrap in enumerate(wraps)]
+        failure = next((each.exception() for each in joining if each.exception() is not None), None)
+        if failure is not None:
+            for each in joining:
+                if each.exception() is None:
+                    each.result().close()
+            raise failure
+        return [each.result() for each in joining]
 
     def interface(self, host: str) -> str:
         """Name of a host's interface, where hosts have interfaces."""

@@ -41,8 +41,7 @@ def joined(fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: in
     job = fabric.create_job(spec)
     with ExitStack() as stack:
         stack.callback(fabric.controller.delete_job, spec.name)
-        for rank in range(len(spec.members)):
-            comm = fabric.join(job, rank, wrap=spoiler(rank))
+        members.communicators = fabric.join_all(job, [spoiler(rank) for rank in range(len(spec.members))])
+        for comm in members.communicators:
             stack.callback(comm.close)
-            members.communicators.append(comm)
         yield members
