@@ -18,7 +18,7 @@ from netsum.wire.schema import OUTCOMES_PER_JOB, PacketOutKind
 from p4.v1 import p4runtime_pb2 as p4
 from p4.v1 import p4runtime_pb2_grpc
 
-from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.errors import InputError, SwitchError, Unreachable
 from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
@@ -145,22 +145,26 @@ class SwitchClient:
             self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise SwitchError(f"switch {self.name}: {self._silence(error.details() or '')}") from None
+                raise self._silence(error.details() or "") from None
             if error.code() != grpc.StatusCode.UNIMPLEMENTED:
                 raise switch_error(self.name, self.address, "Capabilities", error) from None
 
-    def _silence(self, details: str) -> str:
+    def _silence(self, details: str) -> SwitchError:
         """Why a server does not greet back, from gRPC's words."""
         if "handshake failed" in details:
-            return f"TLS with {self.address} failed: {details.rpartition('OPENSSL_internal:')[2].removesuffix(': OK')}"
-        if "Hostname Verification" in details:
-            return (
+            reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
+            text = f"TLS with {self.address} failed: {reason}"
+        elif "Hostname Verification" in details:
+            text = (
                 f"the certificate of {self.address} has another name; `server_name` in the topology's `tls` says which"
             )
-        if "Socket closed" in details or "Connection reset" in details:
+        elif "Socket closed" in details or "Connection reset" in details:
             wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
-            return f"{self.address} closed the connection: {wants}"
-        return f"no P4Runtime server answers at {self.address}; is the switch running?"
+            text = f"{self.address} closed the connection: {wants}"
+        else:
+            text = f"no P4Runtime server answers at {self.address}; is the switch running?"
+            return Unreachable(f"switch {self.name}: {text}")
+        return SwitchError(f"switch {self.name}: {text}")
 
     def close(self) -> None:
         """Leave; the switch keeps its state."""

@@ -5,6 +5,7 @@
     ControllerError            exit code 1: it was asked right, and it did not work
     +-- InputError             exit code 2: a file, an option or a name is wrong; nothing was changed
     +-- Refused                the job does not fit, or contradicts one that is there; nothing was changed
+    |   +-- NoSwitch           no switch can serve the job: room or a path is missing
     |   +-- NoSuchJob          no job of that name
     |   +-- NoSuchMember       the job has no such rank
     +-- Unauthorized           the token is not the job's
@@ -13,6 +14,7 @@
     +-- Busy                   not now; ``retry_ms`` says when to ask again
     +-- StateError             the state file cannot be used
     +-- SwitchError            a switch could not be reached, or answered an error
+        +-- Unreachable        nobody answers at its address
         +-- WriteError         it refused some updates; ``failed`` names them
 """
 
@@ -35,6 +37,11 @@ class InputError(ControllerError):
 
 class Refused(ControllerError):
     """The request is well formed, and cannot be granted; the message says what is missing."""
+
+
+class NoSwitch(Refused):
+    """No switch can serve the job: ids, slots, entries, a quota's rest or a path between its members are missing. The members
+    could combine themselves."""
 
 
 class NoSuchJob(Refused):
@@ -90,6 +97,10 @@ class StateError(ControllerError):
 
 class SwitchError(ControllerError):
     """A switch could not be reached, or refused a call."""
+
+
+class Unreachable(SwitchError):
+    """Nobody answers at the switch's address."""
 
 
 class WriteError(SwitchError):

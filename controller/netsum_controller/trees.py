@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from netsum.wire.schema import Role
 
-from netsum_controller.errors import Refused
+from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.graph import Graph, distances, next_hops, switch_graph
 from netsum_controller.topology import Topology
 
@@ -137,7 +137,7 @@ def plan_trees(
     them down: as without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
     the smallest (the spines of a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, the first.
 
-    Raises :class:`Refused` that says what is missing. O(roots * (switches + links)).
+    Raises :class:`Refused` that says what is missing, of its kinds :class:`NoSwitch` where it is a path. O(roots * (switches + links)).
     """
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
     graph = switch_graph(topology, down)
@@ -227,12 +227,12 @@ def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[s
         on.setdefault(topology.hosts[name].switch, []).append(name)
     for switch, names in on.items():
         if switch not in graph:
-            raise Refused(f"switch {switch} is down, and {', '.join(names)} cannot be reached without it")
+            raise NoSwitch(f"switch {switch} is down, and {', '.join(names)} cannot be reached without it")
     homes = [name for name in topology.switches if name in on]
     reached = distances(graph, homes[0])
     for switch in homes:
         if switch not in reached:
-            raise Refused(
+            raise NoSwitch(
                 f"no path joins {homes[0]} (with {', '.join(on[homes[0]])}) and {switch} (with {', '.join(on[switch])}) over "
                 f"switches that are up"
             )
@@ -287,7 +287,7 @@ def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
     parents: dict[str, str] = {}
     for home in homes:
         if home not in distance:
-            raise Refused(f"root {root} cannot be reached from {home} over switches that are up")
+            raise NoSwitch(f"root {root} cannot be reached from {home} over switches that are up")
         switch = home
         while switch != root and switch not in parents:
             hops = next_hops(graph, distance, switch)
