@@ -32,7 +32,8 @@ JOIN_TIMEOUT: Final = 30.0
 class Seat(Protocol):
     """The rank's place at the controller."""
 
-    open_transport: Callable[[Descriptor], Transport]
+    def open_transport(self, descriptor: Descriptor) -> Transport:
+        """The way to the switch, or to the other members."""
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
         """What has become of the epoch; ``needs`` is the first block whose result this rank lacks."""

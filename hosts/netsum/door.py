@@ -33,7 +33,7 @@ class Door:
 
     def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
         self._url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
-        self._job, self._rank, self._token, self._controller = job, rank, token, controller
+        self._job, self._rank, self._token, self.controller = job, rank, token, controller
         self._instance = secrets.token_hex(8)
         self._trust = _trust() if controller.startswith("https://") else None
 
@@ -65,15 +65,18 @@ class Door:
         with opener.open(request, timeout=timeout) as answer:
             return json.load(answer)
 
-    def rejoin(self, epoch: int, needs: int, link: Mapping[str, str] | None = None) -> Descriptor:
+    def rejoin(
+        self, epoch: int, needs: int, link: Mapping[str, str] | None = None, peer: str | None = None
+    ) -> Descriptor:
         """Ask once what has become of the epoch that this rank is in; ``needs`` is the first block whose result it lacks.
+        ``link`` and ``peer`` as in :meth:`join`.
 
         Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be gone on with), :class:`Evicted`, or what
         :meth:`join` raises.
         """
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "needs": needs}
         try:
-            return Descriptor.from_dict(self._ask("POST", "/join", self._with(body, link), _REJOIN_TIMEOUT))
+            return Descriptor.from_dict(self._ask("POST", "/join", self._with(body, link, peer), _REJOIN_TIMEOUT))
         except urllib.error.HTTPError as error:
             with error:
                 reason, retry = self._refusal(error)
@@ -81,28 +84,30 @@ class Door:
                 reason.retry = retry or 0.0
             raise reason from None
         except (OSError, http.client.HTTPException) as error:
-            raise NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}") from None
+            raise NotReady(f"the controller at {self.controller} does not answer: {_plain(error)}") from None
         except ValueError as error:
-            raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
+            raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Door:
         """The door of the group of these ranks of the job, this one among them. ``label`` tells it from other groups of the same
         ranks. Raises as :meth:`join`, or :class:`Desynchronized` when ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
         answer = self._until(deadline, lambda left: self._ask("POST", "/groups", body, left))
-        return Door(str(answer["job"]), int(answer["rank"]), self._token, self._controller)
+        return Door(str(answer["job"]), int(answer["rank"]), self._token, self.controller)
 
     def again(self) -> None:
         """The next :meth:`join` comes as somebody new: a rank that is taken, also by ourselves, begins a new epoch for all."""
         self._instance = secrets.token_hex(8)
 
     @staticmethod
-    def _with(body: dict[str, Any], link: Mapping[str, str] | None) -> dict[str, Any]:
-        return body if link is None else {**body, "link": dict(link)}
+    def _with(body: dict[str, Any], link: Mapping[str, str] | None, peer: str | None) -> dict[str, Any]:
+        more = {"link": None if link is None else dict(link), "peer": peer}
+        return {**body, **{name: value for name, value in more.items() if value is not None}}
 
-    def join(self, link: Mapping[str, str] | None, deadline: float) -> Descriptor:
-        """Ask until the controller gives a descriptor or the deadline has come."""
-        body = self._with({"rank": self._rank, "instance": self._instance}, link)
+    def join(self, link: Mapping[str, str] | None, deadline: float, peer: str | None = None) -> Descriptor:
+        """Ask until the controller gives a descriptor or the deadline has come. ``link``: how this rank reaches its switch;
+        ``peer``: where the other members reach it, HOST:PORT."""
+        body = self._with({"rank": self._rank, "instance": self._instance}, link, peer)
         return self._until(deadline, lambda left: Descriptor.from_dict(self._ask("POST", "/join", body, left)))
 
     def _until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:
@@ -117,9 +122,9 @@ class Door:
                     raise reason from None
                 pause = max(pause, retry)
             except (OSError, http.client.HTTPException) as error:
-                reason = NotReady(f"the controller at {self._controller} does not answer: {_plain(error)}")
+                reason = NotReady(f"the controller at {self.controller} does not answer: {_plain(error)}")
             except (ValueError, KeyError) as error:
-                raise JoinError(f"the controller at {self._controller} gave no descriptor: {error}") from None
+                raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
             if time.monotonic() + pause > deadline:
                 raise reason
             time.sleep(pause)

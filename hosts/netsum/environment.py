@@ -9,6 +9,7 @@
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
 ``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on (docs/hosts.md), the same on every rank
+``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
 ``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
 ======================  ============================================================================
@@ -38,6 +39,7 @@ class Environment:
     descriptor: str | None = None
     timeout: float = DEFAULT_CALL_TIMEOUT
     algorithm: str | None = None
+    peer: str | None = None
     log: str | None = None
     log_level: str | None = None
 
@@ -55,6 +57,7 @@ class Environment:
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
             algorithm=_one_of(source, "NETSUM_ALGORITHM", ALGORITHMS),
+            peer=source.get("NETSUM_PEER") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),
             log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )

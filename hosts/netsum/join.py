@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from netsum.communicator import Communicator
-from netsum.descriptor import ALGORITHMS, AUTO, SWITCH, Descriptor, Link
+from netsum.communicator import Communicator, Explain
+from netsum.descriptor import ALGORITHMS, Descriptor, Link
 from netsum.door import Door
 from netsum.environment import Environment
 from netsum.errors import JoinError
 from netsum.logs import configure
+from netsum.place import Place, Wishes, checked
 from netsum.transports.base import Transport
 from netsum.transports.choose import open_transport
 
@@ -31,6 +33,7 @@ def join(
     timeout: float = 30.0,
     call_timeout: float | None = None,
     algorithm: str | None = None,
+    peer: str | None = None,
 ) -> Communicator:
     """Take a rank of a job.
 
@@ -46,6 +49,8 @@ def join(
         timeout: seconds until the controller must have answered and the switch must know us.
         call_timeout: default for every call of the communicator.
         algorithm: of a job without a switch, in place of the job's; the same on every rank.
+        peer: address of this host, HOST or HOST:PORT, at which the other members reach it where the job has no switch; by
+            default the one from which the controller is reached.
 
     Raises:
         Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
@@ -57,82 +62,52 @@ def join(
     token = token or environment.token
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
     algorithm = _known(algorithm) or environment.algorithm
-    door: Door | None = None
-    give_back: Callable[[], None] | None = None
+    call_timeout = environment.timeout if call_timeout is None else call_timeout
+    peer = peer or environment.peer
     if descriptor is None:
         door = Door.find(job or environment.job, rank, token, controller or environment.controller)
-        descriptor, give_back = door.join(link, deadline), door.leave
-    elif isinstance(descriptor, Descriptor):
-        _same(descriptor, job, given_rank)
-        descriptor = _over(descriptor, link)
+        if not isinstance(transport, Transport):
+            wishes = Wishes(link, transport or open_transport, peer, algorithm, call_timeout)
+            return Place(door, wishes).communicator(deadline)
+        taken = _Taken(door.join(link, deadline), door.leave, door.explain, door.leave)
     else:
-        descriptor, give_back = _read(descriptor, rank, job)
-        descriptor = _over(descriptor, link)
-    asked = door or Door.known(descriptor, token)
+        taken = _given(descriptor, job, rank if isinstance(descriptor, str | os.PathLike) else given_rank, link, token)
     try:
-        descriptor = _by(descriptor, algorithm)
-        made = transport if isinstance(transport, Transport) else (transport or open_transport)(descriptor)
+        chosen = checked(taken.descriptor, algorithm)
+        made = transport if isinstance(transport, Transport) else (transport or open_transport)(chosen)
     except BaseException:
-        if give_back is not None:
-            give_back()
+        taken.give_back()
         raise
-    reopen = None if isinstance(transport, Transport) else transport or open_transport
-    call_timeout = environment.timeout if call_timeout is None else call_timeout
     return Communicator(
-        descriptor,
-        made,
-        timeout=call_timeout,
-        join_deadline=deadline,
-        explain=asked.explain if asked is not None else None,
-        seat=_Seat(door, reopen, link, call_timeout, algorithm) if door is not None and reopen is not None else None,
-        leave=door.leave if door is not None else None,
+        chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave
     )
 
 
-class _Seat:
-    """A rank that was taken at the controller, and can be taken again."""
+class _Taken(NamedTuple):
+    """A rank: its descriptor, what makes it free again when nothing was sent, and what the communicator is to have."""
 
-    def __init__(
-        self,
-        door: Door,
-        open_transport: Callable[[Descriptor], Transport],
-        link: Mapping[str, str] | None,
-        call_timeout: float,
-        algorithm: str | None,
-    ) -> None:
-        self._door = door
-        self._link = link
-        self._call_timeout = call_timeout
-        self._algorithm = algorithm
-        self.open_transport = open_transport
+    descriptor: Descriptor
+    give_back: Callable[[], None]
+    explain: Explain | None = None
+    leave: Callable[[], None] | None = None
 
-    def rejoin(self, epoch: int, needs: int) -> Descriptor:
-        """What has become of the epoch (:meth:`Door.rejoin`)."""
-        return _host_algorithm(self._door.rejoin(epoch, needs, self._link), self._algorithm)
 
-    def join_anew(self, deadline: float) -> Descriptor:
-        """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
-        self._door.again()
-        return _host_algorithm(self._door.join(self._link, deadline), self._algorithm)
-
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, this one among them."""
-        door = self._door.group(epoch, label, ranks, deadline)
-        descriptor = _host_algorithm(door.join(self._link, deadline), self._algorithm)
-        try:
-            made = self.open_transport(descriptor)
-        except BaseException:
-            door.leave()
-            raise
-        return Communicator(
-            descriptor,
-            made,
-            timeout=self._call_timeout,
-            join_deadline=deadline,
-            explain=door.explain,
-            seat=_Seat(door, self.open_transport, self._link, self._call_timeout, self._algorithm),
-            leave=door.leave,
-        )
+def _given(
+    descriptor: Descriptor | str | os.PathLike[str],
+    job: str | None,
+    rank: int | None,
+    link: Mapping[str, str] | None,
+    token: str | None,
+) -> _Taken:
+    """The rank of a descriptor that came another way than from the controller."""
+    if isinstance(descriptor, Descriptor):
+        _same(descriptor, job, rank)
+        taken = _Taken(descriptor, lambda: None)
+    else:
+        taken = _Taken(*_read(descriptor, rank, job))
+    ours = _over(taken.descriptor, link)
+    asked = Door.known(ours, token)
+    return taken._replace(descriptor=ours, explain=asked.explain if asked is not None else None)
 
 
 def _known(algorithm: str | None) -> str | None:
@@ -140,28 +115,6 @@ def _known(algorithm: str | None) -> str | None:
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise JoinError(f"algorithm is {algorithm!r}, must be one of {', '.join(ALGORITHMS)}")
     return algorithm
-
-
-def _by(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm in place of its own; JoinError when only the controller can change it."""
-    if descriptor.by_switch and algorithm not in (None, SWITCH, AUTO):
-        raise JoinError(
-            f"job {descriptor.job!r} is combined by a switch, asked for was {algorithm!r}: "
-            f"`netsum job create --algorithm {algorithm}` makes a job without one"
-        )
-    if not descriptor.by_switch and algorithm == SWITCH:
-        raise JoinError(
-            f"job {descriptor.job!r} has no switch (algorithm {descriptor.algorithm}), asked for was {SWITCH!r}: "
-            f"`netsum job create --algorithm {SWITCH}` makes a job with one"
-        )
-    return _host_algorithm(descriptor, algorithm)
-
-
-def _host_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm in place of its own, if there is no switch."""
-    if descriptor.by_switch or algorithm in (None, SWITCH):
-        return descriptor
-    return replace(descriptor, algorithm=algorithm)
 
 
 def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:

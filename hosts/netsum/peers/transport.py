@@ -55,14 +55,14 @@ class PeerSocket:
         self.sock.close()
 
 
-def own_address(controller: str) -> str:
-    """The address of this host from which the controller at this URL is reached."""
-    parts = urllib.parse.urlsplit(controller)
+def own_address(controller: str) -> str | None:
+    """The IPv4 address of this host from which the controller at this URL is reached; None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
+            parts = urllib.parse.urlsplit(controller)
             sock.connect((parts.hostname or "", parts.port or 80))  # sends nothing
-        except OSError as error:
-            raise JoinError(f"there is no way to the controller at {controller}: {error.strerror or error}") from error
+        except (OSError, ValueError):
+            return None
         return str(sock.getsockname()[0])
 
 
@@ -72,8 +72,9 @@ class PeerTransport:
     What comes without the epoch's key, or from an address that is not the rank's, is dropped and counted in ``strangers``.
     """
 
-    def __init__(self, sock: PeerSocket, descriptor: Descriptor) -> None:
-        """The socket stays open when the transport is closed. ``descriptor`` has the peers and the key."""
+    def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False) -> None:
+        """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
+        self._owned = sock if owns else None
         self.strangers = 0
         self.last_error: str | None = None
         self._sock = sock.sock
@@ -155,3 +156,5 @@ class PeerTransport:
 
     def close(self) -> None:
         self._closed = True
+        if self._owned is not None:
+            self._owned.close()
