@@ -26,8 +26,8 @@
 #include "stages/sweep.p4"
 #include "stages/aggregate.p4"
 #include "stages/priority.p4"
-#include "stages/deliver.p4"
 #include "stages/uplink.p4"
+#include "stages/deliver.p4"
 #include "stages/rewrite.p4"
 #include "stages/prune.p4"
 
@@ -44,9 +44,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Parent()     parent;
     Sweep()      sweep;
     Aggregate()  aggregate;
-    Priority()   priority;
     Deliver()    deliver;
-    Uplink()     uplink;
 
     apply {
         if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
@@ -70,15 +68,9 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                     } else {
                         block.apply(hdr, meta, standard);
                     }
-                    if (meta.priority != 0) {
-                        priority.apply(meta, standard);
-                    }
                 }
                 aggregate.apply(hdr, meta);
                 deliver.apply(hdr, meta, standard);
-                if (meta.goes_up == 1) {
-                    uplink.apply(hdr, meta, standard);
-                }
             } else {
                 arp.apply(hdr, meta, standard);
             }

@@ -137,7 +137,6 @@ struct metadata_t {
     bit<1>   header_only;     // the result goes out without payload
     bit<1>   give_way;        // a job of a higher priority is busy
     bit<8>   stripe;          // leaf: which parent the block has
-    bit<1>   goes_up;         // leaf: what leaves is the partial
     bit<2>   copies;          // see COPY_TO_*
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver

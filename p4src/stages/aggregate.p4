@@ -85,7 +85,10 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
 
     apply {
         if (meta.combine == COMBINE_LOAD) {
-            clear();
+            // A partial without payload keeps the room of its packet: the result may need it.
+            if (RECORD_CHUNKS(meta.record) != 0 || RECORD_STATE(meta.record) == STATE_DONE) {
+                clear();
+            }
             if (RECORD_CHUNKS(meta.record)[4:4] == 1) { load16(); }
             if (RECORD_CHUNKS(meta.record)[3:3] == 1) { load8(); }
             if (RECORD_CHUNKS(meta.record)[2:2] == 1) { load4(); }

@@ -182,8 +182,6 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 if (meta.combine == COMBINE_LOAD) {
                     meta.combine = COMBINE_NOTHING;
                 }
-            } else if (meta.role == ROLE_LEAF && RECORD_CHUNKS(meta.record) == 0 && meta.outcome != OUTCOME_REPLAYED) {
-                meta.combine = COMBINE_NOTHING;    // a partial without payload keeps its packet's room: the result may need it
             }
         }
     }

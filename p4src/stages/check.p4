@@ -17,19 +17,14 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || (meta.grad_cnt != 0 && payload != meta.grad_cnt << hdr.netsum.lane)
                 || payload[7:0] != 0
                 || payload > MAX_PAYLOAD_BYTES
-                || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)) {
-            meta.outcome = OUTCOME_MALFORMED;
-        } else if (hdr.netsum.hop == HOP_DOWN) {
-            if (hdr.netsum.status > STATUS_AGAIN
-                    || (hdr.netsum.status > STATUS_MISMATCH && hdr.netsum.status < STATUS_STALE)) {
-                meta.outcome = OUTCOME_MALFORMED;
-            }
-        } else if (hdr.netsum.hop > HOP_DOWN
-                || hdr.netsum.age_op != 0
-                || hdr.netsum.give_way != 0
-                || hdr.netsum.status > STATUS_MISMATCH
-                || hdr.netsum.data_cnt > hdr.netsum.src_cnt
-                || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)) {
+                || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)
+                || (hdr.netsum.hop != HOP_DOWN
+                    && (hdr.netsum.hop > HOP_DOWN
+                        || hdr.netsum.age_op != 0
+                        || hdr.netsum.give_way != 0
+                        || hdr.netsum.status > STATUS_MISMATCH
+                        || hdr.netsum.data_cnt > hdr.netsum.src_cnt
+                        || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)))) {
             meta.outcome = OUTCOME_MALFORMED;
         }
     }

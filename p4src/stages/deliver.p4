@@ -2,6 +2,8 @@
 
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter(OUTCOME_COUNTERS, CounterType.packets) outcomes;
+    Priority() priority;
+    Uplink()   uplink;
 
     action header_only() {
         hdr.ipv4.total_length = IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES;
@@ -92,9 +94,6 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
         hdr.netsum.lane = RECORD_LANE(meta.record);
     }
-    action goes_up() {
-        meta.goes_up = 1;
-    }
     action drop() {
         mark_to_drop(standard);
     }
@@ -103,28 +102,49 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
         if (meta.outcome == OUTCOME_ACCEPTED) {
             drop();
-        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
-                || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
-            if (meta.role == ROLE_ROOT || RECORD_STATE(meta.record) == STATE_DONE) {
-                result();
-                if (RECORD_DEGRADED(meta.record) == 1) {
-                    partial();
-                }
-                if (meta.header_only == 1) {
-                    header_only();
-                }
-                if (meta.outcome == OUTCOME_REPLAYED) {
-                    unicast();
-                } else if (hdr.packet_out.isValid()) {
-                    multicast(SWEEP_GROUPS);
+        } else if (RECORD_STATE(meta.record) == STATE_SENT && (meta.outcome == OUTCOME_COMPLETED
+                || meta.outcome == OUTCOME_AGED || meta.outcome == OUTCOME_RESENT)) {
+            // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to.
+            if (meta.priority != 0 && !hdr.packet_out.isValid()) {
+                priority.apply(meta, standard);
+            }
+            if (hdr.packet_out.isValid()) {
+                answer(STATUS_AGAIN, 0);
+                how_much();
+                to_children();
+                multicast(SWEEP_GROUPS);
+            } else if (meta.header_only == 1 && RECORD_STATUS(meta.record) == STATUS_OK) {
+                to_asker();
+                answer(STATUS_AGAIN, 0);
+                how_much();
+                if (hdr.netsum.hop == HOP_UP) {
+                    ports_of_switch();
                 } else {
-                    multicast(0);
+                    ports_of_host();
                 }
             } else {
-                goes_up();
+                result();
+                uplink.apply(hdr, meta, standard);
             }
-        } else if (meta.outcome == OUTCOME_RESENT) {
-            goes_up();
+        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
+                || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
+            if (meta.priority != 0 && !hdr.packet_out.isValid()) {
+                priority.apply(meta, standard);
+            }
+            result();
+            if (RECORD_DEGRADED(meta.record) == 1) {
+                partial();
+            }
+            if (meta.header_only == 1) {
+                header_only();
+            }
+            if (meta.outcome == OUTCOME_REPLAYED) {
+                unicast();
+            } else if (hdr.packet_out.isValid()) {
+                multicast(SWEEP_GROUPS);
+            } else {
+                multicast(0);
+            }
         } else if (meta.outcome == OUTCOME_SWEPT) {
             standard.egress_spec = CPU_PORT;
         } else if (meta.outcome == OUTCOME_TOLD) {
@@ -150,29 +170,6 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 ports_of_switch();
             } else {
                 ports_of_host();
-            }
-        }
-
-        // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to.
-        if (meta.goes_up == 1) {
-            if (hdr.packet_out.isValid()) {
-                answer(STATUS_AGAIN, 0);
-                how_much();
-                to_children();
-                multicast(SWEEP_GROUPS);
-                meta.goes_up = 0;
-            } else if (meta.header_only == 1 && RECORD_STATUS(meta.record) == STATUS_OK) {
-                to_asker();
-                answer(STATUS_AGAIN, 0);
-                how_much();
-                if (hdr.netsum.hop == HOP_UP) {
-                    ports_of_switch();
-                } else {
-                    ports_of_host();
-                }
-                meta.goes_up = 0;
-            } else {
-                result();
             }
         }
     }

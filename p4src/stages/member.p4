@@ -33,18 +33,24 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
     }
     apply {
         if (meta.outcome == OUTCOME_PENDING) {
-            member.apply();
-            if (meta.outcome == OUTCOME_PENDING) {
-                if (hdr.udp.src_port != meta.udp_port) {
-                    meta.outcome = OUTCOME_WRONG_PORT;
-                } else if (meta.from_parent == 1) {
-                    if (hdr.netsum.hop != HOP_DOWN) {
+            switch (member.apply().action_run) {
+                member_here: {
+                    if (hdr.udp.src_port != meta.udp_port) {
+                        meta.outcome = OUTCOME_WRONG_PORT;
+                    } else if (hdr.netsum.hop == HOP_DOWN
+                            || hdr.netsum.src_cnt > meta.workers
+                            || (meta.workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
                         meta.outcome = OUTCOME_MALFORMED;
                     }
-                } else if (hdr.netsum.hop == HOP_DOWN
-                        || hdr.netsum.src_cnt > meta.workers
-                        || (meta.workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
-                    meta.outcome = OUTCOME_MALFORMED;
+                }
+                parent_here: {
+                    if (hdr.udp.src_port != meta.udp_port) {
+                        meta.outcome = OUTCOME_WRONG_PORT;
+                    } else if (hdr.netsum.hop != HOP_DOWN
+                            || hdr.netsum.status > STATUS_AGAIN
+                            || (hdr.netsum.status > STATUS_MISMATCH && hdr.netsum.status < STATUS_STALE)) {
+                        meta.outcome = OUTCOME_MALFORMED;
+                    }
                 }
             }
         }

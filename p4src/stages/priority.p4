@@ -1,7 +1,8 @@
 // Jobs of a higher priority go first. Switches of this kind have one queue for everybody, so those that are to wait are told: a
-// result says give_way while a job of a higher priority is busy, and hosts then hold back.
+// result says give_way while a job of a higher priority is busy, and hosts then hold back. Busy is whose blocks get complete: who
+// waits for a straggler holds nobody up.
 
-register<bit<56>>(1) busy_register;    // the highest priority that is busy, and when it last contributed
+register<bit<56>>(1) busy_register;    // the highest priority that is busy, and when a block of it was last complete
 
 control Priority(inout metadata_t meta, in standard_metadata_t standard) {
     bit<56> busy;
@@ -21,7 +22,7 @@ control Priority(inout metadata_t meta, in standard_metadata_t standard) {
         load();
         if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
             give_way();
-        } else if (meta.outcome == OUTCOME_ACCEPTED || meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
+        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
             busy_now();
         }
     }
