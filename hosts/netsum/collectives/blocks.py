@@ -121,10 +121,11 @@ class Blocks:
         passed: NDArray[np.bool_] | None = None,
         final: bool = False,
         source: int = EVERYONE,
+        more: bool = False,
     ) -> Group:
         """Submit rows of lanes as the blocks ``numbers``. ``skip(row)`` other than OK makes a row an empty contribution
         with that status; to rows ``passed`` this member answers without adding anything. ``source``: this rank, where no
-        other has payloads for these blocks."""
+        other has payloads for these blocks. ``more``: the call's next blocks go together with these."""
         group = Group(numbers, self.width, self.lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
@@ -139,21 +140,24 @@ class Blocks:
             payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
             block = Block(gen, op, self.lane, payload, status, owners[number], firm=self._context.firm, passing=passing)
             block.room = size if passing else 0
-            block.more, block.source = row < len(numbers) - 1, source
-            block.final = final and not block.more
+            last = row == len(numbers) - 1
+            block.more, block.source = more or not last, source
+            block.final = final and last
             block.on_result = partial(group.take, row)
             block.on_lost = partial(group.lose, row)
             window.submit(block)
         return group
 
-    def await_results(self, op: Op, numbers: Numbers, *, wanted: bool = True, source: int = EVERYONE) -> Group:
+    def await_results(
+        self, op: Op, numbers: Numbers, *, wanted: bool = True, source: int = EVERYONE, more: bool = False
+    ) -> Group:
         """Submit empty contributions to the blocks ``numbers``, whose payloads are ``source``'s; with room for the results if
-        they are ``wanted``."""
+        they are ``wanted``. ``more``: as in :meth:`submit`."""
         group = Group(numbers, self.width, self.lane)
         for row, number in enumerate(numbers):
             block = Block(self._context.gen, op, self.lane, dest=self.cut.owner[number], firm=self._context.firm)
             block.room = self.cut.sizes[number] if wanted else 0
-            block.more, block.source = row < len(numbers) - 1, source
+            block.more, block.source = more or row < len(numbers) - 1, source
             block.on_result = partial(group.take, row)
             block.on_lost = partial(group.lose, row)
             self._context.window.submit(block)

@@ -46,21 +46,27 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
     own = iter(mine)
     results: list[Array | None] = []
     groups = []
-    for part in parts:
+    cut = [
+        None if _stays(context, part) else Blocks(context, Layout.whole(part.size, part.dest), Lane.L8)
+        for part in parts
+    ]
+    left = sum(blocks.number for blocks in cut if blocks is not None)
+    for part, blocks in zip(parts, cut, strict=True):
         given = next(own) if part.source == rank else None
-        if part.source == part.dest or context.workers == 1:
+        if blocks is None:
             results.append(given)
             continue
-        blocks = Blocks(context, Layout.whole(part.size, part.dest), Lane.L8)
         wanted = part.dest in (EVERYONE, rank)
         result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
         results.append(result)
         for numbers in blocks.groups():
+            left -= len(numbers)
             if given is not None:
                 # A copy: contributions are kept for a window longer than the call, and the caller's array is the caller's then.
-                group = blocks.submit(Op.COPY, blocks.rows(given, numbers).copy(), numbers, source=rank)
+                rows = blocks.rows(given, numbers).copy()
+                group = blocks.submit(Op.COPY, rows, numbers, source=rank, more=left > 0)
             else:
-                group = blocks.await_results(Op.COPY, numbers, wanted=wanted, source=part.source)
+                group = blocks.await_results(Op.COPY, numbers, wanted=wanted, source=part.source, more=left > 0)
             groups.append((group, blocks, part.source, result if given is None else None))
             yield room(context)
     yield SUBMITTED
@@ -75,6 +81,11 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         if result is not None:
             place(result, group.results, group.numbers)
     return results
+
+
+def _stays(context: Context, part: Part) -> bool:
+    """Whether the part's bytes need not be sent."""
+    return part.source == part.dest or context.workers == 1
 
 
 def as_bytes(array: Array) -> Array:

@@ -5,17 +5,19 @@ up to one window before it is held, and contributions are kept for a window more
 and all can go back to the first block that anybody lacks, should the job move on (:meth:`PeerWindow.blocks_from`).
 
 Blocks that were submitted together (:attr:`netsum.block.Block.more`) are a *batch*, at most half a window of them; batches are
-the same on every rank. Each runs through an algorithm's plan, several at a time.
+the same on every rank, and so must the algorithm be. Each runs through an algorithm's plan, several at a time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from functools import lru_cache
 from typing import Final
 
 from netsum.block import Block
-from netsum.descriptor import Descriptor
+from netsum.descriptor import ALGORITHMS, Descriptor
+from netsum.errors import Mismatch
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.mailer import Datagram, Mailer
 from netsum.peers.plans import make_plan
@@ -27,6 +29,8 @@ from netsum.transports.base import Transport
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
 ID_MASK: Final = 0xFFFFFFFF
+LONGEST: Final = 64
+"""Rows of a batch, at most: a call goes on submitting only while fewer blocks wait."""
 IP_UDP_BYTES: Final = 28
 LINGER: Final = 2.0
 """Seconds that a member that leaves waits for others to acknowledge what it has sent."""
@@ -34,6 +38,9 @@ _SLICE: Final = 0.002
 _TELLINGS: Final = 3
 SILENT: Final = 1.0
 """Seconds after which a rank that is asked and says nothing is missing."""
+
+
+_plan = lru_cache(maxsize=256)(make_plan)
 
 
 class PeerWindow:
@@ -51,7 +58,8 @@ class PeerWindow:
         self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
         self._number = {rank: number for number, rank in enumerate(self._ranks)} | {EVERYONE: EVERYONE}
         self.present = len(self._ranks)
-        self._longest = max(1, descriptor.window // 2)
+        self._algorithm = ALGORITHMS.index(descriptor.algorithm)
+        self._longest = max(1, min(descriptor.window // 2, LONGEST))
         others = [rank for rank in self._ranks if rank != self._rank]
         room = descriptor.mtu - IP_UDP_BYTES - KEY_BYTES - RANK.size - SEGMENT.size
         self.mailer = Mailer(others, room, descriptor.first_block_id, self.stats)
@@ -62,7 +70,7 @@ class PeerWindow:
         self._runs: dict[int, Run] = {}  # by the serial of the batch's first block
         self._finished: dict[int, int] = {}  # batches beyond `base`: first serial, and the one behind the last
         self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that are not begun
-        self._trouble: Refusal | None = None
+        self._trouble: Refusal | Mismatch | None = None
         self._waiting_since: float | None = None
 
     @property
@@ -157,8 +165,9 @@ class PeerWindow:
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
-        plan = make_plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
-        return Run(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
+        plan = _plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
+        batch = Batch(blocks, size, self._algorithm)
+        return Run(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
         """Take a datagram of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
@@ -169,6 +178,9 @@ class PeerWindow:
                 message = unpack(data, self._descriptor.block_bytes)
             except ValueError:
                 self.stats.malformed += 1
+                continue
+            if message.algorithm != self._algorithm:
+                self._other_algorithm(rank, message.algorithm)
                 continue
             first = self._serial(message.first_id)
             if first in self._runs:
@@ -187,6 +199,13 @@ class PeerWindow:
 
     def _differ(self, serial: int) -> None:
         self._trouble = self._trouble or Refusal(serial, Outcome.SIGNATURE)
+
+    def _other_algorithm(self, rank: int, algorithm: int) -> None:
+        theirs = ALGORITHMS[algorithm] if algorithm < len(ALGORITHMS) else f"number {algorithm}"
+        self._trouble = self._trouble or Mismatch(
+            f"rank {rank} runs the algorithm {theirs}, rank {self._rank} {self._descriptor.algorithm}: "
+            "give all ranks the same NETSUM_ALGORITHM, or none"
+        )
 
     def _advance(self, first: int) -> None:
         """Let a batch go on, and hand out its results when it is at its end."""

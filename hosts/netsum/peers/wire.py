@@ -32,8 +32,9 @@ class Flag(IntFlag):
     DIFFER = 16  # the sender's call is not the others': nobody can go on
 
 
-MESSAGE: Final = struct.Struct(">IHH")
-"""Id of the batch's first block; rows of the batch; records that follow."""
+MESSAGE: Final = struct.Struct(">BIHH")
+"""The sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); id of the batch's first block; rows of the
+batch; records that follow."""
 
 RECORD: Final = np.dtype(
     [
