@@ -38,7 +38,7 @@ class Watcher:
     nobody. A switch without a program has restarted (or is new) and is reconciled; so is every switch when it is first
     seen, since a command may have been killed there. One that runs somebody else's program is left alone: only ``netsum
     switch push`` replaces it. One that does not answer is ``down`` after some looks; whenever that changes, the others are
-    reconciled, so that their paths avoid it, or use it again. What fails is logged once, and tried again after pauses that
+    reconciled, so that their paths avoid it, or use it again, and jobs' trees go around it. What fails is logged once, and tried again after pauses that
     grow to ``MAX_PAUSE``.
     """
 
@@ -107,6 +107,7 @@ class _Watch:
             self._unanswered += 1
             if self._unanswered >= DOWN_AFTER:
                 self._site.down.add(self._name)
+                self._around = None  # what it has by then may be of a time that is over, even if it does not restart
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             return
         self._unanswered = 0
@@ -126,8 +127,8 @@ class _Watch:
     def _restore(self) -> None:
         around = self._others_down()
         report = self._reconcile(self._site, self._name)
-        self._around = around
-        self._tell(None)
+        self._around = None if report.waiting else around
+        self._tell("; ".join(f"job {job} waits ({why})" for job, why in report.waiting.items()) or None)
         if report.changed:
             jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())
             jobs = jobs or "its jobs are as they were"

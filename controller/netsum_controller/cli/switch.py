@@ -39,7 +39,7 @@ def describe_report(report: Report) -> str:
     parts += [f"job {name} restored under epoch {epoch}" for name, epoch in report.new_epochs.items()]
     parts += [f"half-made job {name} removed" for name in report.cleaned_up]
     parts += [f"job {name} waits ({why})" for name, why in report.waiting.items()]
-    return f"switch {report.switch}: {', '.join(parts) if report.changed else 'unchanged'}"
+    return f"switch {report.switch}: {', '.join(parts) or 'unchanged'}"
 
 
 def run_reconcile(settings: Settings, names: tuple[str, ...], force: bool) -> None:
