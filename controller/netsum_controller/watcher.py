@@ -38,8 +38,8 @@ class Watcher:
     nobody. A switch without a program has restarted (or is new) and is reconciled; so is every switch when it is first
     seen, since a command may have been killed there. One that runs somebody else's program is left alone: only ``netsum
     switch push`` replaces it. One that does not answer is ``down`` after some looks; whenever that changes, the others are
-    reconciled, so that their paths avoid it, or use it again, and jobs' trees go around it. What fails is logged once, and tried again after pauses that
-    grow to ``MAX_PAUSE``.
+    reconciled, so that their paths and the trees of jobs avoid it, and paths use it again. What fails is logged once, and
+    tried again after pauses that grow to ``MAX_PAUSE``.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class _Watch:
             self._unanswered += 1
             if self._unanswered >= DOWN_AFTER:
                 self._site.down.add(self._name)
-                self._around = None  # what it has by then may be of a time that is over, even if it does not restart
+                if self._site.topology.links:  # the others go on without it: what it has will be of a time that is over
+                    self._around = None
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             return
         self._unanswered = 0
