@@ -34,6 +34,7 @@ def join(
     call_timeout: float | None = None,
     algorithm: str | None = None,
     peer: str | None = None,
+    wrap: Callable[[Transport], Transport] | None = None,
 ) -> Communicator:
     """Take a rank of a job.
 
@@ -51,6 +52,8 @@ def join(
         algorithm: of a job without a switch, in place of the job's; the same on every rank.
         peer: address of this host, HOST or HOST:PORT, at which the other members reach it where the job has no switch; by
             default the one from which the controller is reached.
+        wrap: put around every transport, to the switch or to the other members: for tests, such as a
+            :class:`~netsum.transports.FaultyTransport`.
 
     Raises:
         Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
@@ -67,7 +70,7 @@ def join(
     if descriptor is None:
         door = Door.find(job or environment.job, rank, token, controller or environment.controller)
         if not isinstance(transport, Transport):
-            wishes = Wishes(link, transport or open_transport, peer, algorithm, call_timeout)
+            wishes = Wishes(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
             return Place(door, wishes).communicator(deadline)
         taken = _Taken(door.join(link, deadline), door.leave, door.explain, door.leave)
     else:
@@ -78,9 +81,14 @@ def join(
     except BaseException:
         taken.give_back()
         raise
+    made = (wrap or _as_it_is)(made)
     return Communicator(
         chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave
     )
+
+
+def _as_it_is(transport: Transport) -> Transport:
+    return transport
 
 
 class _Taken(NamedTuple):

@@ -16,13 +16,15 @@ from netsum.transports.base import Transport
 @dataclass(frozen=True)
 class Wishes:
     """What the caller of :func:`netsum.join` has said of the way to the others: ``link`` to the switch, ``open_switch`` opens it;
-    ``peer``: address (HOST, or HOST:PORT) for the other members; ``algorithm`` without a switch; ``call_timeout``."""
+    ``peer``: address (HOST, or HOST:PORT) for the other members; ``algorithm`` without a switch; ``call_timeout``; ``wrap``
+    puts something around every transport."""
 
     link: Mapping[str, str] | None
     open_switch: Callable[[Descriptor], Transport]
     peer: str | None
     algorithm: str | None
     call_timeout: float
+    wrap: Callable[[Transport], Transport]
 
 
 class Place:
@@ -62,13 +64,13 @@ class Place:
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """The way to the switch, or to the other members."""
         if descriptor.by_switch:
-            return self._wishes.open_switch(descriptor)
+            return self._wishes.wrap(self._wishes.open_switch(descriptor))
         if self._socket is None:
             raise JoinError(
                 f"job {descriptor.job!r} has no switch, and this host has no address for the other members: "
                 "give `peer` (or NETSUM_PEER)"
             )
-        return PeerTransport(self._socket, descriptor)
+        return self._wishes.wrap(PeerTransport(self._socket, descriptor))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""

@@ -209,8 +209,7 @@ class Fabric:
         """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport."""
 
         def transport(descriptor: Descriptor) -> Transport:
-            made = self.inside(lambda: self.open_transport(descriptor, job.members[rank]))
-            return wrap(made) if wrap is not None else made
+            return self.inside(lambda: self.open_transport(descriptor, job.members[rank]))
 
         return netsum.join(
             job.name,
@@ -219,6 +218,7 @@ class Fabric:
             controller=self.controller.url,
             transport=transport,
             timeout=timeout,
+            wrap=wrap,
         )
 
     def join_all(self, job: Job, wraps: Sequence[Wrap | None] | None = None) -> list[Communicator]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from netsum.descriptor import ALGORITHMS, HOST_ALGORITHMS, Descriptor
 from netsum.environment import Environment
 from netsum.errors import JoinError
 from netsum.peers import choice
-from netsum.transports import MemoryTransport, Transport
+from netsum.peers.transport import PeerSocket
+from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
 
 from tests.hosts.network import descriptor
 
@@ -115,3 +117,19 @@ def test_the_table_of_the_package_names_algorithms() -> None:
     table = choice.measured()
     assert table
     assert all(name in HOST_ALGORITHMS for row in table.values() for name in row.values())
+
+
+def test_what_is_put_around_transports_is_around_the_way_to_the_members() -> None:
+    around: list[FaultyTransport] = []
+
+    def wrap(transport: Transport) -> Transport:
+        around.append(FaultyTransport(transport, Faults(drop=1.0), 0))
+        return around[-1]
+
+    with closing(PeerSocket("127.0.0.1")) as free:
+        address = free.address
+    given = replace(without_switch(), peers=(address, "127.0.0.1:9"))
+    with netsum.join(descriptor=given, wrap=wrap) as comm, pytest.raises(netsum.Timeout):
+        comm.barrier(timeout=0.05)
+    assert len(around) == 1
+    assert around[0].counts.dropped > 0
