@@ -16,6 +16,7 @@ from netsum_controller.jobs import clean_up
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin
 from netsum_controller.reach import find_down
+from netsum_controller.priorities import priority_on, settle_quietly
 from netsum_controller.site import Site
 from netsum_controller.spread import desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import Item, JobEntry
@@ -43,7 +44,7 @@ class Report:
     def changed(self) -> bool:
         """Whether anything was done."""
         counts = self.inserted + self.modified + self.deleted
-        return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up or self.waiting)
+        return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
 
 
 def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
@@ -74,7 +75,7 @@ def _reconcile(site: Site, name: str, *, force: bool) -> Report:
         fresh = _begin_epochs(site, name, installed, report)
         desired = switch_items(site.topology, name, frozenset(site.down))
         for job in site.store.jobs(name):
-            desired += job_items(site.topology, job, name)
+            desired += job_items(site.topology, job, name, priority=priority_on(site, job, name))
         steps = plan(desired, installed)
         apply(client, steps)
         for job in site.store.jobs(name):
@@ -128,6 +129,7 @@ def _finish(site: Site, job: Job, here: str, fresh: frozenset[str], report: Repo
                 except SwitchError as error:
                     log.info("job %s: %s", job.name, error, extra=about(job))
         spread(clients, job.job_id, desired_items(site, job, [name for name in job.switches if name in clients]))
+        settle_quietly(site, clients.values())
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
 

@@ -11,6 +11,7 @@ from netsum_controller.converge import RollbackError, apply, plan
 from netsum_controller.errors import SwitchError
 from netsum_controller.job_items import job_items, of_job
 from netsum_controller.model import Job
+from netsum_controller.priorities import priority_on
 from netsum_controller.site import Site
 from netsum_controller.stages import Item
 
@@ -77,7 +78,11 @@ def _take_back(done: list[tuple[SwitchClient, list[Item], Sequence[Item]]]) -> S
 def desired_items(site: Site, job: Job, switches: Iterable[str] | None = None) -> dict[str, list[Item]]:
     """What a job should have on each of its switches (or on ``switches`` of them), parents before children."""
     names = job.switches if switches is None else switches
-    return {name: job_items(site.topology, job, name) for name in names if name in site.topology.switches}
+    return {
+        name: job_items(site.topology, job, name, priority=priority_on(site, job, name))
+        for name in names
+        if name in site.topology.switches
+    }
 
 
 def taking_part(job: Job) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class JobStanding:
         return {
             "job": job.name,
             "switch": job.switch,
+            "priority": job.priority,
             "epoch": job.epoch.number,
             "late": job.late.value,
             "block_exp_ms": job.block_exp_ms,

@@ -42,6 +42,9 @@ def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
 @click.option("--tenant", metavar="NAME", help="Whose quota they count to.")
 @click.option(
+    "--priority", type=int, metavar="CLASS", help="0 to 7; while a job is busy, those of lower classes give way."
+)
+@click.option(
     "--root",
     "roots",
     multiple=True,
@@ -86,6 +89,7 @@ def _summary(item: Job) -> dict[str, Any]:
     return {
         "name": item.name,
         "tenant": item.tenant,
+        "priority": item.priority,
         "job_id": item.job_id,
         "switch": item.switch,
         "switches": list(item.switches),
@@ -118,10 +122,11 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
         print_json(jobs)
         return
     print_table(
-        ("JOB", "TENANT", "ID", "SWITCH", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
+        ("JOB", "TENANT", "ID", "SWITCH", "CLASS", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
         [
             (
-                *(item["name"], item["tenant"], item["job_id"], item["switch"], item["state"], item["workers"]),
+                *(item["name"], item["tenant"], item["job_id"], item["switch"], item["priority"], item["state"]),
+                item["workers"],
                 *(
                     item["joined"],
                     item["window"],

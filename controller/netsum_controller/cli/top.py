@@ -157,6 +157,8 @@ def _headline(job: JobStanding) -> Text:
     view, of = job.view, job.view.job
     mode = "waits" if of.late is Late.WAIT else f"degrades after {of.block_exp_ms:g} ms, quorum {of.quorum_now}"
     words = [f"epoch {of.epoch.number} on {of.switch}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
+    if of.priority:
+        words.insert(1, f"priority {of.priority}")
     if view.open_blocks:
         words.append(f"{view.open_blocks} open, the oldest for {_seconds(view.oldest)}")
     if job.aged or of.late is Late.DEGRADE:
