@@ -1,8 +1,8 @@
 """Sweeps: what makes blocks of degrade jobs age out while members are late.
 
 BMv2 has no timers, so somebody must send the timer packets. While the controller serves, a thread for each switch sends
-a sweep for each of its ageing jobs, twice in every block_exp: a straggler is detected between one and one and a half
-block_exp after its block began, and a sweep's own time.
+a sweep for each of its ageing jobs, twice in every block_exp (that of the switch: in a tree the higher ones wait longer): a
+straggler is detected between one and one and a half block_exp after its block began, and a sweep's own time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any
 import grpc
 from netsum.wire.schema import PacketOutKind
 
-from netsum_controller.errors import ControllerError
+from netsum_controller.errors import ControllerError, Refused
+from netsum_controller.job_items import job_trees, present
 from netsum_controller.model import Job
 from netsum_controller.site import Site
 from netsum_controller.stages.sweep import sweep_fields, sweep_frame
 from netsum_controller.sweep_stream import SweepStream
 from netsum_controller.topology import Switch
+from netsum_controller.trees import block_exp_us
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +115,8 @@ class _SwitchSweeper:
         self._alarmed = False
         self._sequence = 0
         self._rounds: dict[int, _Round] = {}
+        self._ages: dict[int, tuple[tuple[str, int, tuple[int, ...]] | None, int]] = {}
+        """By job id: of which job, epoch and members that is the age."""
         self._thread = threading.Thread(target=self._run, name=f"netsum-sweep-{name}", daemon=True)
         self._thread.start()
 
@@ -156,7 +160,8 @@ class _SwitchSweeper:
         ageing: dict[int, Job] = {}
         switch = self._site.topology.switches.get(self._name)
         if switch is not None and switch.p4runtime is not None:  # a testbed may not have filled the address in yet
-            ageing = {job.job_id: job for job in self._site.store.jobs(self._name) if job.exists and job.ageing}
+            jobs = (job for job in self._site.store.jobs(self._name) if job.exists and job.ageing)
+            ageing = {job.job_id: job for job in jobs if self._age(job)}
         if switch != self._connected_to:
             self._disconnect()
         self._rounds = {job_id: self._round(job, now) for job_id, job in ageing.items()}
@@ -170,8 +175,20 @@ class _SwitchSweeper:
                     extra={"switch": self._name},
                 )
 
+    def _age(self, job: Job) -> int:
+        """When a job's blocks are old on this switch, microseconds; 0: nobody takes part in the job here."""
+        known, age = self._ages.get(job.job_id, (None, 0))
+        if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
+            try:
+                node = present(job_trees(self._site.topology, job), job).nodes.get(self._name)
+            except Refused:  # the topology is another than the job was made for
+                node = None
+            age = 0 if node is None else block_exp_us(job.block_exp_us, node.height)
+            self._ages[job.job_id] = place, age
+        return age
+
     def _round(self, job: Job, now: float) -> _Round:
-        period = max(job.block_exp_us / 2e6, MIN_PERIOD)
+        period = max(self._age(job) / 2e6, MIN_PERIOD)
         before = self._rounds.get(job.job_id)
         if before is None or before.job != job.name:
             return _Round(job.name, job.job_id, period, now)
