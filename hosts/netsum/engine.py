@@ -189,9 +189,7 @@ class Engine:
             self._advance()
             # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
             self._time_out()
-            window = self.window
-            if self._silence.too_long(window.base, now, waiting=window.base < window.next_serial) and self._recovery:
-                self._recovery.wonder()
+            self._wonder(now)
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
@@ -210,6 +208,14 @@ class Engine:
             with contextlib.suppress(NetsumError, OSError):
                 self._disagree()
             raise
+
+    def _wonder(self, now: float) -> None:
+        window, quiet = self.window, self._silence
+        if self._recovery is None:
+            return
+        speaks = isinstance(window, PeerWindow) and window.speaks
+        if quiet.too_long(window.base, now, waiting=window.base < window.next_serial) or (speaks and quiet.look(now)):
+            self._recovery.wonder()
 
     def _recover(self) -> None:
         """Where the switch has refused us, or says nothing: ask the controller, and go over to the epoch that goes on."""
@@ -230,7 +236,11 @@ class Engine:
         self._keep()
 
     def _send(self) -> None:
-        packets = self.window.poll(time.monotonic())
+        window, now = self.window, time.monotonic()
+        if isinstance(window, PeerWindow) and self._recovery is not None and self._recovery.moving:
+            packets = window.outgoing(now)  # begins nothing, so that the others wait and ask, too
+        else:
+            packets = window.poll(now)
         if packets:
             self._transport.send(packets)
 

@@ -25,7 +25,8 @@ PAUSE: Final = 0.1
 
 
 class Recovery:
-    """``descriptor`` is the epoch's in which this member is; ``reason`` says what it is waiting for, if it is."""
+    """``descriptor`` is the epoch's in which this member is; ``reason`` says what it is waiting for, if it is; ``moving``: for
+    the others, to go over to another epoch with it."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Recovery:
         self._open = open_transport
         self._refusal: Refusal | None = None
         self._wonders = False
+        self.moving = False
         self._next = 0.0
 
     def begin(self, refusal: Refusal) -> bool:
@@ -68,9 +70,9 @@ class Recovery:
         except NotReady as error:
             self.reason = str(error)
             self._next = now + max(PAUSE, error.retry)
-            self._wonders = error.retry > 0  # else it is away, and may come back before anything happens
+            self.moving = self._wonders = error.retry > 0  # else it is away, and may come back before anything happens
             return None
-        self._wonders = False
+        self.moving = self._wonders = False
         if answer.epoch != self.descriptor.epoch:
             return answer
         if refusal is None:
@@ -85,7 +87,7 @@ class Recovery:
     def resumed(self, descriptor: Descriptor) -> Transport:
         """Go over to the new epoch: its transport. The old one must be closed."""
         self.descriptor = descriptor
-        self._refusal, self._wonders = None, False
+        self._refusal, self._wonders, self.moving = None, False, False
         self.reason = ""
         try:
             return self._open(descriptor)

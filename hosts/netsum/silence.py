@@ -1,12 +1,15 @@
-"""A member hears nothing: has everything gone on elsewhere?"""
+"""A member hears nothing, or nothing new: has everything gone on elsewhere?"""
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 PATIENCE: Final = 1.0
 """Seconds without a result, of a block that waits for one, after which the controller is asked."""
 MAX_PATIENCE: Final = 4.0
+LOOK: Final = 5.0
+"""Seconds between two questions of a member for all, where no switch would ever refuse anybody."""
 
 
 class Silence:
@@ -16,6 +19,7 @@ class Silence:
         self._base = -1
         self._since = 0.0
         self._patience = PATIENCE
+        self._looked = time.monotonic()
 
     def too_long(self, base: int, now: float, *, waiting: bool) -> bool:
         """Whether to ask now. ``base``: all results below are held; ``waiting``: for more."""
@@ -25,4 +29,11 @@ class Silence:
         if now - self._since < self._patience:
             return False
         self._since, self._patience = now, min(2 * self._patience, MAX_PATIENCE)
+        return True
+
+    def look(self, now: float) -> bool:
+        """Whether to ask although nothing is amiss: a job without a switch may have got one."""
+        if now - self._looked < LOOK:
+            return False
+        self._looked = now
         return True

@@ -94,7 +94,9 @@ class RestartingNetwork:
             if JOB_ID not in self.switch.jobs:
                 self.needs[rank] = needs
                 if missing := sorted(set(range(self.workers)) - set(self.needs)):
-                    raise NotReady(f"ranks {missing} must still rejoin")
+                    error = NotReady(f"ranks {missing} must still rejoin")
+                    error.retry = 0.02
+                    raise error
                 self.first_block_id = min(self.needs.values())
                 self._install()
             return self.describe(rank, self.resumes)

@@ -74,6 +74,11 @@ class PeerWindow:
         self._waiting_since: float | None = None
 
     @property
+    def speaks(self) -> bool:
+        """Whether this member asks the controller for all."""
+        return self._rank == self._ranks[0]
+
+    @property
     def prefix(self) -> int:
         """Every result below this serial is held."""
         return self.base

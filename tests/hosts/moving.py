@@ -1,0 +1,59 @@
+"""A job that moves from its switch to its members and back, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from netsum.descriptor import Descriptor
+from netsum.peers.memory import memory_peers
+from netsum.transports import MemoryTransport, Transport
+
+from tests.hosts.network import JOB_ID, descriptor, job
+from tests.hosts.peers import peer_descriptor
+from tests.hosts.restarts import RestartingNetwork
+
+
+class MovingNetwork(RestartingNetwork):
+    """As the one that restarts. A switch that is dead says nothing; the controller moves the job when told to."""
+
+    def __init__(self, workers: int, window: int = 8, algorithm: str = "auto") -> None:
+        self.by_switch = True
+        self.dead = False
+        self._algorithm = algorithm
+        self._peers: dict[int, dict[int, MemoryTransport]] = {}
+        super().__init__(workers, window)
+
+    def die(self) -> None:
+        """The switch is gone, and nobody knows."""
+        with self.lock:
+            self.dead = True
+
+    def move(self, *, by_switch: bool) -> None:
+        """The job goes on in a new epoch, when all have told what they lack: by a new switch or without."""
+        with self.lock:
+            self.restart()
+            self.by_switch, self.dead = by_switch, False
+
+    def _install(self) -> None:
+        if getattr(self, "by_switch", True):
+            super()._install()
+        else:
+            self._peers[self.epoch] = memory_peers(range(self.workers))
+            self.switch.jobs[JOB_ID] = job(descriptor(0, self.workers))  # that the epoch has begun
+
+    def open(self, member: Descriptor) -> Transport:
+        if not member.by_switch:
+            return self._peers[member.epoch][member.rank]
+        made = super().open(member)
+        assert isinstance(made, MemoryTransport)
+        deliver = made.deliver
+        assert deliver is not None
+        made.deliver = lambda data: None if self.dead else deliver(data)
+        return made
+
+    def describe(self, rank: int, resumes: int | None = None) -> Descriptor:
+        described = super().describe(rank, resumes)
+        if self.by_switch:
+            return described
+        peers = peer_descriptor(rank, self.workers, algorithm=self._algorithm)
+        return replace(described, algorithm=peers.algorithm, peers=peers.peers, peer_key=peers.peer_key)
