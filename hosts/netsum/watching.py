@@ -62,7 +62,8 @@ class MemberLog:
         self._log = logger_for(descriptor.job, descriptor.rank, epoch=descriptor.epoch)
         self._log.info(
             "joined job %s as rank %d of %d, epoch %d, over %s",
-            *(descriptor.job, descriptor.rank, descriptor.workers, descriptor.epoch, descriptor.link.kind),
+            *(descriptor.job, descriptor.rank, descriptor.workers, descriptor.epoch),
+            descriptor.link.kind if descriptor.by_switch else f"peers ({descriptor.algorithm})",
         )
 
     def resync(self) -> None:
@@ -76,10 +77,9 @@ class MemberLog:
     def resumed(self, descriptor: Descriptor) -> None:
         """It goes on in an epoch that resumes its own."""
         block = descriptor.first_block_id
+        what = "the switch restarted" if descriptor.by_switch else "without a switch"
         self._log = self._log.with_fields(epoch=descriptor.epoch)
-        self._log.warning(
-            "the switch restarted: goes on at block %d, epoch %d", block, descriptor.epoch, extra={"block": block}
-        )
+        self._log.warning("%s: goes on at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
 
     def failed(self, error: BaseException) -> None:
         """The communicator has ended."""
