@@ -1,0 +1,93 @@
+"""Jobs of different classes on one switch: the lower gives way while the higher is busy, loses no block, and comes to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from netsum.communicator import Communicator
+from netsum.engine import Work
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.stages import JobEntry
+from netsum_testbed.fabric import Fabric
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import Members
+
+PATIENCE = 90.0
+BLOCKS = 4000
+LANES = 64  # of 32 bits in a block of one chunk
+
+
+def begin(low: Sequence[Communicator], blocks: int = BLOCKS) -> list[Work[Any]]:
+    """A long call of every rank, under way."""
+    return [
+        comm.allreduce_async(np.arange(blocks * LANES, dtype=np.int32) + comm.rank, timeout=PATIENCE) for comm in low
+    ]
+
+
+def end(works: Sequence[Work[Any]], blocks: int = BLOCKS) -> None:
+    """Its sum, on every rank."""
+    expected = len(works) * np.arange(blocks * LANES, dtype=np.int32) + len(works) * (len(works) - 1) // 2
+    for work in works:
+        assert np.array_equal(work.wait(), expected)
+
+
+def call(comm: Communicator) -> None:
+    """A call of 64 blocks."""
+    total = comm.allreduce(np.full(64 * LANES, comm.rank + 1, np.int32), timeout=PATIENCE)
+    assert set(total.tolist()) == {comm.size * (comm.size + 1) // 2}
+
+
+def sent(communicators: Sequence[Communicator]) -> int:
+    return max(comm.stats.blocks for comm in communicators)
+
+
+def told(communicators: Sequence[Communicator]) -> int:
+    """Results that told a rank to give way."""
+    return sum(comm.stats.gave_way for comm in communicators)
+
+
+def test_a_job_gives_way_to_one_of_a_higher_class_and_still_ends(members: Members) -> None:
+    with (
+        members(2, chunks=1, window=4, priority=1) as low,
+        members(2, first=2, chunks=1, window=32, priority=5) as high,
+    ):
+        works = begin(low)
+        results(on_all(high, call, timeout=PATIENCE))
+        before = sent(low), sent(high)
+        for _ in range(20):
+            results(on_all(high, call, timeout=PATIENCE))
+        slow, fast = (after - was for after, was in zip((sent(low), sent(high)), before, strict=True))
+        assert told(low) > 0
+        assert told(high) == 0
+        assert slow < fast
+        end(works)
+
+
+def test_jobs_of_one_class_give_way_to_nobody(members: Members) -> None:
+    with members(2, chunks=1, priority=3) as one, members(2, first=2, chunks=1, priority=3) as other:
+        works = begin(one, 500)
+        for _ in range(5):
+            results(on_all(other, call, timeout=PATIENCE))
+        end(works, 500)
+        assert told(one) == told(other) == 0
+
+
+def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members: Members) -> None:
+    urgent = JobSpec(name="urgent", members=tuple(fabric.topology.hosts)[2:4], chunks=1, priority=7)
+    with members(2, chunks=1) as low:
+        job = fabric.create_job(urgent)
+        try:
+            results(on_all(low, call, timeout=PATIENCE))
+            assert told(low) == 0, "the other has made no call"
+            epochs = [comm.descriptor.epoch for comm in low]
+        finally:
+            fabric.controller.delete_job(job.name)
+        with fabric.controller.site.client("s1") as client:
+            entries = [item for item in client.read_items() if isinstance(item, JobEntry)]
+        assert {entry.priority for entry in entries} == {0}
+        results(on_all(low, call, timeout=PATIENCE))
+        assert told(low) == 0
+        assert [comm.descriptor.epoch for comm in low] == epochs
