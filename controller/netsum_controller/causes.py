@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import BlockState, Role
 
 from netsum_controller.allocation import SERIAL
+from netsum_controller.job_items import home_of
 from netsum_controller.model import Job, Late, Rejoin, Seat
 from netsum_controller.stages import JobEntry, MemberEntry, Record
+from netsum_controller.trees import Trees, block_exp_us
 
 SWEEPS_LATE = 4
 """A block this many times as old as block_exp should have been closed: sweeps come twice in each."""
+
+
+UNDER_WAY = (BlockState.OPEN, BlockState.SENT)
+"""States of a block that somebody waits for."""
+
+
+@dataclass(frozen=True)
+class SwitchState:
+    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: it does
+    not run our program; ``trouble``: it does not answer."""
+
+    entry: JobEntry | None = None
+    records: Mapping[int, Record] = field(default_factory=dict)
+    packets: Mapping[MemberEntry, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,30 +55,26 @@ class Straggler:
         return f"rank {self.rank} ({self.host}) {self.cause}"
 
 
-def stragglers(
-    job: Job,
-    waited: Mapping[int, int],
-    records: Sequence[Record],
-    packets: Mapping[MemberEntry, int],
-    outcomes: Mapping[str, int],
-) -> list[Straggler]:
-    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, with the likely cause of each.
-
-    ``records`` are those of the job's epoch, ``packets`` what its member entries have let in.
-    """
+def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchState]) -> list[Straggler]:
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, with the likely cause of each. ``states`` by
+    switch."""
     first = job.epoch.first_block_id
-    counts = {entry.src_id: count for entry, count in packets.items()}
-    ids = [(record.block_id - first) % SERIAL for record in records]
-    newest = max(ids, default=None)
+    records = {
+        name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]
+        for name, state in states.items()
+    }
+    newest = max((ahead for own in records.values() for ahead, _ in own), default=None)
     found = []
     for seat in job.epoch.members:
-        if seat.rank not in waited:
+        home = states.get(home_of(job, seat.rank))
+        if seat.rank not in waited or home is None or home.trouble:
             continue
         block = waited[seat.rank]
-        own = [ahead for ahead, record in zip(ids, records, strict=True) if record.seen >> seat.src_id & 1]
+        counts = {entry.src_id: count for entry, count in home.packets.items() if isinstance(entry, MemberEntry)}
+        own = [ahead for ahead, record in records[home_of(job, seat.rank)] if record.seen >> seat.src_id & 1]
         last = max(own, default=None)
         behind = None if last is None or newest is None else newest - last
-        cause = _cause(job, seat, (block - first) % SERIAL, last, behind, counts.get(seat.src_id), outcomes)
+        cause = _cause(job, seat, (block - first) % SERIAL, last, behind, counts.get(seat.src_id), home.outcomes)
         last_block = None if last is None else (first + last) % SERIAL
         found.append(
             Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, counts.get(seat.src_id, 0), cause)
@@ -82,7 +97,7 @@ def _cause(
     if not seat.joined:
         return "has not joined"
     if packets is None:
-        return f"is missing in the tables of switch {job.switch}: `netsum reconcile` puts it back"
+        return f"is missing in the tables of switch {home_of(job, seat.rank)}: `netsum reconcile` puts it back"
     if last is not None and last > block:
         return "has gone on to later blocks: its packet was lost, and it will send it again"
     if last is not None:
@@ -99,45 +114,66 @@ def _cause(
     return f"is connected ({packets} packets), and has contributed to no block that the switch remembers"
 
 
-def job_hints(job: Job, records: Sequence[Record], entry: JobEntry | None, *, lost: bool) -> Iterator[str]:
-    """What holds the whole job up. ``lost``: the switch does not run the program."""
-    if lost:
-        yield (
-            f"switch {job.switch} has restarted, or runs another program: `netsum serve` restores it, and so does "
-            f"`netsum switch push`"
-        )
+def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
+    """What holds the whole job up."""
+    for name, state in states.items():
+        if state.trouble:
+            yield state.trouble
+        elif state.lost:
+            yield (
+                f"switch {name} has restarted, or runs another program: `netsum serve` restores it, and so does "
+                f"`netsum switch push`"
+            )
+    if any(state.lost for state in states.values()):
         return
     if job.epoch.rejoin is Rejoin.WAITING:
         missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
-        yield f"switch {job.switch} had restarted: the job goes on when all have joined again (missing: rank {missing})"
-    elif entry is None or entry.epoch != job.epoch.number:
-        yield f"switch {job.switch} does not have the job as it is: `netsum reconcile` installs it"
+        which = f"switch {job.switch}" if len(states) == 1 else "one of its switches"
+        yield f"{which} had restarted: the job goes on when all have joined again (missing: rank {missing})"
+    else:
+        for name, state in states.items():
+            if not state.trouble and (state.entry is None or state.entry.epoch != job.epoch.number):
+                yield f"switch {name} does not have the job as it is: `netsum reconcile` installs it"
     if job.late is Late.DEGRADE:
-        yield from _ageing_hints(job, [record for record in records if record.state is BlockState.OPEN])
+        yield from _ageing_hints(job, trees, states)
 
 
-def _ageing_hints(job: Job, opened: Sequence[Record]) -> Iterator[str]:
+def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
     """Why blocks of a degrade job are not closed although they wait."""
+    opened = [
+        (trees.nodes[name], record)
+        for name, state in states.items()
+        for record in state.records.values()
+        if record.state is BlockState.OPEN
+    ]
     if not job.ageing:
         if opened:
             missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
             yield f"no block ages out before everyone has joined (missing: rank {missing})"
         return
-    few = [record for record in opened if record.src_cnt < job.quorum_now]
+    few = [record for node, record in opened if node.role is Role.ROOT and record.src_cnt < job.quorum_now]
     if few:
         yield (
             f"block {few[0].block_id} has {few[0].src_cnt} of the {job.quorum_now} workers that the quorum asks for: it "
             f"does not age out"
         )
-    if any(record.firm for record in opened):
+    if any(record.firm for _, record in opened):
         yield "blocks that every source was asked for (broadcasts, exponents) do not age out"
     late = [
         record
-        for record in opened
-        if record not in few and not record.firm and record.age_ms > SWEEPS_LATE * job.block_exp_ms
+        for node, record in opened
+        if record not in few
+        and not record.firm
+        and record.age_ms > SWEEPS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
     ]
     if late:
         yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the sweeps; is it running?"
+
+
+def way_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Partial sums that have left a switch and are not in the next."""
+    for child, parent in under_way:
+        yield f"the partial sum of switch {child} has not come to {parent}: its members' retransmissions send it again"
 
 
 def seat_hints(job: Job, told: set[int]) -> Iterator[str]:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netsum.wire.schema import BlockState
 
 from netsum_controller.allocation import SERIAL
-from netsum_controller.causes import Straggler, job_hints, refusal_hints, seat_hints, stragglers
+from netsum_controller.causes import (
+    UNDER_WAY,
+    Straggler,
+    SwitchState,
+    job_hints,
+    refusal_hints,
+    seat_hints,
+    stragglers,
+    way_hints,
+)
 from netsum_controller.client import SwitchClient
-from netsum_controller.model import Job
+from netsum_controller.errors import SwitchError
+from netsum_controller.job_items import home_of, job_trees, present
+from netsum_controller.model import Job, Seat
 from netsum_controller.site import Site
+from netsum_controller.spread import open_clients, taking_part
 from netsum_controller.stages import JobEntry, MemberEntry, Record
+from netsum_controller.trees import Trees
 
 NEIGHBOURS = 512
 """Slots that are looked at to explain one block: a host that asks why has seconds, and a job may have thousands."""
@@ -32,13 +46,15 @@ class MemberTraffic:
 
 @dataclass(frozen=True)
 class Stats:
-    """Outcomes by name since the job was created, and its members."""
+    """Outcomes by name since the job was created, of all its switches and ``by_switch``, and its members. (In a tree a block is
+    complete on every switch that it passes.)"""
 
     job: str
     job_id: int
     epoch: int
     outcomes: dict[str, int]
     members: tuple[MemberTraffic, ...]
+    by_switch: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -46,29 +62,47 @@ class Stats:
 
 
 def stats(site: Site, name: str) -> Stats:
-    """Counters of a job, read from its switch. :class:`NoSuchJob` or :class:`SwitchError`."""
+    """Counters of a job, read from its switches. :class:`NoSuchJob` or :class:`SwitchError`."""
+    packets: dict[str, dict[MemberEntry, int]] = {}
+    by_switch: dict[str, dict[str, int]] = {}
     with site.store.lock:
         job = site.store.job(name)
-        with site.client(job.switch) as client:
-            site.require_program(client)
-            packets = client.read_member_packets()
-            outcomes = client.read_outcomes(job.job_id)
-    return Stats(job.name, job.job_id, job.epoch.number, outcomes, _traffic(job, packets))
+        with open_clients(site, taking_part(job)) as clients:
+            for switch, client in clients.items():
+                packets[switch] = client.read_member_packets()
+                by_switch[switch] = client.read_outcomes(job.job_id)
+    members = _traffic(job, packets)
+    return Stats(job.name, job.job_id, job.epoch.number, total(by_switch), members, by_switch)
 
 
-def _traffic(job: Job, packets: dict[MemberEntry, int]) -> tuple[MemberTraffic, ...]:
-    by_source = {entry.src_id: count for entry, count in packets.items() if entry.job_id == job.job_id}
+def total(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Sums by name, of what several switches have counted."""
+    names = dict.fromkeys(name for one in counts.values() for name in one)
+    return {name: sum(one.get(name, 0) for one in counts.values()) for name in names}
+
+
+def _traffic(job: Job, packets: Mapping[str, Mapping[MemberEntry, int]]) -> tuple[MemberTraffic, ...]:
+    by_source = {
+        (switch, entry.src_id): count
+        for switch, entries in packets.items()
+        for entry, count in entries.items()
+        if entry.job_id == job.job_id
+    }
     return tuple(
-        MemberTraffic(seat.rank, seat.host, seat.joined, seat.left, seat.evicted, by_source.get(seat.src_id, 0))
+        MemberTraffic(
+            *(seat.rank, seat.host, seat.joined, seat.left, seat.evicted),
+            packets=by_source.get((home_of(job, seat.rank), seat.src_id), 0),
+        )
         for seat in job.epoch.seats
     )
 
 
 @dataclass(frozen=True)
 class BlockReport:
-    """One block: its slot, its state and who is not in it. The states: ``open``; ``done``; ``absent``, no contribution
-    has come; ``recycled``, it was finished and its slot holds a later block. ``age_ms``: time since its first packet,
-    None when nobody can tell."""
+    """One block: its slot where its result is made, its state and who is not in it. The states: ``open``; ``done``;
+    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block. ``age_ms``: time
+    since its first packet, None when nobody can tell. ``switches``: its state on each that knows it; ``under_way``: (child,
+    parent) switches between which its partial sum is."""
 
     block: int
     slot: int
@@ -77,6 +111,8 @@ class BlockReport:
     seen: tuple[int, ...]
     missing: tuple[dict[str, Any], ...]
     record: dict[str, Any] | None
+    switches: dict[str, str] = field(default_factory=dict)
+    under_way: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,57 +130,59 @@ class Why:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class _State:
-    """What the switch has of a job. ``records``: of all its slots."""
-
-    entry: JobEntry | None
-    records: dict[int, Record]
-    packets: dict[MemberEntry, int]
-    outcomes: dict[str, int]
-
-
 def why(site: Site, name: str, block: int | None = None) -> Why:
     """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
 
-    Reads the block records with PacketOuts, one for each of the job's slots (0.3 to 1 ms each); of those around ``block``
-    ``NEIGHBOURS`` at most. :class:`NoSuchJob`, or :class:`SwitchError` when the switch does not answer; that it has lost
-    the job is an answer.
+    Reads the block records with PacketOuts, one for each of the job's slots (0.3 to 1 ms each) on each of its switches; of those
+    around ``block`` ``NEIGHBOURS`` at most. :class:`NoSuchJob`, or :class:`SwitchError` when no switch answers; that one has
+    lost the job is an answer.
     """
     with site.store.lock:
         job = site.store.job(name)
-        with site.client(job.switch) as client:
-            lost = client.pipeline_cookie() != site.program.cookie
-            state = _State(None, {}, {}, {}) if lost else _read(client, job, block)
-    here = [record for record in state.records.values() if _is_of(job, record)]
-    if block is not None:
-        slot = job.slot_base + block % job.slots
-        blocks = [_block_report(job, block, slot, state.records.get(slot))]
-    else:
-        opened = [record for record in here if record.state is BlockState.OPEN]
-        opened.sort(key=lambda record: (record.block_id - job.epoch.first_block_id) % SERIAL)
-        blocks = [_block_report(job, record.block_id, record.slot, record) for record in opened]
+        trees = present(job_trees(site.topology, job), job)
+        states = {switch: _look(site, job, switch, block) for switch in taking_part(job) if switch in trees.nodes}
+    if not states:
+        return Why(job.name, job.epoch.number, (), hints=tuple(seat_hints(job, set())))
+    silent = [state.trouble for state in states.values() if state.trouble]
+    if len(silent) == len(states):
+        raise SwitchError("; ".join(silent))
+    search = _Search(job, trees, states)
+    blocks = search.open_blocks() if block is None else [search.report(block)]
     waiting = [report for report in blocks if report.state in ("open", "absent")]
     waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
-    late = [] if lost else stragglers(job, waited, here, state.packets, state.outcomes)
+    late = [] if any(state.lost for state in states.values()) else stragglers(job, waited, states)
     hints = [
-        *job_hints(job, here, state.entry, lost=lost),
+        *job_hints(job, trees, states),
         *(source.sentence for source in late),
+        *way_hints(blocks[0].under_way if waiting else ()),
         *seat_hints(job, {source.rank for source in late}),
-        *refusal_hints(state.outcomes),
+        *refusal_hints(total({switch: state.outcomes for switch, state in states.items()})),
     ]
     return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints))
 
 
-def _read(client: SwitchClient, job: Job, block: int | None) -> _State:
+def _look(site: Site, job: Job, switch: str, block: int | None) -> SwitchState:
+    try:
+        with site.client(switch) as client:
+            if client.pipeline_cookie() != site.program.cookie:
+                return SwitchState(lost=True)
+            return _read(client, job, switch, block)
+    except SwitchError as error:
+        return SwitchState(trouble=str(error))
+
+
+def _read(client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
+    part = job.part(switch)
+    assert part is not None
     entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
-    slots = [job.slot_base + offset for offset in range(job.slots)]
+    slots = [part.slot_base + offset for offset in range(job.slots)]
     if block is not None and job.slots > NEIGHBOURS:
         start = block - NEIGHBOURS // 2
-        slots = [job.slot_base + (start + offset) % job.slots for offset in range(NEIGHBOURS)]
-    return _State(
+        slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBOURS)]
+    records = client.query_records(slots, 10.0 + len(slots) / 200)
+    return SwitchState(
         entry=entries[0] if entries else None,
-        records=client.query_records(slots, 10.0 + len(slots) / 200),
+        records={slot - part.slot_base: record for slot, record in records.items() if _is_of(job, record)},
         packets={entry: count for entry, count in client.read_member_packets().items() if entry.job_id == job.job_id},
         outcomes=client.read_outcomes(job.job_id),
     )
@@ -154,25 +192,87 @@ def _is_of(job: Job, record: Record) -> bool:
     return record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
 
 
-def _block_report(job: Job, block: int, slot: int, record: Record | None) -> BlockReport:
-    ours = record if record is not None and _is_of(job, record) else None
-    there = ours if ours is not None and ours.block_id == block else None
-    later = ours is not None and 0 < (ours.block_id - block) % SERIAL < SERIAL // 2
-    seen = there.seen if there is not None else -1 if later else 0
-    details = asdict(there) if there is not None else None
-    if details is not None and there is not None:
-        details["state"] = there.state.name.lower()
-        del details["seen"], details["raw"]
-    return BlockReport(
-        block=block,
-        slot=slot,
-        state=there.state.name.lower() if there is not None else "recycled" if later else "absent",
-        age_ms=there.age_ms if there is not None else None,
-        seen=tuple(seat.rank for seat in job.epoch.seats if seen >> seat.src_id & 1),
-        missing=tuple(
-            {"rank": seat.rank, "src_id": seat.src_id, "host": seat.host}
-            for seat in job.epoch.members
-            if not seen >> seat.src_id & 1
-        ),
-        record=details,
-    )
+@dataclass(frozen=True)
+class _Search:
+    """For who is missing in a block, from its root downwards."""
+
+    job: Job
+    trees: Trees
+    states: Mapping[str, SwitchState]
+
+    def open_blocks(self) -> list[BlockReport]:
+        """Every block that some switch waits with, the oldest first."""
+        first = self.job.epoch.first_block_id
+        found = {
+            record.block_id
+            for state in self.states.values()
+            for record in state.records.values()
+            if record.state in UNDER_WAY
+        }
+        return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
+
+    def report(self, block: int) -> BlockReport:
+        """What is known of a block."""
+        job, root = self.job, self.trees.roots[block % self.trees.stripes]
+        part, newest = job.part(root), self._in_slot(root, block)
+        assert part is not None
+        later = newest is not None and 0 < (newest.block_id - block) % SERIAL < SERIAL // 2
+        records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
+        missing, under_way = ([], []) if later or root not in self.states else self._missing(root, block)
+        shown = records.get(root) or next(iter(records.values()), None)
+        waits = any(record.state in UNDER_WAY for record in records.values())
+        state = shown.state.name.lower() if shown is not None else "recycled" if later else "absent"
+        return BlockReport(
+            block=block,
+            slot=part.slot_base + block % job.slots,
+            state="open" if waits else state,
+            age_ms=max((record.age_ms for record in records.values()), default=None),
+            seen=tuple(seat.rank for seat in job.epoch.seats if later or self._is_in(seat, block, missing)),
+            missing=tuple(
+                {"rank": seat.rank, "src_id": seat.src_id, "host": seat.host}
+                for seat in job.epoch.members
+                if seat.rank in missing
+            ),
+            record=None if shown is None else _details(shown),
+            switches={name: record.state.name.lower() for name, record in records.items()},
+            under_way=tuple(under_way),
+        )
+
+    def _in_slot(self, switch: str, block: int) -> Record | None:
+        return self.states[switch].records.get(block % self.job.slots) if switch in self.states else None
+
+    def _record(self, switch: str, block: int) -> Record | None:
+        record = self._in_slot(switch, block)
+        return record if record is not None and record.block_id == block else None
+
+    def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
+        """Ranks below a switch that have not contributed, and the edges on which partials are."""
+        record = self._record(switch, block)
+        missing: list[int] = []
+        under_way: list[tuple[str, str]] = []
+        for child in self.trees.nodes[switch].children:
+            if record is not None and record.seen >> child.src_id & 1:
+                continue
+            below = None if child.switch is None else self._record(child.switch, block)
+            if child.switch is None:
+                missing += child.ranks
+            elif below is not None and below.state is not BlockState.OPEN:
+                under_way.append((child.switch, switch))
+            else:
+                more, ways = self._missing(child.switch, block)
+                missing += more
+                under_way += ways
+        return missing, under_way
+
+    def _is_in(self, seat: Seat, block: int, missing: Sequence[int]) -> bool:
+        record = self._record(home_of(self.job, seat.rank), block)
+        if record is not None:
+            return bool(record.seen >> seat.src_id & 1)
+        return not seat.evicted and seat.rank not in missing
+
+
+def _details(record: Record) -> dict[str, Any]:
+    details = asdict(record)
+    details["state"] = record.state.name.lower()
+    del details["seen"], details["raw"]
+    return details

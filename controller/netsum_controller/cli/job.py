@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from netsum.descriptor import ALGORITHMS
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
@@ -52,6 +53,7 @@ def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str
     metavar="SWITCH=WEIGHT",
     help="A switch that makes results, and its share of the blocks; may be given often.",
 )
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Who combines: switches, or the members.")
 @click.pass_obj
 def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
     """Create the jobs that these YAML files describe.
@@ -65,13 +67,19 @@ def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> Non
         for spec in specs:
             made = controller.create_job(spec)
             if not made.created:
-                click.echo(f"job {made.name}: unchanged (id {made.job_id} on {', '.join(made.switches)})")
+                where = f"id {made.job_id} on {', '.join(made.switches)}" if made.by_switch else _where(made)
+                click.echo(f"job {made.name}: unchanged ({where})")
                 continue
-            click.echo(f"job {made.name}: created, id {made.job_id} {_where(made)}, epoch {made.epoch.number}")
+            id_there = f"id {made.job_id} " if made.by_switch else ""
+            click.echo(f"job {made.name}: created, {id_there}{_where(made)}, epoch {made.epoch.number}")
+            if made.why_hosts:
+                click.echo(f"no switch serves it: {made.why_hosts}")
             click.echo(f"token {made.token}")
 
 
 def _where(item: Job) -> str:
+    if not item.by_switch:
+        return f"its members combine themselves ({item.combines})"
     if len(item.parts) == 1:
         return f"on {item.switch}, slots {item.slot_base}..{item.slot_base + item.slots - 1}"
     roots = ", ".join(f"{name} {share}" for name, share in _shares(item).items())
@@ -88,6 +96,8 @@ def _summary(item: Job) -> dict[str, Any]:
     seats = item.epoch.seats
     return {
         "name": item.name,
+        "algorithm": item.algorithm,
+        "combines": item.combines,
         "tenant": item.tenant,
         "priority": item.priority,
         "job_id": item.job_id,
@@ -175,14 +185,18 @@ def _state(seat: Seat) -> str:
 @json_option
 @click.pass_obj
 def stats(settings: Settings, name: str, as_json: bool) -> None:
-    """What became of the job's packets at the switch, since it was created."""
+    """What became of the job's packets at each of its switches, since it was created."""
     with settings.controller() as controller:
         found = controller.stats(name)
     if as_json:
         print_json(found.to_dict())
         return
     click.echo(f"job {name}, id {found.job_id}, epoch {found.epoch}")
-    print_table(("OUTCOME", "PACKETS"), found.outcomes.items())
+    if len(found.by_switch) == 1:
+        print_table(("OUTCOME", "PACKETS"), found.outcomes.items())
+    else:
+        rows = [(outcome, *(one[outcome] for one in found.by_switch.values())) for outcome in found.outcomes]
+        print_table(("OUTCOME", *(name.upper() for name in found.by_switch)), rows)
     print_table(("RANK", "HOST", "PACKETS LET IN"), [(item.rank, item.host, item.packets) for item in found.members])
 
 
@@ -207,7 +221,7 @@ def _print_why(found: Why) -> None:
     for block in found.blocks[:_SHOWN]:
         missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
         state = {
-            "open": f"open{_for(block.age_ms)}, waiting for rank {missing}",
+            "open": f"open{_for(block.age_ms)}, {f'waiting for rank {missing}' if missing else 'on its way between switches'}",
             "absent": "no rank's contribution has come",
             "recycled": "finished; its slot holds a later block",
         }.get(block.state, block.state)
@@ -224,7 +238,7 @@ def _for(age_ms: float | None) -> str:
 
 @job.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--force", is_flag=True, help="Also when the switch cannot be reached: it is gone for good.")
+@click.option("--force", is_flag=True, help="Also when a switch cannot be reached: it is gone for good.")
 @click.pass_obj
 def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
     """Delete jobs; no other job notices."""
@@ -232,6 +246,34 @@ def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
         for name in names:
             controller.delete_job(name, force=force)
             click.echo(f"job {name}: deleted")
+
+
+@job.command()
+@click.argument("name")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), required=True, help="Who is to combine.")
+@json_option
+@click.pass_obj
+def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:
+    """Let others combine: switches (`switch`), the members (`ring`, ...), or switches if they can (`auto`).
+
+    Members go on by themselves where they were.
+    """
+    with settings.controller() as controller:
+        done = controller.move(name, algorithm)
+    moved = done.job
+    if as_json:
+        values = {"changed": done.changed, "new_epoch": done.new_epoch, "resumes": done.resumes, "why": done.why}
+        print_json({**_summary(moved), **values})
+        return
+    where = f"on {', '.join(moved.switches)}" if moved.by_switch else _where(moved)
+    how = (
+        ""
+        if done.new_epoch is None
+        else f"; members {'go on' if done.resumes else 'join anew'} under epoch {done.new_epoch}"
+    )
+    click.echo(f"job {name}: {'moved' if done.changed else 'unchanged'}, {where}{how}")
+    if done.why:
+        click.echo(f"no switch serves it: {done.why}")
 
 
 @job.command()
