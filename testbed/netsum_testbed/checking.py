@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 import click
+from netsum.descriptor import ALGORITHMS, SWITCH
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -31,6 +32,13 @@ def seed_option(what: str = "everything follows from it") -> Callable[[Any], Any
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
 
 
+algorithm_option = click.option(
+    "--algorithm",
+    type=click.Choice(ALGORITHMS),
+    default=SWITCH,
+    show_default=True,
+    help="who combines: the switch, or the members themselves",
+)
 duration_option = click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),

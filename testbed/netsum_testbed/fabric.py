@@ -205,8 +205,11 @@ class Fabric:
         """What comes in front of a command line so that it runs on a host."""
         return ()
 
-    def join(self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0) -> Communicator:
-        """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport."""
+    def join(
+        self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0, algorithm: str | None = None
+    ) -> Communicator:
+        """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport. ``algorithm``: as for
+        :func:`netsum.join`."""
 
         def transport(descriptor: Descriptor) -> Transport:
             return self.inside(lambda: self.open_transport(descriptor, job.members[rank]))
@@ -219,14 +222,19 @@ class Fabric:
             transport=transport,
             timeout=timeout,
             wrap=wrap,
+            algorithm=algorithm,
         )
 
-    def join_all(self, job: Job, wraps: Sequence[Wrap | None] | None = None) -> list[Communicator]:
+    def join_all(
+        self, job: Job, wraps: Sequence[Wrap | None] | None = None, *, algorithm: str | None = None
+    ) -> list[Communicator]:
         """Join a job as all of its ranks, in this process, all at once: where there is no switch, they wait for each other.
         ``wraps``: of each rank. All or none are joined."""
         wraps = wraps or [None] * len(job.members)
         with ThreadPoolExecutor(len(wraps)) as pool:
-            joining = [pool.submit(self.join, job, rank, wrap=wrap) for rank, wrap in enumerate(wraps)]
+            joining = [
+                pool.submit(self.join, job, rank, wrap=wrap, algorithm=algorithm) for rank, wrap in enumerate(wraps)
+            ]
         failure = next((each.exception() for each in joining if each.exception() is not None), None)
         if failure is not None:
             for each in joining:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
+from netsum.descriptor import SWITCH
 from rich.console import Console
 
 from netsum_testbed.checking import (
+    algorithm_option,
     chosen_switch,
     counting,
     duration_option,
@@ -66,18 +68,20 @@ def _comma(values: tuple[Any, ...]) -> str:
 @click.option("--workers", callback=_list_of(int, 1, max(WORKERS)), default=_comma(WORKERS), show_default=True)
 @click.option("--sizes", callback=_list_of(int, 0, 1 << 24), default=_comma(Options.sizes), show_default=True)
 @click.option("--losses", callback=_list_of(float, 0, 0.5), default=_comma(Options.losses), show_default=True)
+@algorithm_option
 @rootless_option
 def matrix(switch: str, rootless: bool, **given: Any) -> None:
     """Make random calls of every collective, operation and type for a while, and check every result with numpy.
 
     The topologies share the time, one after the other. On the first, each collective's bytes are measured against the
-    formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
+    formulas of the documentation, which are those of a switch. The last line is one JSON object; the exit code is 1 when anything
+    was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
     end_on_sigterm()
     console = Console()
     options = Options(**given)
-    totals = Totals(name, seed=options.seed)
+    totals = Totals(name, options.algorithm, seed=options.seed)
     with counting(totals):
         with progress_bar(console) as bar:
             task = bar.add_task("", total=options.duration, note="")
@@ -90,9 +94,11 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
                 bar.update(task, note=f"{topology}: starting")
                 with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
                     where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
-                    bar.console.print(f"matrix on the {name} switch ({where}), seed {options.seed}")
+                    by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
+                    bar.console.print(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
                     run = Run(fabric, options, totals, say_beside(bar), progress, topology)
                     run.run()
-                    if not totals.volumes:
+                    if not totals.volumes and options.algorithm == SWITCH:
                         run.measure()
-        Console(width=max(console.width, TABLE_WIDTH)).print(volume_table(totals.volumes))
+        if totals.volumes:
+            Console(width=max(console.width, TABLE_WIDTH)).print(volume_table(totals.volumes))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from netsum.descriptor import SWITCH
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -26,6 +27,7 @@ class Totals:
     """``kinds``: which collectives, operations and types there were; ``dropped``: packets lost on purpose."""
 
     switch: str
+    algorithm: str = SWITCH
     seed: int = 0
     by_collective: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in COLLECTIVES})
     by_topology: dict[str, Tally] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Totals:
                 "by_collective": {name: asdict(tally) for name, tally in self.by_collective.items()},
                 "by_topology": {name: asdict(tally) for name, tally in self.by_topology.items()},
                 "switch": self.switch,
+                "algorithm": self.algorithm,
                 "seconds": round(self.seconds, 1),
                 "seed": self.seed,
                 "kinds": [len(self.kinds), len(KINDS)],

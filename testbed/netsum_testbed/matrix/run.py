@@ -10,6 +10,7 @@ from itertools import count
 from typing import Final
 
 import numpy as np
+from netsum.descriptor import SWITCH
 from netsum.transports.faulty import Faults
 from netsum.wire.schema import CHUNK_BYTES
 from netsum_controller.job_spec import JobSpec
@@ -41,6 +42,7 @@ class Options:
     workers: tuple[int, ...] = WORKERS
     sizes: tuple[int, ...] = SIZES
     losses: tuple[float, ...] = LOSSES
+    algorithm: str = SWITCH
 
     def replay(self, switch: str, topology: str, job: int) -> str:
         """The command that makes one job's cells again."""
@@ -48,6 +50,8 @@ class Options:
         for name, value in (("workers", self.workers), ("sizes", self.sizes), ("losses", self.losses)):
             if value != getattr(Options, name):
                 words.append(f"--{name} {','.join(map(str, value))}")
+        if self.algorithm != SWITCH:
+            words.append(f"--algorithm {self.algorithm}")
         return " ".join(words)
 
 
@@ -89,7 +93,9 @@ class Run:
     def measure(self) -> None:
         """Bytes of each collective, on a job of its own."""
         hosts = tuple(self._fabric.topology.hosts)[: volume.RANKS]
-        spec = JobSpec(name="matrix-bytes", members=hosts, window=8)  # few under way: no queue that looks like a loss
+        spec = JobSpec(
+            name="matrix-bytes", members=hosts, window=8, algorithm=SWITCH
+        )  # few under way: no queue that looks like a loss
         with joined(self._fabric, spec) as members:
             self.totals.volumes = volume.measure(members.communicators)
 
@@ -119,7 +125,9 @@ class Run:
         with ExitStack() as stack:
             hosts = self._hosts(workers, rng)
             spec = JobSpec(name=f"matrix-{number}", members=hosts, window=window, chunks=chunks)
-            members = stack.enter_context(joined(self._fabric, spec, faults, (options.seed << 40) + (number << 8)))
+            members = stack.enter_context(
+                joined(self._fabric, spec, faults, (options.seed << 40) + (number << 8), options.algorithm)
+            )
             stack.callback(self._count, members)
             ranks = Ranks(cells, start, members.communicators, Gate(self._may_go_on))
             stack.callback(ranks.stop)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from netsum.descriptor import SWITCH
 from rich.console import Console
 
 from netsum_testbed.checking import (
+    algorithm_option,
     chosen_switch,
     counting,
     duration_option,
@@ -49,6 +51,7 @@ def worker_counts(_context: click.Context, _option: click.Parameter, text: str) 
 @click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
 @click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
+@algorithm_option
 @rootless_option
 def verify(switch: str, round_: int | None, rootless: bool, duration: float, **given: Any) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
@@ -60,14 +63,15 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     end_on_sigterm()
     console = Console()
     options = Options(duration=duration, round=round_, **given)
-    totals = Totals(name, seed=options.seed)
+    totals = Totals(name, options.algorithm, seed=options.seed)
     with (
         counting(totals),
         progress_bar(console) as bar,
         open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric,
     ):
         where = type(fabric).__name__
-        bar.console.print(f"verify on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
+        by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
+        bar.console.print(f"verify{by} on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
         task = bar.add_task("", total=duration, note="")
 
         def progress() -> None:

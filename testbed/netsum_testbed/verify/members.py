@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from netsum.communicator import Communicator
+from netsum.descriptor import AUTO, HOST_ALGORITHMS, SWITCH
 from netsum.transports.base import Transport
 from netsum.transports.faulty import Faults, FaultyTransport
 from netsum_controller.job_spec import JobSpec
@@ -23,9 +24,11 @@ class Members:
 
 
 @contextmanager
-def joined(fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: int = 0) -> Iterator[Members]:
+def joined(
+    fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: int = 0, algorithm: str = SWITCH
+) -> Iterator[Members]:
     """Create a job and join all of its ranks; at the end they leave and the job is deleted. ``seed`` of rank r's faults:
-    ``seed + r``."""
+    ``seed + r``. ``algorithm``: who combines; "auto" are the members here, which choose for each size."""
     members = Members()
 
     def spoiler(rank: int) -> Callable[[Transport], Transport] | None:
@@ -38,10 +41,13 @@ def joined(fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: in
 
         return wrap
 
-    job = fabric.create_job(spec)
+    # A job that is created as "auto" has the switch, since there is one: its members are told instead.
+    created = HOST_ALGORITHMS[0] if algorithm == AUTO else algorithm
+    job = fabric.create_job(spec.model_copy(update={"algorithm": created}))
     with ExitStack() as stack:
         stack.callback(fabric.controller.delete_job, spec.name)
-        members.communicators = fabric.join_all(job, [spoiler(rank) for rank in range(len(spec.members))])
+        spoilers = [spoiler(rank) for rank in range(len(spec.members))]
+        members.communicators = fabric.join_all(job, spoilers, algorithm=AUTO if algorithm == AUTO else None)
         for comm in members.communicators:
             stack.callback(comm.close)
         yield members

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from netsum.descriptor import SWITCH
+
 
 @dataclass
 class Totals:
     """``elements``: of all calls, each counted once; ``packets`` and what was done to them: faulty transports only."""
 
     switch: str
+    algorithm: str = SWITCH
     calls: int = 0
     elements: int = 0
     wrong: int = 0

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+from netsum.descriptor import SWITCH
 from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
 from netsum_controller.job_spec import JobSpec
@@ -28,7 +29,7 @@ CALLS_PER_ROUND: Final = 40
 class Options:
     """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``round``: only that one.
 
-    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction.
+    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'.
     """
 
     duration: float = 60.0
@@ -40,6 +41,7 @@ class Options:
     duplicate: float = 0.0
     reorder: float = 0.0
     max_elements: int = MAX_ELEMENTS
+    algorithm: str = SWITCH
 
     @property
     def faults(self) -> Faults | None:
@@ -55,6 +57,8 @@ class Options:
             words.append(f"--workers {','.join(map(str, self.workers))}")
         if self.max_elements != Options.max_elements:
             words.append(f"--max-elements {self.max_elements}")
+        if self.algorithm != SWITCH:
+            words.append(f"--algorithm {self.algorithm}")
         for name in ("loss", "duplicate", "reorder"):
             if getattr(self, name):
                 words.append(f"--{name} {getattr(self, name)}")
@@ -120,7 +124,9 @@ class Run:
         )
         seed = (round_.seed << 40) + (round_.index << 8)
         with ExitStack() as stack:
-            members = stack.enter_context(joined(self._fabric, spec, self._options.faults, seed))
+            members = stack.enter_context(
+                joined(self._fabric, spec, self._options.faults, seed, self._options.algorithm)
+            )
             stack.callback(self._count, members)
             ranks = Ranks(round_.calls, partial(start, round_), members.communicators, Gate(self._grant))
             stack.callback(ranks.stop)
