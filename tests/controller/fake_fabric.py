@@ -1,0 +1,75 @@
+"""Several fake switches as one topology, under a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from netsum_controller.client import SwitchClient
+from netsum_controller.controller import Controller
+from netsum_controller.job_items import belongs_to
+from netsum_controller.stages import Item
+from netsum_controller.topology import Topology
+
+from tests.controller.fake_switch import FakeSwitch
+
+
+class FakeFabric:
+    """Every switch of a topology as a fake; ``open`` makes a controller on the same state file, as a new process would."""
+
+    def __init__(self, topology: Topology, sockets: Path, state: Path) -> None:
+        self.switches = {
+            name: FakeSwitch(f"unix:{sockets}/{name}", switch.device_id).start()
+            for name, switch in topology.switches.items()
+        }
+        self.topology = topology.filled({name: {"p4runtime": one.address} for name, one in self.switches.items()})
+        self._state = state
+        self._opened: list[Controller] = []
+
+    def open(self) -> Controller:
+        controller = Controller(self.topology, self._state)
+        self._opened.append(controller)
+        return controller
+
+    def close(self) -> None:
+        for controller in self._opened:
+            controller.close()
+        for switch in self.switches.values():
+            switch.stop()
+
+    def installed(self) -> dict[str, set[bytes]]:
+        """Everything on every switch, for comparing before and after."""
+        return {name: switch.installed for name, switch in self.switches.items()}
+
+    def items(self, controller: Controller, job_id: int) -> dict[str, set[Item]]:
+        """What of a job is on every switch."""
+        found = {}
+        for name in self.switches:
+            with controller.site.client(name) as client:
+                found[name] = {item for item in client.read_items() if belongs_to(item, job_id)}
+        return found
+
+    def fail_everywhere(self, fail: Callable[[str, Any], str | None]) -> None:
+        """``fail(switch, update)`` is asked of every update on any switch."""
+        for name, switch in self.switches.items():
+            switch.fail_update = lambda update, name=name: fail(name, update)  # type: ignore[misc]
+
+
+class Killed(BaseException):
+    """Stands for the process being killed."""
+
+
+def dying_after(writes: int) -> Callable[[Any, Any], None]:
+    """A :meth:`SwitchClient.write` that works so many times, over all switches, and then ends the process."""
+    writer, calls = SwitchClient.write, 0
+
+    def write(self: Any, updates: Any) -> None:
+        nonlocal calls
+        if updates:
+            if calls == writes:
+                raise Killed
+            calls += 1
+        writer(self, updates)
+
+    return write

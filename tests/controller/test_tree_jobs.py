@@ -1,0 +1,257 @@
+"""Jobs over trees of switches: on all of their switches or on none, whatever fails, and whenever the controller is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netsum.wire.schema import Role
+from netsum_controller.controller import Controller
+from netsum_controller.errors import NoSuchJob, Refused, SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.stages import (
+    JobEntry,
+    MemberEntry,
+    MulticastGroup,
+    ParentEntry,
+    RewriteEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
+)
+from netsum_controller.topologies import leaf_spine
+
+from tests.controller.fake_fabric import FakeFabric, Killed, dying_after
+
+HOSTS = ("h1", "h2", "h3", "h4")
+ALL = ("spine1", "spine2", "leaf1", "leaf2")
+
+
+@pytest.fixture
+def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
+    """Two spines, two leaves with two hosts each."""
+    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def controller(fabric: FakeFabric) -> Controller:
+    one = fabric.open()
+    one.push()
+    return one
+
+
+def wide(**options: Any) -> JobSpec:
+    return JobSpec(name="wide", members=HOSTS, **{"window": 8, **options})
+
+
+def test_what_each_switch_has(fabric: FakeFabric, controller: Controller) -> None:
+    job = controller.create_job(wide())
+    assert job.switches == ALL
+    assert set(job.epoch.shape.roots) == {"spine1", "spine2"}
+    items = fabric.items(controller, job.job_id)
+    for spine, port in (("spine1", 3), ("spine2", 4)):
+        (entry,) = (item for item in items[spine] if isinstance(item, JobEntry))
+        assert (entry.role, entry.stripe_mask, entry.all_sources) == (Role.ROOT, 0, 0b101)
+        members = {item.src_id: item for item in items[spine] if isinstance(item, MemberEntry)}
+        assert {src_id: item.workers for src_id, item in members.items()} == {0: 2, 2: 2}
+        down = {item.replica: item for item in items[spine] if isinstance(item, SwitchRewriteEntry)}
+        for src_id, leaf in ((0, "leaf1"), (2, "leaf2")):
+            udp_port = job.epoch.port_between(leaf, spine)
+            assert members[src_id].udp_port == down[src_id].udp_port == udp_port
+            (parent,) = (i for i in items[leaf] if isinstance(i, ParentEntry) and i.ingress_port == port)
+            assert (parent.src_id, parent.udp_port) == (src_id, udp_port)
+            ways = [item for item in items[leaf] if isinstance(item, UplinkEntry) and item.port == port]
+            assert {(way.udp_port, way.src_id) for way in ways} == {(udp_port, src_id)}
+            assert [job.epoch.shape.roots[way.stripe] for way in ways] == [spine] * 8
+    for leaf, ranks in (("leaf1", {0, 1}), ("leaf2", {2, 3})):
+        (entry,) = (item for item in items[leaf] if isinstance(item, JobEntry))
+        assert (entry.role, entry.stripe_mask, entry.quorum) == (Role.LEAF, 15, 0)
+        assert {item.rank for item in items[leaf] if isinstance(item, RewriteEntry)} == ranks
+        groups = [item.replicas for item in items[leaf] if isinstance(item, MulticastGroup)]
+        assert {src_id for replicas in groups for _, src_id in replicas} - {1000} == ranks, "a parent is no receiver"
+    ports = [edge.udp_port for edge in job.epoch.edges] + [seat.udp_port for seat in job.epoch.seats]
+    assert len(set(ports)) == 8
+    assert controller.descriptor("wide", 2).switch.ip == fabric.topology.switches["leaf2"].ip
+    assert not any(report.changed for report in controller.reconcile())
+
+
+def test_a_job_on_one_leaf_stays_there(controller: Controller) -> None:
+    job = controller.create_job(JobSpec(name="near", members=("h3", "h4")))
+    assert (job.switches, job.epoch.edges) == (("leaf2",), ())
+    wide_one = controller.create_job(wide())
+    assert wide_one.job_id != job.job_id
+    assert wide_one.part("leaf1") != wide_one.part("leaf2")  # slots lie where there is room
+
+
+def test_roots_that_were_asked_for(fabric: FakeFabric, controller: Controller) -> None:
+    job = controller.create_job(wide(roots={"spine1": 3, "spine2": 1}))
+    assert [job.epoch.shape.roots.count(spine) for spine in ("spine1", "spine2")] == [12, 4]
+    assert fabric.open().job("wide").roots == {"spine1": 3, "spine2": 1}
+    with pytest.raises(Refused, match="exists with roots spine1=3, spine2=1, not as the controller chooses"):
+        controller.create_job(wide())
+    only = controller.create_job(wide(roots={"spine2": 1}).model_copy(update={"name": "only"}))
+    assert only.switches == ("spine2", "leaf1", "leaf2")
+
+
+def test_order(fabric: FakeFabric, controller: Controller) -> None:
+    """A parent knows its children before they send, and forgets them last."""
+    log: list[str] = []
+    for name, switch in fabric.switches.items():
+        switch.on_write = lambda _, name=name: log.append(name)  # type: ignore[misc]
+    controller.create_job(wide())
+    spread = [name for name, before in zip(log, ["", *log], strict=False) if name != before]
+    assert spread[-4:] == list(ALL)
+    log.clear()
+    controller.delete_job("wide")
+    assert list(dict.fromkeys(log)) == list(reversed(ALL))
+
+
+@pytest.mark.parametrize("switch", ALL)
+@pytest.mark.parametrize("table", ["member", "rewrite", "uplink", "multicast group", "job"])
+def test_a_step_that_fails_takes_everything_back(
+    fabric: FakeFabric, controller: Controller, switch: str, table: str
+) -> None:
+    table_id = 0 if table == "multicast group" else controller.site.program.object_id("tables", table)
+
+    def fail(name: str, update: Any) -> str | None:
+        is_group = update.entity.HasField("packet_replication_engine_entry")
+        here = is_group if table == "multicast group" else update.entity.table_entry.table_id == table_id
+        return "no space" if name == switch and here and update.type == 1 else None
+
+    before = fabric.installed()
+    fabric.fail_everywhere(fail)
+    if table == "uplink" and switch.startswith("spine"):
+        controller.create_job(wide())  # it has none
+        return
+    with pytest.raises(SwitchError, match=f"switch {switch}: .*{table}"):
+        controller.create_job(wide())
+    assert fabric.installed() == before
+    assert controller.site.store.jobs() == []
+    fabric.fail_everywhere(lambda _, __: None)
+    assert controller.create_job(wide()).created
+
+
+def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller: Controller) -> None:
+    """The next command there cleans up; and until then nobody gets the name or the slots."""
+    before = fabric.installed()
+
+    def fail(name: str, update: Any) -> str | None:
+        is_row = update.entity.HasField("table_entry")
+        return "broken" if (is_row and name == "leaf2") or update.type == 3 else None
+
+    fabric.fail_everywhere(fail)
+    with pytest.raises(SwitchError, match="taking back what other switches had failed too"):
+        controller.create_job(wide())
+    with pytest.raises(NoSuchJob):
+        controller.job("wide")
+    fabric.fail_everywhere(lambda _, __: None)
+    near = controller.create_job(JobSpec(name="near", members=("h1", "h2")))  # cleans leaf1
+    assert near.slot_base == 0
+    (left,) = (job for job in controller.site.store.jobs() if job.name == "wide")
+    assert set(left.switches) == {"spine1", "spine2", "leaf2"}
+    controller.delete_job("near")
+    controller.reconcile()
+    assert fabric.installed() == before
+    assert controller.site.store.jobs() == []
+
+
+@pytest.mark.parametrize("command", ["create", "delete", "epoch", "evict", "reconcile"])
+def test_killed_at_any_moment(sockets: Path, tmp_path: Path, command: str) -> None:
+    """A controller that dies between any two writes; a new process finds and leaves everything in order."""
+    fabric = FakeFabric(leaf_spine(1, 2, 2), sockets, tmp_path / "state.db")
+    try:
+        fabric.open().push()
+        writes = 0
+        while not _killed(fabric, command, writes):
+            writes += 1
+        assert writes > 3, "it was killed nowhere"
+    finally:
+        fabric.close()
+
+
+def _killed(fabric: FakeFabric, command: str, writes: int) -> bool:
+    """Whether the command had fewer writes than that."""
+    first = fabric.open()
+    empty = fabric.installed()
+    if command != "create":
+        job = first.create_job(wide(token="correct-horse"))
+        for rank in range(job.workers):
+            first.join("wide", "correct-horse", rank, "a")
+    if command == "reconcile":
+        fabric.switches["leaf1"].restart()
+    finished = False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netsum_controller.client.SwitchClient.write", dying_after(writes))
+        try:
+            {
+                "create": lambda: first.create_job(wide()),
+                "delete": lambda: first.delete_job("wide"),
+                "epoch": lambda: first.join("wide", "correct-horse", 0, "b"),
+                "evict": lambda: first.evict("wide", 3),
+                "reconcile": first.reconcile,
+            }[command]()
+            finished = True
+        except Killed:
+            pass
+    second = fabric.open()
+    if command == "delete":
+        second.create_job(wide(token="correct-horse"))
+    elif command == "create":
+        second.create_job(wide())
+    second.reconcile()
+    assert not any(report.changed for report in second.reconcile())
+    if command in ("epoch", "evict", "reconcile"):
+        assert second.job("wide").exists
+    second.delete_job("wide")
+    assert fabric.installed() == empty
+    return finished
+
+
+def test_a_new_epoch_has_other_ports_everywhere(fabric: FakeFabric, controller: Controller) -> None:
+    old = controller.create_job(wide(token="correct-horse"))
+    controller.join("wide", "correct-horse", 0, "a")
+    controller.join("wide", "correct-horse", 0, "b")
+    new = controller.job("wide")
+    assert new.epoch.number > old.epoch.number
+    assert not {edge.udp_port for edge in old.epoch.edges} & {edge.udp_port for edge in new.epoch.edges}
+    for items in fabric.items(controller, new.job_id).values():
+        assert {item.epoch for item in items if isinstance(item, JobEntry)} == {new.epoch.number}
+    ranges = controller.site.store.used_ranges(["leaf2"], new.job_id)
+    assert ranges[0].first == old.epoch.first_block_id
+    assert not ranges[0].overlaps(ranges[1])
+
+
+def test_a_new_epoch_that_a_switch_refuses(fabric: FakeFabric, controller: Controller) -> None:
+    job = controller.create_job(wide(token="correct-horse"))
+    controller.join("wide", "correct-horse", 0, "a")
+    before = fabric.installed()
+    fabric.fail_everywhere(lambda name, update: "broken" if (name, update.type) == ("leaf2", 2) else None)
+    with pytest.raises(SwitchError, match="leaf2"):
+        controller.join("wide", "correct-horse", 0, "b")
+    assert fabric.installed() == before
+    assert controller.job("wide").epoch.number == job.epoch.number
+
+
+def test_deleting_one_does_not_disturb_another(fabric: FakeFabric, controller: Controller) -> None:
+    controller.create_job(wide())
+    with_one = fabric.installed()
+    controller.create_job(JobSpec(name="other", members=("h4", "h1"), window=100))
+    controller.delete_job("other")
+    assert fabric.installed() == with_one
+
+
+def test_a_switch_that_is_gone_for_good(fabric: FakeFabric, controller: Controller) -> None:
+    controller.create_job(wide())
+    fabric.switches["leaf2"].stop()
+    with pytest.raises(SwitchError, match="leaf2"):
+        controller.delete_job("wide")
+    assert controller.job("wide").exists
+    controller.delete_job("wide", force=True)
+    assert controller.jobs() == []
+    fabric.switches["leaf2"].start()
+    reports = {report.switch: report for report in controller.reconcile()}
+    assert reports["leaf2"].deleted > 0
+    assert not reports["leaf1"].changed
