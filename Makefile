@@ -17,7 +17,7 @@ NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify matrix fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
+.PHONY: help setup demo test testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION sec
 
 matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
 	@scripts/as-root $(BIN)/netsum matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
+
+links: $(READY)  ## bytes of each collective on every link of trees of switches, beside the formulas; last line JSON
+	@scripts/as-root $(BIN)/netsum links --switch $(SWITCH) $(ARGS)
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
 	@scripts/as-root $(BIN)/netsum fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)

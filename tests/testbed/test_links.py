@@ -1,0 +1,119 @@
+"""``netsum links``: what the switches count is what the formulas say, and never less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from click.testing import CliRunner
+from netsum_controller.topologies import leaf_spine, tree
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.links import command
+from netsum_testbed.links.below import below
+from netsum_testbed.links.measure import RANKS, SIZE, Bytes, Line, collectives, network
+from netsum_testbed.links.report import Report
+from netsum_testbed.links.rules import RULES, Place, frames, octets
+from netsum_testbed.links.stripes import stripes
+from netsum_testbed.opening import fabric_of
+
+BLOCK = 4096
+HEADERS = 14 + 20 + 8 + 16
+FRAME = BLOCK + HEADERS
+
+
+def test_the_formulas() -> None:
+    by_name = {rule.collective: rule for rule in RULES}
+    here, there = Place(4, 2, with_root=True), Place(4, 2, with_root=False)
+    assert by_name["allreduce"].up.share(here) == 1
+    assert by_name["all_gather"].down.share(here) == 4
+    assert (by_name["gather"].up.share(here), by_name["gather"].up.share(there)) == (1, 2)
+    assert (by_name["scatter"].up.share(here), by_name["scatter"].up.share(there)) == (Fraction(3, 4), 0)
+    assert by_name["all_to_all"].up.share(here) == Fraction(3, 2)
+    assert frames(by_name["allreduce"], 4, SIZE, BLOCK) == 65
+    assert octets(1, 65, SIZE) == 64 * FRAME + 256 + HEADERS
+    assert octets(0, 1, SIZE) == 256 + HEADERS
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """Two leaves of four hosts under one root."""
+    if request.param == "bmv2":
+        request.getfixturevalue("require_root")
+        request.getfixturevalue("require_bmv2")
+    with fabric_of(tree(2, 4), request.param, rootless=request.param == "embedded") as fabric:
+        yield fabric
+
+
+def check(way: Bytes, least: bool = False) -> None:
+    """As many bytes as the formula says; more only in packets that were sent again (a packet is a block at most)."""
+    assert way.measured >= way.expected
+    if not least:
+        assert way.measured <= way.expected + way.again * FRAME
+
+
+def test_collectives_on_a_tree(leaves: Fabric) -> None:
+    rules = [
+        rule for rule in RULES if rule.collective in ("allreduce", "broadcast", "all_gather", "all_to_all", "barrier")
+    ]
+    with network(leaves, ["h1", "h2", "h5", "h6"]) as made:
+        lines = list(collectives(made, rules))
+    assert [(line.collective, line.link) for line in lines[:3]] == [
+        ("allreduce", "h1 - leaf1"),
+        ("allreduce", "leaf1 - root"),
+        ("allreduce", "leaf2 - root"),
+    ]
+    for line in lines:
+        check(line.up, line.collective == "all_to_all")
+        assert (line.down is None) == line.link.startswith("h1")
+        if line.down is not None:
+            check(line.down, line.collective == "all_to_all")
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: int) -> None:
+    with network(leaves, [*list(leaves.topology.hosts)[:hosts], "h5"]) as made:
+        line = below(made, "leaf1")
+    assert line.hosts == hosts
+    assert line.sent >= hosts * octets(1, 65, SIZE)
+    assert line.up.expected == octets(1, 65, SIZE)
+    check(line.up)
+    check(line.down)
+
+
+def test_roots_carry_their_share(switch: str) -> None:
+    """Of 16 stripes one spine has 12: so many of the bytes go there, up and down, but for what is sent again."""
+    with (
+        fabric_of(leaf_spine(2, 2, 1), switch) as fabric,
+        network(fabric, ["h1", "h2"], roots={"spine1": 3, "spine2": 1}) as made,
+    ):
+        found = list(stripes(made, "3 : 1", 4 * SIZE))
+    assert [(each.link, each.due) for each in found] == [
+        ("leaf1 - spine1", 0.75), ("leaf1 - spine2", 0.25), ("leaf2 - spine1", 0.75), ("leaf2 - spine2", 0.25),
+    ]  # fmt: skip
+    for each in found:
+        assert each.up >= each.due * 4 * SIZE
+        assert each.down >= each.due * 4 * SIZE
+        assert (each.up_share > 0.5) == (each.due > 0.5)
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one topology, and with few hosts: the tables, and the JSON line."""
+    monkeypatch.setattr(command, "NETWORKS", {"tree": command.NETWORKS["tree"]})
+    monkeypatch.setattr(command, "BELOW", (1, 2))
+    ran = CliRunner().invoke(command.links, ["--switch", "embedded", "--rootless"])
+    assert ran.exit_code == 0, ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["switch"], last["wrong"], last["size"]) == ("embedded", 0, SIZE)
+    assert len(last["collectives"]) == 3 * len(RULES)
+    assert [each["hosts"] for each in last["below"]] == [1, 2]
+    assert {each["weights"] for each in last["stripes"]} == {"1 : 1", "3 : 1"}
+    assert f"n = {RANKS} ranks, S = {SIZE:,}" in ran.output
+
+
+def test_less_than_the_formula_is_wrong() -> None:
+    report = Report("embedded", collectives=[Line("tree", "allreduce", "leaf1 - root", Bytes("S", 10, 10, 0), None)])
+    assert (report.wrong, report.exit_code) == (0, 0)
+    report.collectives.append(Line("tree", "allreduce", "leaf2 - root", Bytes("S", 10, 10, 0), Bytes("S", 10, 9, 0)))
+    assert (report.wrong, report.exit_code) == (1, 1)
