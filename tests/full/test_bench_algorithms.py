@@ -9,7 +9,16 @@ import pytest
 from click.testing import CliRunner
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers import choice
-from netsum_testbed.bench.algorithms import Timed, batch_bytes, descriptors, fastest, figures, table, write_table
+from netsum_testbed.bench.algorithms import (
+    Timed,
+    batch_bytes,
+    choice_table,
+    descriptors,
+    fastest,
+    figures,
+    table,
+    write_table,
+)
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench
 
@@ -90,6 +99,13 @@ def test_the_table_marks_the_fastest_algorithm() -> None:
         "ring",
     ]
     assert lines[-1].split() == ["2", "1048576", "embedded", "1", "1048576.0", "1048576.0", "2.00", "0"]
+
+
+def test_the_choice_is_printed() -> None:
+    assert [line.split() for line in choice_table(timed(TIMES, SIZES)).splitlines()] == [
+        ["workers", "4", "KiB", "8", "KiB", "256", "KiB"],
+        ["2", "halving_doubling", "double_binary_tree", "ring"],
+    ]
 
 
 def test_the_members_of_a_bench_know_each_other() -> None:

@@ -161,6 +161,15 @@ def table(timed: Timed) -> str:
     return "\n".join(" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
+def choice_table(timed: Timed) -> str:
+    """What ``auto`` chooses: a line for each number of workers, a column for each size of a batch in KiB."""
+    found = fastest(timed)
+    sizes = sorted({size for row in found.values() for size in row})
+    rows = [["workers", *(f"{size >> 10} KiB" for size in sizes)]]
+    rows += [[str(workers), *(row.get(size, "") for size in sizes)] for workers, row in found.items()]
+    return "\n".join(" ".join([f"{row[0]:>7}", *(f"{cell:>18}" for cell in row[1:])]) for row in rows)
+
+
 def figures(timed: Timed) -> dict[str, object]:
     """For programs: ``fastest``, and ``microseconds`` of each number of workers, size, and algorithm or switch; ``wrong``
     elements in all."""

@@ -16,7 +16,7 @@ from netsum_controller.job_spec import JobSpec
 from rich.console import Console
 from rich.status import Status
 
-from netsum_testbed.bench.algorithms import Trial, figures, table, time_all, write_table
+from netsum_testbed.bench.algorithms import Trial, choice_table, figures, table, time_all, write_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
@@ -151,6 +151,7 @@ def _bench_algorithms(names: Sequence[str], trial: Trial, file: Path | None) -> 
     with console.status("starting") as status:
         timed = time_all(trial, names, status.update)
     click.echo(table(timed))
+    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = {**figures(timed), "cores": os.cpu_count()}
     if file is not None:
         write_table(file, found)
