@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, VERSION, Hop, Lane, Outcome, Status
 
-from tests.model.state import Job, Packet
+from tests.model.state import Job, Member, Packet
 
 
 def malformed(packet: Packet) -> bool:
@@ -20,7 +21,7 @@ def malformed(packet: Packet) -> bool:
     ):
         return True
     if h.hop == Hop.DOWN:
-        return Status.MISMATCH < h.status < Status.STALE or h.status > Status.AGAIN
+        return False  # no contribution
     return (
         h.hop > Hop.DOWN
         or h.age_op != 0
@@ -44,11 +45,15 @@ def admission(packet: Packet, job: Job | None) -> Outcome | None:
         return Outcome.NOT_MEMBER
     if packet.udp_port != at.udp_port:
         return Outcome.WRONG_PORT
-    if (h.hop == Hop.DOWN) == (member is not None):
-        return Outcome.MALFORMED
-    if member is None:
-        return None
-    claims_too_much = h.src_cnt > member.workers
-    # Only a worker itself must say that it passes: a switch below may have lost members.
+    return Outcome.MALFORMED if (_is_no_partial(member, h) if member else _is_no_result(h)) else None
+
+
+def _is_no_partial(member: Member, h: Header) -> bool:
+    """Only a worker itself must say that it passes: a switch below may have lost members."""
     passes_in_silence = member.workers == 1 and (h.src_cnt == 0) != h.degraded
-    return Outcome.MALFORMED if claims_too_much or passes_in_silence else None
+    return h.hop == Hop.DOWN or h.src_cnt > member.workers or passes_in_silence
+
+
+def _is_no_result(h: Header) -> bool:
+    """Neither a result nor an answer: not what a parent says."""
+    return h.hop != Hop.DOWN or h.status > Status.AGAIN or Status.MISMATCH < h.status < Status.STALE

@@ -103,7 +103,9 @@ class Host(NamedTuple):
     sent: int = 0
     results: tuple[Result | None, ...] = ()  # of the indices below `sent`
     settled: frozenset[int] = frozenset()  # indices whose result came in this epoch
-    fetching: frozenset[int] = frozenset()  # noticed: the result waits in the switch
+    fetching: frozenset[int] = (
+        frozenset()
+    )  # sent with room from now on: a notice has come, or the switch has asked for it
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
@@ -242,9 +244,11 @@ def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packe
                 yield contribution(host, index)
 
 
-def fetches(host: Host) -> Iterator[Packet]:
-    """What a host sends again at once, since a notice has told it that the result is there."""
-    return (contribution(host, index) for index in sorted(host.fetching))
+def is_asked(reply: Reply) -> bool:
+    """Whether a host sends a block again at once because of this: a notice says that the result is there, or the switch has
+    asked for room."""
+    h = reply.header
+    return h.status == Status.AGAIN or (h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0)
 
 
 def _refused(host: Host, index: int, reason: int) -> Host:
@@ -259,11 +263,11 @@ def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules)
     todo = host.plan[index]
     exempt = h.status >= Status.ABORT and rules.mismatch_exempt
     if h.gen_id != host.program[todo.call].gen and not exempt:
-        return host
+        return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]
     if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):
         if held is not None:
-            return host._replace(settled=host.settled | {index})
+            return host._replace(settled=host.settled | {index}, fetching=host.fetching - {index})
         return host._replace(fetching=host.fetching | {index})
     result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, h.age_op == AgeOp.LATE)
     if held == LOST:
@@ -290,6 +294,8 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
         if host.degrades and rules.lost_is_settled:
             return advance(_settled(host, index, LOST), rules)
         return host._replace(broken=f"block {index} is STALE and still needed")
+    if h.status == Status.AGAIN:
+        return host if index in host.settled else host._replace(fetching=host.fetching | {index})
     if h.status == Status.REFUSED:
         return host if host.results[index] is not None else _refused(host, index, h.age_op)
     return advance(_take(host, index, h, reply.payload, rules), rules)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netsum.wire.schema import Op, Status
+from netsum.wire.schema import EVERYONE, Op, Status
 
 from tests.model.host import ALL_HOST_RULES, Call, Host, HostRules, Phase, Result, Todo, advance, exponent_of
-from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Rules
+from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Rules, Uplink
+from tests.model.topology import EDGE_PORTS, Child, Node, Shape, nodes_of
 
 PORT_BASE = 20000
+PORTS_OF_EPOCH = 16
+"""UDP ports that an epoch uses: half for the ranks, half for the edges between switches."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Scenario:
     programs: tuple[tuple[Call, ...], ...]
     window: int = 2
     slots: int = 4
+    tree: Shape = ()  # (): a star
+    roots: int = 1  # over the same leaves, by stripes
     first_block_id: int = 96
     second_block_id: int = 0x60000060  # of the run after a replacement; fresh unless EpochRules say otherwise
     replaced: tuple[tuple[Call, ...], ...] = ()
@@ -67,17 +72,48 @@ class Scenario:
         """Whether a result may lack somebody."""
         return self.degrades or bool(self.mortals)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The switches, parents before children."""
+        return nodes_of(self.tree or tuple(range(self.workers)), self.roots)
+
     def udp_port(self, rank: int, epoch: int) -> int:
         """A rank's UDP port in an epoch."""
-        return PORT_BASE + rank + (16 * epoch if self.epoch_rules.fresh_ports else 0)
+        return PORT_BASE + rank + (PORTS_OF_EPOCH * epoch if self.epoch_rules.fresh_ports else 0)
+
+    def edge_port(self, port: int, epoch: int) -> int:
+        """The UDP port of an edge, which has this port at both ends."""
+        return self.udp_port(PORTS_OF_EPOCH // 2 + port - EDGE_PORTS, epoch)
 
     def job(self, epoch: int, first_block_id: int, evicted: frozenset[int] = frozenset()) -> Job:
-        """What the controller installs for an epoch."""
-        ports = [self.udp_port(rank, epoch) for rank in range(self.workers)]
-        members = tuple(Member(rank, rank + 1, port, rank) for rank, port in enumerate(ports) if rank not in evicted)
+        """What the controller installs on the root for an epoch."""
+        job = self.jobs(epoch, first_block_id, evicted)[0]
+        assert job is not None
+        return job
+
+    def jobs(
+        self, epoch: int, first_block_id: int, evicted: frozenset[int] = frozenset(), *, begun: bool = False
+    ) -> tuple[Job | None, ...]:
+        """The same on every switch; None on one without members. ``begun``: evicted within the epoch, so that a switch
+        stands for as many workers as before."""
+        present = [rank for rank in range(self.workers) if rank not in evicted]
+
+        def member(child: Child) -> Member:
+            if child.switch is None:
+                return Member(child.src_id, child.port, self.udp_port(child.src_id, epoch), child.src_id)
+            workers = len(child.ranks if begun else set(child.ranks) & set(present))
+            return Member(child.src_id, child.port, self.edge_port(child.port, epoch), EVERYONE, workers, switch=True)
+
+        def job(node: Node) -> Job | None:
+            members = tuple(member(child) for child in node.children if set(child.ranks) & set(present))
+            quorum = 0 if node.parents else min(self.quorum, len(present))
+            ageing = (1, quorum, self.window) if self.degrades else ()
+            uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
+            job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *ageing)
+            return job._replace(uplinks=uplinks) if members else None
+
         number = epoch if self.epoch_rules.fresh_epoch else 1
-        ageing = (1, min(self.quorum, len(members)), self.window) if self.degrades else ()
-        return Job(number, first_block_id & ID_MASK, self.slots, 0, members, *ageing)
+        return tuple(job(node) for node in self.nodes)
 
     def hosts(self, run: int, epoch: int) -> tuple[Host, ...]:
         """The ranks at the start of a run, what may be sent at once already sent."""
@@ -100,6 +136,12 @@ class Scenario:
         calls = [program[todo.call] for program in programs]
         meant = {(call.gen, call.op, call.dest, len(call.blocks)) for call in calls if not call.aborts}
         return _combined(calls, todo, host.rank) if len(meant) < 2 else None
+
+    def agree(self, result: Result, expected: Result | None) -> bool:
+        """Whether a result is the expected one. A leaf's partial with RANGE or ABORT counts no payloads."""
+        if expected is not None and expected.status and len(self.nodes) > 1:
+            expected = expected._replace(data_cnt=result.data_cnt)
+        return result == expected
 
 
 def _combined(calls: list[Call], todo: Todo, rank: int) -> Result:

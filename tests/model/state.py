@@ -115,7 +115,7 @@ class Record(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        return len(self.buffer) if self.data_cnt else 0
+        return len(self.buffer) if self.grad_cnt else 0
 
     @property
     def signature(self) -> tuple[int, int, int, int]:

@@ -38,7 +38,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             program.append(call)
     slots = 1 << (2 * window - 1).bit_length()
     first = draw(st.sampled_from([0, 1, 4096, 0x7FFFFFFE, 0xFFFFFFF8, 0xFFFFFFFF]))
-    return Scenario("random", tuple(map(tuple, programs)), window, slots, first)
+    return Scenario("random", tuple(map(tuple, programs)), window, slots, first_block_id=first)
 
 
 class Network(RuleBasedStateMachine):

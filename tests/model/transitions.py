@@ -9,12 +9,12 @@ from collections.abc import Hashable, Iterator
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import BlockState, Hop
 
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import JOB_ID, Host
-from tests.model.rules import Frontier, Job, Packet, Record, Reply, SwitchModel
+from tests.model.rules import ID_MASK, Frontier, Job, Packet, Record, Reply, SwitchModel
 from tests.model.scenario import Scenario
 
 Item = TypeVar("Item", bound=Hashable)
@@ -65,8 +65,20 @@ class Transitions:
         self.at_host = cache(self._at_host)
         self.looks = cache(self._looks)
         self.sends = cache(self._sends)
-        self.fetches = cache(self._fetches)
+        self.told = cache(self._told)
         self.dead = cache(self._dead)
+        self.where = cache(self._where)
+        self.ignored = cache(self._ignored)
+        self._above: dict[int, int] = {}  # switch that a port is on: of an edge, its upper end
+        self._below: dict[int, int] = {}  # of an edge, its lower end
+        for number, node in enumerate(scenario.nodes):
+            self._above |= {child.port: number for child in node.children}
+            self._below |= {child.port: child.switch for child in node.children if child.switch is not None}
+
+    def _where(self, packet: int) -> int:
+        """The switch that a packet comes to."""
+        item = self.packets.items[packet]
+        return (self._below if item.header.hop == Hop.DOWN else self._above)[item.port]
 
     def _model(self, switch: int) -> SwitchModel:
         job, slots, frontier = self.switches.items[switch]
@@ -79,12 +91,14 @@ class Transitions:
         job, slots, _ = self.switches.items[before]
         after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.frontiers[JOB_ID]))
         for slot, record in slots:
-            what = truth.changed(record, model.records[slot]) if record.state == BlockState.DONE else ""
+            what = truth.changed(record, model.records[slot])
             if what:
                 self.changed[after] = what
         mask = 0
         for reply in replies:
-            mask |= 1 << self.packets.number(reply)
+            between = reply.header.hop != Hop.HOST
+            item = Packet(reply.port, reply.udp_port, reply.header, reply.payload) if between else reply
+            mask |= 1 << self.packets.number(item)
         return after, mask
 
     def _at_switch(self, switch: int, packet: int, old: bool = False) -> tuple[int, int]:
@@ -93,17 +107,30 @@ class Transitions:
         assert isinstance(item, Packet)
         return self._after(switch, model, model.step(item, old=old).replies)
 
+    def _ignored(self, switch: int, packet: int) -> bool:
+        """Whether what comes from the parent means nothing to this switch, now or ever."""
+        job, slots, _ = self.switches.items[switch]
+        item = self.packets.items[packet]
+        if item.header.hop != Hop.DOWN or job is None or not self.scenario.epoch_rules.fresh_ports:
+            return False
+        if item.udp_port != job.uplink_of(item.header.block_id).udp_port:
+            return True
+        record = dict(slots).get(job.slot_of(item.header.block_id), Record())
+        ahead = (record.block_id - item.header.block_id) & ID_MASK
+        settled = ahead == 0 and record.state in (BlockState.DONE, BlockState.DEAD)
+        return record.epoch == job.epoch and (settled or 0 < ahead < 1 << 31)
+
     def _looks(self, switch: int) -> list[tuple[int, bool, int, int]]:
         """What sweeps may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
         job = self.switches.items[switch].job
         if job is None or not (self.scenario.partial and self.scenario.sweeper):
             return []
-        found = []
+        found: list[tuple[int, bool, int, int]] = []
         for slot in self._model(switch).swept_slots(JOB_ID):
             for old in (False, True):
                 model = self._model(switch)
                 notices = model.look(JOB_ID, slot, old=old)
-                if notices:
+                if notices or model.records != dict(self.switches.items[switch].slots):
                     found.append((slot, old, *self._after(switch, model, notices)))
                     break
         return found
@@ -119,11 +146,14 @@ class Transitions:
             mask |= 1 << self.packets.number(packet)
         return mask
 
-    def _fetches(self, host: int) -> int:
-        mask = 0
-        for packet in host_rules.fetches(self.hosts.items[host]):
-            mask |= 1 << self.packets.number(packet)
-        return mask
+    def _told(self, host: int, packet: int) -> int:
+        """What a host sends at once because of this packet, when it has taken it: a block that it is asked for again."""
+        item, after = self.packets.items[packet], self.hosts.items[self.at_host(host, packet)]
+        assert isinstance(item, Reply)
+        index = (item.header.block_id - after.origin) & ID_MASK
+        if index not in after.fetching or not host_rules.is_asked(item):
+            return 0
+        return 1 << self.packets.number(host_rules.contribution(after, index))
 
     def _dead(self, host: int, packet: int) -> bool:
         item = self.packets.items[packet]

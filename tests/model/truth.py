@@ -45,7 +45,12 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
 
 
 def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
-    """What is wrong with a block record of the first run, or nothing."""
+    """What is wrong with a block record of the first run, or nothing. Of switches that have hosts alone, since of others a
+    source is no rank, and that have sent nothing up or got it back."""
+    if any(member.switch for member in job.members) or record.state == BlockState.DEAD:
+        return ""
+    if job.uplinks and record.state == BlockState.DONE:
+        return ""
     index = (record.block_id - scenario.first_block_id) & ID_MASK
     blocks = [(call, offset) for call, each in enumerate(scenario.programs[0]) for offset in range(len(each.blocks))]
     if record.state == BlockState.EMPTY or record.epoch != job.epoch or index >= len(blocks):
@@ -59,8 +64,8 @@ def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
         return f"block {index} counts {record.src_cnt} and {record.data_cnt}, right is {right}"
     if record.data_cnt and sum(record.buffer) != sum(values[rank] for rank in seen if rank in values):
         return f"block {index} holds a wrong sum"
-    if record.state == BlockState.DONE and job.all_sources & ~record.seen:
-        if not 0 < job.quorum <= record.src_cnt:
+    if record.state in (BlockState.DONE, BlockState.SENT) and job.all_sources & ~record.seen:
+        if not job.uplinks and not 0 < job.quorum <= record.src_cnt:
             return f"block {index} is closed below the quorum"
         if record.firm:
             return f"block {index} is firm and closed partially"
@@ -82,6 +87,12 @@ def differ(one: Host, other: Host) -> str:
 
 
 def changed(before: Record, after: Record) -> str:
-    """Whether a closed record was changed other than by the next block of its slot."""
-    same = (before.epoch, before.block_id) == (after.epoch, after.block_id)
-    return f"the closed record of id {before.block_id} changes" if same and before != after else ""
+    """Whether a closed record was changed other than by the next block of its slot, or a partial that was sent other than by
+    the parent or a higher status."""
+    if (before.epoch, before.block_id) != (after.epoch, after.block_id):
+        return ""
+    if before.state in (BlockState.DONE, BlockState.DEAD) and before != after:
+        return f"the closed record of id {before.block_id} changes"
+    if before.state == after.state == BlockState.SENT and before != after._replace(status=before.status):
+        return f"the partial of id {before.block_id} changes"
+    return ""

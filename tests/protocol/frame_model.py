@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Outcome
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
 
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
 from tests.protocol import star
@@ -37,6 +37,7 @@ class FrameModel:
 
     def __post_init__(self) -> None:
         self.switch = SwitchModel(dict(self.jobs))
+        self._elsewhere = {star.neighbour(port).ip for port in star.PORTS}
         self._stations = {star.station(port).mac: port for port in star.PORTS}
 
     def process(self, port: int, frame: bytes) -> Sent:
@@ -48,8 +49,11 @@ class FrameModel:
                 return [(port, self._arp_reply(frame))] if request else []
         elif ether_type == TYPE_IPV4 and len(frame) >= ETHERNET + IPV4:
             if self._has_netsum(frame):
-                if Datagram.parse(frame).ip_dst == star.SWITCH_IP:
+                to = Datagram.parse(frame).ip_dst
+                if to == star.SWITCH_IP:
                     return self._contribution(port, frame)
+                if to in self._elsewhere:
+                    return []  # hosts send to their own switch
             elif int.from_bytes(frame[26:30], "big") == star.SWITCH_IP:
                 return []  # nobody but the switch speaks from its address
         return self._forward(port, frame)
@@ -119,17 +123,21 @@ class FrameModel:
             or room % CHUNK_BYTES
             or not 0 <= room <= MAX_CHUNKS * CHUNK_BYTES
             or len(body) < HEADER_BYTES + room
-            or body[5] & 1  # spare bit
         ):
             return Outcome.MALFORMED
         return None
 
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
-        body = pack_header(reply.header) + chunk_bytes(reply.payload)
-        to = star.station(reply.port)
-        mac, ip = (to.mac, to.ip) if reply.replica is not None else (asked.eth_src, asked.ip_src)
+        """The frame of a reply. A partial without payload is padded with what the packet had that brings it up."""
+        h = reply.header
+        padding = asked.payload[: len(reply.payload) * CHUNK_BYTES]
+        body = pack_header(h) + (padding if h.hop == Hop.UP and not h.grad_cnt else chunk_bytes(reply.payload))
+        to = star.end(reply.port, switch=h.hop != Hop.HOST)
+        unicast = reply.replica is None and h.hop != Hop.UP
+        mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
+        ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)
         return Datagram(
-            mac, star.SWITCH_MAC, star.SWITCH_IP, ip, UDP_PORT, reply.udp_port, body,
+            mac, star.SWITCH_MAC, star.SWITCH_IP, ip, *ports, body,
             tos=asked.tos, identification=asked.identification, fragment=asked.fragment,
         ).to_bytes()  # fmt: skip
 

@@ -1,6 +1,8 @@
-"""The star on which the scenarios run: four ports, two jobs, and every entry that a controller would install for them.
+"""The switch on which the scenarios run: four ports, its jobs, and every entry that a controller would install for them. It is
+a star for three jobs, the root of a tree for one, and a leaf with two parents for another.
 
-Ranks are not source ids, two members share a port, a slot range does not begin at 0: what could be confused, differs.
+Ranks are not source ids, members share ports with each other and with parents, a slot range does not begin at 0: what could be
+confused, differs.
 """
 
 from __future__ import annotations
@@ -8,18 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT
+from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT, Hop, Role
 from netsum_controller.stages import (
     AggregatorEntry,
+    ElsewhereEntry,
     ForwardEntry,
     Item,
     JobEntry,
     MemberEntry,
     MulticastGroup,
+    ParentEntry,
     RewriteEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
 )
 
-from tests.model.rules import Job, Member, Payload
+from tests.model.rules import Job, Member, Payload, Uplink
 from tests.protocol.frames import Datagram, netsum_body
 
 PORTS = (1, 2, 3, 4)
@@ -27,6 +33,10 @@ SWITCH_MAC, SWITCH_IP = 0x026E730000FE, 0x0A0000FE
 TRIO, PAIR, LATE = 3, 200, 255
 """The jobs: TRIO's three members are on ports 1 to 3, both members of PAIR on port 4. The blocks of LATE age out as soon as
 two workers are in; one of its members stands for three."""
+
+TOP, LEAF = 40, 41
+"""Jobs in trees. In TOP's this is the root, over two leaves and a host. In LEAF's it is below two roots, by stripes, and above
+two hosts and a leaf; its second parent is on the port of its child."""
 
 JOBS = {
     TRIO: Job(
@@ -38,6 +48,31 @@ JOBS = {
     ),
     PAIR: Job(
         epoch=8, first_block_id=64, slots=8, slot_base=8184, members=(Member(1, 4, 20011, 0), Member(2, 4, 20012, 1))
+    ),
+    TOP: Job(
+        epoch=10,
+        first_block_id=0x7FFFFFFE,
+        slots=4,
+        slot_base=64,
+        members=(
+            Member(0, 1, 20031, EVERYONE, workers=2, switch=True),
+            Member(5, 2, 20032, EVERYONE, workers=3, switch=True),
+            Member(254, 4, 20033, 1),
+        ),
+    ),
+    LEAF: Job(
+        epoch=11,
+        first_block_id=0xFFFFFFFD,
+        slots=8,
+        slot_base=80,
+        members=(
+            Member(0, 1, 20041, 0),
+            Member(7, 2, 20042, 2),
+            Member(200, 3, 20043, EVERYONE, workers=2, switch=True),
+        ),
+        block_exp=1,
+        window=4,
+        uplinks=(Uplink(4, 20044, 9), Uplink(3, 20045, 9)),
     ),
     LATE: Job(
         epoch=9,
@@ -65,10 +100,21 @@ def station(port: int) -> Station:
     return Station(0x026E73000000 + port, 0x0A000000 + port)
 
 
+def neighbour(port: int) -> Station:
+    """The switch that is on a port, beside the host."""
+    return Station(0x026E7300F000 + port, 0x0A00F000 + port)
+
+
+def end(port: int, *, switch: bool) -> Station:
+    """Whoever a member on a port is."""
+    return neighbour(port) if switch else station(port)
+
+
 def items(jobs: dict[int, Job] | None = None) -> list[Item]:
     """Everything to install."""
     flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in PORTS))
     result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood]
+    result += [ElsewhereEntry(neighbour(port).ip) for port in PORTS]
     result += [ForwardEntry(station(port).mac, port) for port in PORTS]
     for job_id, job in (JOBS if jobs is None else jobs).items():
         result += job_items(job_id, job)
@@ -81,12 +127,20 @@ def job_items(job_id: int, job: Job) -> list[Item]:
     onwards = frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})
     result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SWEEP_GROUPS + job_id, onwards)]
     for m in job.members:
-        at = station(m.port)
+        at = end(m.port, switch=m.switch)
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
-        result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
+        if m.switch:
+            result.append(SwitchRewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port))
+        else:
+            result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
+    for stripe, up in enumerate(job.uplinks):
+        at = neighbour(up.port)
+        result.append(ParentEntry(job_id, up.src_id, up.port, up.udp_port))
+        result.append(UplinkEntry(job_id, stripe, up.port, at.mac, at.ip, up.udp_port, up.src_id))
     slots = job.slot_base, job.slots - 1
     ageing = job.block_exp, job.quorum, job.window
-    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *ageing))
+    tree = (Role.LEAF, len(job.uplinks) - 1) if job.uplinks else (Role.ROOT, 0)
+    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *ageing, *tree))
     return result
 
 
@@ -98,7 +152,14 @@ def sweep_frame(job_id: int) -> bytes:
 
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:
-    """A member's packet; ``header`` gets the job and the source id."""
-    at = station(member.port)
-    header = header._replace(job_id=job_id, src_id=member.src_id)
+    """A member's packet; ``header`` gets the job, the source id and the hop."""
+    at = end(member.port, switch=member.switch)
+    header = header._replace(job_id=job_id, src_id=member.src_id, hop=Hop.UP if member.switch else Hop.HOST)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=netsum_body(header, payload))
+
+
+def from_parent(job_id: int, up: Uplink, header: Header, payload: Payload = ()) -> Datagram:
+    """What comes down from a parent."""
+    at = neighbour(up.port)
+    header = header._replace(job_id=job_id, src_id=up.src_id, hop=Hop.DOWN)
+    return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, up.udp_port, body=netsum_body(header, payload))

@@ -15,6 +15,7 @@ from tests.protocol.frame_model import FrameModel
 from tests.protocol.replay import Step, follow, replay
 from tests.protocol.targets import InProcess, Target
 from tests.protocol.traffic import Traffic
+from tests.protocol.tree_traffic import TreeTraffic
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -22,17 +23,23 @@ def test_traffic(target: Target, seed: int) -> None:
     replay(Traffic(seed).steps(400), target)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_traffic_of_trees(target: Target, seed: int) -> None:
+    replay(TreeTraffic(seed).steps(400), target)
+
+
 @settings(max_examples=25, deadline=None)
-@given(st.integers(min_value=0))
-def test_any_traffic(seed: int) -> None:
-    replay(Traffic(seed).steps(250), InProcess(star.items()))
+@given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
+def test_any_traffic(kind: type[Traffic], seed: int) -> None:
+    replay(kind(seed).steps(250), InProcess(star.items()))
 
 
 def test_the_traffic_has_every_outcome() -> None:
     model = FrameModel()
-    for seed in range(8):
-        for event in Traffic(seed).steps(400):
-            follow(model, event)
+    for kind in (Traffic, TreeTraffic):
+        for seed in range(8):
+            for event in kind(seed).steps(400):
+                follow(model, event)
     met = {outcome for _, outcome in model.switch.outcomes}
     assert met == set(Outcome)
 

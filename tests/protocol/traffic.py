@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, UDP_PORT, BlockState, Lane, Op, Status
@@ -31,6 +31,9 @@ class Traffic:
     """Random steps around the blocks where the jobs are: most packets are in turn, many are late, early or wrong. A model
     of its own tells it how far the jobs have come."""
 
+    jobs: tuple[int, ...] = (star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE)
+    changing = star.LATE
+
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self._model = FrameModel()
@@ -40,26 +43,26 @@ class Traffic:
 
     def steps(self, count: int) -> Iterator[Event]:
         """That many frames, sweeps and changes of the job whose blocks age out."""
-        kinds = (self._contribution, self._broken, self._foreign, self._sweep, self._change)
+        kinds = self._kinds()
         for _ in range(count):
-            event = self._rng.choices(kinds, (16, 3, 1, 1, 0.5))[0]()
+            event = self._rng.choices(list(kinds), list(kinds.values()))[0]()
             follow(self._model, event)
             yield event
 
+    def _kinds(self) -> dict[Callable[[], Event], float]:
+        """What may happen, with weights."""
+        return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._sweep: 1, self._change: 0.5}
+
     def _sweep(self) -> Sweep:
-        return Sweep(self._rng.choice((star.LATE, star.LATE, *star.JOBS, 77)))
+        return Sweep(self._rng.choice((self.changing, self.changing, *star.JOBS, 77)))
 
     def _change(self) -> Change:
         """Blocks age at once, in an hour, or never; one member is evicted, or is there again."""
-        members = star.JOBS[star.LATE].members
-        if self._rng.random() < 0.3:
-            members = tuple(self._rng.sample(members, 2))
-        return Change(
-            star.LATE,
-            star.JOBS[star.LATE]._replace(
-                block_exp=self._rng.choice((0, 1, 1, NEVER)), quorum=self._rng.randint(1, 4), members=members
-            ),
-        )
+        job = star.JOBS[self.changing]
+        members = tuple(self._rng.sample(job.members, 2)) if self._rng.random() < 0.3 else job.members
+        quorum = self._rng.randint(1, 4) if job.quorum else 0
+        block_exp = self._rng.choice((0, 1, 1, NEVER))
+        return Change(self.changing, job._replace(block_exp=block_exp, quorum=quorum, members=members))
 
     def _block(self, job_id: int) -> int:
         """The job's first unfinished block."""
@@ -67,7 +70,7 @@ class Traffic:
         while True:
             block_id = self._next[job_id]
             record = self._model.switch.records.get(job.slot_of(block_id))
-            if record is None or (record.block_id, record.state) != (block_id, BlockState.DONE):
+            if record is None or record.block_id != block_id or record.state not in (BlockState.DONE, BlockState.DEAD):
                 return block_id
             self._next[job_id] = (block_id + 1) & 0xFFFFFFFF
 
@@ -89,12 +92,17 @@ class Traffic:
             )
         return self._calls[key]
 
+    def _about(self) -> tuple[int, int]:
+        """A job, and a block near its first unfinished one."""
+        job_id = self._rng.choice(self.jobs)
+        lap = star.JOBS[job_id].slots
+        return job_id, (self._block(job_id) + self._rng.choice((0, 0, 0, 0, 0, 0, 1, 1, -1, -lap, lap))) & 0xFFFFFFFF
+
     def _datagram(self) -> tuple[Datagram, int, str]:
         """A member's contribution, in turn or not, its port, and what is odd about it."""
         rng = self._rng
-        job_id = rng.choice((star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE))
+        job_id, block_id = self._about()
         job = star.JOBS[job_id]
-        block_id = (self._block(job_id) + rng.choice((0, 0, 0, 0, 0, 0, 1, 1, -1, -job.slots, job.slots))) & 0xFFFFFFFF
         member = rng.choice(job.members)
         header = self._call_of(job_id, block_id)
         chunks = self._chunks[job_id, block_id]
@@ -103,7 +111,8 @@ class Traffic:
         if header.op == Op.COPY and member is not job.members[block_id % len(job.members)] and odd > 0.4:
             odd = 0.2  # one member has something to say
         src_cnt = member.workers if rng.random() < 0.9 else rng.randrange(member.workers)
-        header = header._replace(src_cnt=src_cnt, degraded=int(src_cnt < member.workers))
+        degraded = src_cnt < member.workers and not (member.switch and rng.random() < 0.3)
+        header = header._replace(src_cnt=src_cnt, degraded=int(degraded))
         if odd < 0.25 or src_cnt == 0:
             room = rng.choice((0, chunks, MAX_CHUNKS))
             payload, about = (0,) * room, f"empty, room for {room} chunks"
