@@ -50,9 +50,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
             query.apply(hdr, standard);
         } else {
-            if (!hdr.packet_out.isValid()) {
-                ports.apply(standard);
-            }
+            ports.apply(hdr, standard);
             aggregator.apply(hdr, meta);
             if (meta.aggregator_mac == 0) {
                 forward.apply(hdr, meta, standard);

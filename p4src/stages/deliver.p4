@@ -105,7 +105,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         } else if (RECORD_STATE(meta.record) == STATE_SENT && (meta.outcome == OUTCOME_COMPLETED
                 || meta.outcome == OUTCOME_AGED || meta.outcome == OUTCOME_RESENT)) {
             // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to.
-            if (meta.priority != 0 && !hdr.packet_out.isValid()) {
+            if (meta.priority != 0) {
                 priority.apply(meta, standard);
             }
             if (hdr.packet_out.isValid()) {
@@ -128,7 +128,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             }
         } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
                 || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
-            if (meta.priority != 0 && !hdr.packet_out.isValid()) {
+            if (meta.priority != 0) {
                 priority.apply(meta, standard);
             }
             result();

@@ -14,10 +14,15 @@ control Forward(in headers_t hdr, in metadata_t meta, inout standard_metadata_t 
         size = 1024;
     }
     apply {
-        if (hdr.packet_out.isValid() || (meta.elsewhere == 1 && hdr.netsum.isValid())) {
-            mark_to_drop(standard);    // a sweep that is not for our address; a packet for another switch's
+        if (hdr.packet_out.isValid()) {
+            mark_to_drop(standard);    // a sweep that is not for our address: nobody's traffic
         } else {
             forward.apply();
+            if (meta.elsewhere == 1) {
+                if (hdr.netsum.isValid()) {
+                    mark_to_drop(standard);
+                }
+            }
         }
     }
 }

@@ -20,10 +20,12 @@ control Priority(inout metadata_t meta, in standard_metadata_t standard) {
     }
     apply {
         load();
-        if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
-            give_way();
-        } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
-            busy_now();
+        if (now != 0) {    // a sweep's later passes know no time
+            if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
+                give_way();
+            } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
+                busy_now();
+            }
         }
     }
 }

@@ -50,12 +50,14 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             meta.replica = standard.egress_rid;
         }
         if (meta.copies != COPY_TO_NONE) {
-            if (rewrite.apply().hit && hdr.netsum.status < STATUS_STALE) {
-                if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
-                    header_only();
-                }
-                if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
-                    late();
+            if (rewrite.apply().hit) {
+                if (hdr.netsum.status < STATUS_STALE) {
+                    if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
+                        header_only();
+                    }
+                    if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
+                        late();
+                    }
                 }
             }
         }
