@@ -1,0 +1,181 @@
+"""Jobs over a leaf-spine: what happens to a switch or to a member of theirs, and what all ranks get all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum_controller.model import Job, JobState
+from netsum_controller.topologies import leaf_spine
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import fabric_of
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import FABRICS, joined
+from tests.full.trouble import PATIENCE, Training, until
+
+
+@pytest.fixture(scope="module", params=FABRICS)
+def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """Two spines, two leaves with two hosts each."""
+    kind, switch = request.param.split("-")
+    if kind == "namespace":
+        request.getfixturevalue("require_root")
+    if switch == "bmv2":
+        request.getfixturevalue("require_bmv2")
+    with fabric_of(leaf_spine(2, 2, 2), switch, rootless=kind == "rootless") as fabric:
+        yield fabric
+
+
+def job_of(fabric: Fabric, communicators: list[Communicator]) -> Job:
+    return fabric.controller.job(communicators[0].descriptor.job)
+
+
+def all_up(fabric: Fabric) -> bool:
+    """Whether the controller has every switch in its paths again."""
+    return not fabric.controller.site.down
+
+
+def test_a_leaf_restarts(leaves: Fabric) -> None:
+    with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
+        training.on(20)
+        leaves.kill_switch("leaf1")
+        leaves.start_switch("leaf1")
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [1] * 4
+        assert set(job_of(leaves, communicators).epoch.shape.roots) == {"spine1", "spine2"}
+
+
+def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
+    """Calls go on, exactly, over the other; a job that is made later takes both again."""
+    with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
+        assert job_of(leaves, communicators).epoch.shape.roots.count("spine1") == 8
+        training.on(20)
+        leaves.kill_switch("spine1")
+        until(lambda: set(job_of(leaves, communicators).epoch.shape.roots) == {"spine2"}, "its trees avoid spine1")
+        training.on(20)
+        leaves.start_switch("spine1")
+        until(lambda: all_up(leaves), "spine1 is back")
+        training.on(10)
+        training.finish()
+        training.check_equal()
+        assert {comm.stats.resumes for comm in communicators} == {1}
+        assert job_of(leaves, communicators).state is JobState.READY
+    with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
+        assert job_of(leaves, communicators).epoch.shape.roots.count("spine1") == 8
+        training.on(5)
+        training.finish()
+        training.check_equal()
+
+
+@pytest.mark.parametrize("gone", [[1], [2, 3]])
+def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[int]) -> None:
+    """One of a leaf's, or all of them: then its spines wait for it no more."""
+    with joined(leaves, 4, window=16) as communicators:
+        name = communicators[0].descriptor.job
+        stay = [comm for comm in communicators if comm.rank not in gone]
+        ready = threading.Event()
+
+        def work(comm: Communicator) -> list[int]:
+            sums = [int(comm.allreduce(np.full(3000, comm.rank + 1))[-1])]
+            ready.wait(PATIENCE)
+            if comm.rank not in gone:
+                sums.append(int(comm.allreduce(np.full(3000, comm.rank + 1), timeout=PATIENCE)[-1]))
+                sums.append(int(comm.allreduce(np.full(3000, 1), timeout=PATIENCE)[-1]))
+            return sums
+
+        def evict() -> None:
+            ready.set()
+            until(lambda: leaves.controller.why(name).blocks, "the others wait")
+            for rank in gone:
+                done = leaves.controller.evict(name, rank)
+                assert done.changed
+                assert done.new_epoch is None
+
+        thread = threading.Thread(target=evict)
+        thread.start()
+        got = results(on_all(communicators, work, timeout=PATIENCE))
+        thread.join()
+        left = sum(comm.rank + 1 for comm in stay)
+        assert [got[comm.rank] for comm in stay] == [[10, left, len(stay)]] * len(stay)
+        assert not any(report.changed for report in leaves.controller.reconcile())
+
+
+def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
+    with joined(leaves, 4, window=16) as communicators:
+        name = communicators[0].descriptor.job
+        late = threading.Event()
+
+        def work(comm: Communicator) -> Any:
+            if comm.rank == 3:
+                late.wait(PATIENCE)
+            return comm.allreduce(np.ones(5000, np.int32), timeout=PATIENCE)[-1]
+
+        def look() -> None:
+            until(lambda: leaves.controller.why(name).waiting_for, "a block waits for somebody")
+            found.append(leaves.controller.why(name))
+            late.set()
+
+        found: list[Any] = []
+        thread = threading.Thread(target=look)
+        thread.start()
+        assert results(on_all(communicators, work, timeout=PATIENCE)) == [4] * 4
+        thread.join()
+        (why,) = found
+        for report in why.blocks:
+            assert report.state == "open"
+            assert [person["rank"] for person in report.missing] == [3]
+            assert report.switches["leaf1"] == "sent"
+            assert report.switches["leaf2"] == "open"
+        assert [source.host for source in why.waiting_for] == ["h4"]
+        stats = leaves.controller.stats(name)
+        assert all(member.packets > 0 for member in stats.members)
+        assert set(stats.by_switch) == {"spine1", "spine2", "leaf1", "leaf2"}
+
+
+def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
+    """A late rank, then a leaf whose ranks are both late: the others go on with a partial sum, all with the same."""
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 150.0, "quorum": 2, "window": 16}
+    for sleepers in ([1], [2, 3]):
+        with joined(leaves, 4, **options) as communicators:
+            gone = threading.Event()
+
+            def work(
+                comm: Communicator, sleepers: list[int] = sleepers, gone: threading.Event = gone
+            ) -> tuple[float, float, float]:
+                one = np.full(2500, comm.rank + 1, np.float32)
+                first = comm.allreduce(one, timeout=PATIENCE)
+                if comm.rank in sleepers:
+                    assert gone.wait(PATIENCE)
+                second = comm.allreduce(one, timeout=PATIENCE)
+                gone.set()
+                comm.barrier(timeout=PATIENCE)
+                third = comm.allreduce(one, timeout=PATIENCE)
+                return float(first[-1]), float(second[-1]), float(third[-1])
+
+            got = results(on_all(communicators, work, timeout=PATIENCE))
+            late = sum(rank + 1 for rank in sleepers)
+            assert got == [(10.0, 10.0 - late, 10.0)] * 4
+            assert [comm.stats.late > 0 for comm in communicators] == [rank in sleepers for rank in range(4)]
+
+
+def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
+    with joined(leaves, 4, window=8) as communicators:
+
+        def work(comm: Communicator) -> list[int]:
+            near, far = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
+            assert near is not None
+            assert far is not None
+            with near, far:
+                value = np.full(3000, comm.rank)
+                return [int(one.allreduce(value)[-1]) for one in (near, far, comm)]
+
+        got = results(on_all(communicators, work, timeout=PATIENCE))
+        assert got == [[1, 2, 6], [1, 4, 6], [5, 2, 6], [5, 4, 6]]
+        assert len(leaves.controller.jobs()) == 1
