@@ -80,10 +80,10 @@ TREE_RESTART = Scenario(
     "a switch of a tree restarts", sums(3, (3,)), window=1, slots=2, tree=TWO_AND_ONE, switch_restarts=1
 )
 WIDE_RESTART = Scenario(
-    "a switch of a tree restarts, a window of two", sums(2, (2, 1)), tree=TWO_BY_ONE, switch_restarts=1
+    "a switch of a tree restarts, a window of two", sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=1
 )
 TREE_TWO_RESTARTS = replace(
-    TREE_RESTART, name="two restarts in a tree", programs=sums(2, (3,)), tree=TWO_BY_ONE, switch_restarts=2
+    TREE_RESTART, name="two restarts in a tree", programs=sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=2
 )
 BARE_RESTART = replace(
     TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 0, 1), tree=TWO_BY_ONE
@@ -129,7 +129,7 @@ TREES = (
     STRIPES_RESTART,
 )
 
-TREE_LATE = Scenario("somebody is late in a tree", sums(3, (2,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)
+TREE_LATE = Scenario("somebody is late in a tree", sums(3, (1,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)
 ONE_EACH_LATE = Scenario("somebody is late, a host a leaf", sums(2, (3,)), window=1, slots=2, quorum=1, tree=TWO_BY_ONE)
 LATE_REUSE = replace(ONE_EACH_LATE, name="somebody is late while slots come round", programs=sums(2, (4,)))
 MIXED_LATE = replace(TREE_LATE, name="somebody is late, a host beside a leaf", tree=HOST_AND_LEAF)
@@ -143,16 +143,16 @@ TREE_QUORUM = replace(TREE_LATE, name="a quorum in a tree", quorum=2)
 TREE_FIRM = replace(
     ONE_EACH_LATE, name="a firm call in a tree", programs=each(sums(2, (1, 1, 1)), 1, firm=True), tree=TWO_BY_ONE
 )
-FIRM_LATE = replace(TREE_LATE, name="a firm block in a tree", programs=each(sums(3, (1, 1)), 0, firm=True))
-TREE_PASS = replace(TREE_LATE, name="a member of a tree passes", programs=change(sums(3, (1, 1)), 0, 0, passes=True))
+FIRM_LATE = replace(TREE_LATE, name="a firm block in a tree", programs=each(sums(3, (1,)), 0, firm=True))
+TREE_PASS = replace(TREE_LATE, name="a member of a tree passes", programs=change(sums(3, (1,)), 0, 0, passes=True))
 BARE_LATE = replace(
     ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1)
 )
 BARE_LATE_OF_THREE = replace(
-    TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 2), 0, 1, 2)
+    TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 1), 1, 2)
 )
 TREE_LATE_ABORT = replace(
-    TREE_LATE, name="a member aborts in a tree, somebody is late", programs=change(sums(3, (1, 1)), 1, 0, aborts=True)
+    TREE_LATE, name="a member aborts in a tree, somebody is late", programs=change(sums(3, (1,)), 1, 0, aborts=True)
 )
 LATE_DIFFER = replace(
     ONE_EACH_LATE,

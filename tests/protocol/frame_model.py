@@ -48,7 +48,7 @@ class FrameModel:
             if int.from_bytes(frame[38:42] if request else frame[28:32], "big") == star.SWITCH_IP:
                 return [(port, self._arp_reply(frame))] if request else []
         elif ether_type == TYPE_IPV4 and len(frame) >= ETHERNET + IPV4:
-            if self._has_netsum(frame):
+            if self.has_netsum(frame):
                 to = Datagram.parse(frame).ip_dst
                 if to == star.SWITCH_IP:
                     return self._contribution(port, frame)
@@ -67,7 +67,7 @@ class FrameModel:
         return arp(2, (star.SWITCH_MAC, star.SWITCH_IP), asker, asker[0]) + frame[42:]
 
     @staticmethod
-    def _has_netsum(frame: bytes) -> bool:
+    def has_netsum(frame: bytes) -> bool:
         """Whether there is a netsum header, well formed or not."""
         if len(frame) < ETHERNET + IPV4 + UDP + HEADER_BYTES or frame[ETHERNET] != 0x45:
             return False
@@ -128,10 +128,8 @@ class FrameModel:
         return None
 
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
-        """The frame of a reply. A partial without payload is padded with what the packet had that brings it up."""
-        h = reply.header
-        padding = asked.payload[: len(reply.payload) * CHUNK_BYTES]
-        body = pack_header(h) + (padding if h.hop == Hop.UP and not h.grad_cnt else chunk_bytes(reply.payload))
+        """The frame of a reply."""
+        h, body = reply.header, pack_header(reply.header) + chunk_bytes(reply.payload)
         to = star.end(reply.port, switch=h.hop != Hop.HOST)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
@@ -163,6 +161,21 @@ when the next packet comes."""
 def is_old(job: Job) -> bool:
     """Whether the job's open blocks are old enough to be closed."""
     return 0 < job.block_exp < NEVER
+
+
+def without_padding(sent: Sent) -> Sent:
+    """The frames in order, with zeros for what an empty contribution is padded with: it means nothing."""
+    return sorted((port, _blank(frame)) for port, frame in sent)
+
+
+def _blank(frame: bytes) -> bytes:
+    if not FrameModel.has_netsum(frame):
+        return frame
+    datagram = Datagram.parse(frame)
+    if datagram.header.hop != Hop.UP or datagram.header.grad_cnt:
+        return frame
+    begin, end = ETHERNET + IPV4 + UDP + HEADER_BYTES, ETHERNET + IPV4 + datagram.udp_length
+    return frame[:begin] + bytes(end - begin) + frame[end:]
 
 
 def header_of(frame: bytes) -> Header:
