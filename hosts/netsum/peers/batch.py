@@ -30,7 +30,6 @@ class Message(NamedTuple):
     """Some rows of a batch of ``total`` rows on the way: ``records`` of :data:`RECORD`; ``data``, uint8[rows, block_bytes],
     filled up with zeros."""
 
-    algorithm: int
     first_id: int
     total: int
     records: Array
@@ -45,7 +44,7 @@ def unpack(message: bytes, width: int) -> Message:
     """Read what :meth:`Batch.pack` wrote, for blocks of ``width`` bytes; ValueError says what is wrong with it."""
     if len(message) < MESSAGE.size:
         raise ValueError(f"a message of {len(message)} bytes")
-    algorithm, first_id, total, number = MESSAGE.unpack_from(message)
+    first_id, total, number = MESSAGE.unpack_from(message)
     start = MESSAGE.size + number * RECORD.itemsize
     if len(message) < start:
         raise ValueError(f"a message of {len(message)} bytes cannot have {number} rows")
@@ -56,22 +55,18 @@ def unpack(message: bytes, width: int) -> Message:
     ):
         raise ValueError(f"rows of {sizes.tolist()} bytes in a message of {len(message)}")
     if number and int(sizes.min()) == width:
-        return Message(
-            algorithm, first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width)
-        )
+        return Message(first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width))
     data = np.zeros((number, width), np.uint8)
     for row, size in enumerate(sizes.tolist()):
         data[row, :size] = np.frombuffer(message, np.uint8, size, start)
         start += size
-    return Message(algorithm, first_id, total, records, data)
+    return Message(first_id, total, records, data)
 
 
 class Batch:
     """What one rank has of a batch: at first its own contributions."""
 
-    def __init__(self, blocks: Sequence[Block], block_bytes: int, algorithm: int) -> None:
-        """``algorithm``: its number, told with every message."""
-        self._algorithm = algorithm
+    def __init__(self, blocks: Sequence[Block], block_bytes: int) -> None:
         number = len(blocks)
         self._records: Array = np.zeros(number, RECORD)
         self._data = np.zeros((number, block_bytes), np.uint8)
@@ -94,7 +89,7 @@ class Batch:
         records = self._records[index]
         here = (records["size"] > 0) & ~np.isin(index, bare)
         records["flags"] = records["flags"] & SIGNED | here * np.uint8(HERE)
-        head: bytes = MESSAGE.pack(self._algorithm, first_id, len(self), len(rows)) + records.tobytes()
+        head: bytes = MESSAGE.pack(first_id, len(self), len(rows)) + records.tobytes()
         sending = index[here]
         sizes = records["size"][here]
         if (sizes == self._data.shape[1]).all():

@@ -28,6 +28,7 @@ class Head(NamedTuple):
     """A segment's head (:data:`netsum.peers.wire.SEGMENT`)."""
 
     flags: int
+    algorithm: int
     at: int
     number: int
     ack: int
@@ -46,7 +47,8 @@ class _Sent:
 class Conversation:
     """With one other member. ``owes``: something has come that is not acknowledged yet. ``heard``: when something came last."""
 
-    def __init__(self, segment_bytes: int, stats: Stats) -> None:
+    def __init__(self, algorithm: int, segment_bytes: int, stats: Stats) -> None:
+        self._algorithm = algorithm
         self.owes = False
         self.heard: float | None = None
         self._room = segment_bytes
@@ -135,7 +137,7 @@ class Conversation:
         sack = 0
         for early in self._early:
             sack |= 1 << (early - self._expected - 1 & NUMBER)
-        return SEGMENT.pack(flags, at, number, self._expected, sack)
+        return SEGMENT.pack(flags, self._algorithm, at, number, self._expected, sack)
 
     def _expire(self) -> None:
         """The timer: the oldest segment again."""

@@ -21,17 +21,20 @@ Datagram = tuple[Payload, ...]
 class Mailer:
     """``at``: id of the first block that this member has not begun; told in every datagram."""
 
-    def __init__(self, peers: Iterable[int], segment_bytes: int, at: int, stats: Stats) -> None:
-        """``peers``: ranks of the others. ``segment_bytes``: of a message in one datagram."""
+    def __init__(self, peers: Iterable[int], algorithm: int, segment_bytes: int, at: int, stats: Stats) -> None:
+        """``peers``: ranks of the others. ``algorithm``: its number, told in every datagram. ``segment_bytes``: of a message in
+        one datagram."""
         self.at = at
         self.stats = stats
         self.others_at: dict[int, int] = {}
         """The same of each of the others, as far as heard."""
+        self.algorithms: dict[int, int] = {}
+        """Theirs, as far as heard."""
         self.differing: dict[int, int] = {}
         """Ranks whose call differs: the first block that they do not go on with."""
         self.gone: set[int] = set()
         """Ranks that have left."""
-        self._ends = {rank: Conversation(segment_bytes, stats) for rank in peers}
+        self._ends = {rank: Conversation(algorithm, segment_bytes, stats) for rank in peers}
         self._flags = 0
         self._ask_at: float | None = None
 
@@ -101,8 +104,9 @@ class Mailer:
         head = Head._make(SEGMENT.unpack_from(datagram, RANK.size))
         end = self._ends[rank]
         messages = end.receive(head, datagram[RANK.size + SEGMENT.size :], now)
+        self.algorithms[rank] = head.algorithm
         if head.flags & Flag.DIFFER:
-            self.differing[rank] = head.at
+            self.differing.setdefault(rank, head.at)
         if (head.at - self.others_at.get(rank, head.at)) & NUMBER < 1 << 31:  # not of a datagram that was overtaken
             self.others_at[rank] = head.at
         if head.flags & Flag.BYE:

@@ -60,7 +60,9 @@ def own_address(controller: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             parts = urllib.parse.urlsplit(controller)
-            sock.connect((parts.hostname or "", parts.port or 80))  # sends nothing
+            if parts.hostname is None:
+                return None
+            sock.connect((parts.hostname, parts.port or 80))  # sends nothing
         except (OSError, ValueError):
             return None
         return str(sock.getsockname()[0])

@@ -62,7 +62,7 @@ class PeerWindow:
         self._longest = max(1, min(descriptor.window // 2, LONGEST))
         others = [rank for rank in self._ranks if rank != self._rank]
         room = descriptor.mtu - IP_UDP_BYTES - KEY_BYTES - RANK.size - SEGMENT.size
-        self.mailer = Mailer(others, room, descriptor.first_block_id, self.stats)
+        self.mailer = Mailer(others, self._algorithm, room, descriptor.first_block_id, self.stats)
         self._open: list[Block] = []  # submitted, and more of the same batch is to come
         self._batches: deque[list[Block]] = deque()
         self._blocks: dict[int, Block] = {}  # of the batches that were begun, as long as they may be needed
@@ -70,7 +70,7 @@ class PeerWindow:
         self._runs: dict[int, Run] = {}  # by the serial of the batch's first block
         self._finished: dict[int, int] = {}  # batches beyond `base`: first serial, and the one behind the last
         self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that are not begun
-        self._trouble: Refusal | Mismatch | None = None
+        self._trouble: Refusal | None = None
         self._waiting_since: float | None = None
 
     @property
@@ -141,6 +141,13 @@ class PeerWindow:
     def _raise_trouble(self) -> None:
         if self._trouble is not None:
             raise self._trouble
+        for rank, algorithm in self.mailer.algorithms.items():
+            if algorithm != self._algorithm:
+                theirs = ALGORITHMS[algorithm] if algorithm < len(ALGORITHMS) else f"number {algorithm}"
+                raise Mismatch(
+                    f"rank {rank} runs the algorithm {theirs}, rank {self._rank} {self._descriptor.algorithm}: "
+                    "give all ranks the same NETSUM_ALGORITHM, or none"
+                )
         for at in self.mailer.differing.values():
             if self._waiting and self._serial(at) <= self.base:
                 raise Disagreement(self.base)
@@ -171,7 +178,7 @@ class PeerWindow:
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
         plan = _plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
-        batch = Batch(blocks, size, self._algorithm)
+        batch = Batch(blocks, size)
         return Run(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
@@ -183,9 +190,6 @@ class PeerWindow:
                 message = unpack(data, self._descriptor.block_bytes)
             except ValueError:
                 self.stats.malformed += 1
-                continue
-            if message.algorithm != self._algorithm:
-                self._other_algorithm(rank, message.algorithm)
                 continue
             first = self._serial(message.first_id)
             if first in self._runs:
@@ -204,13 +208,6 @@ class PeerWindow:
 
     def _differ(self, serial: int) -> None:
         self._trouble = self._trouble or Refusal(serial, Outcome.SIGNATURE)
-
-    def _other_algorithm(self, rank: int, algorithm: int) -> None:
-        theirs = ALGORITHMS[algorithm] if algorithm < len(ALGORITHMS) else f"number {algorithm}"
-        self._trouble = self._trouble or Mismatch(
-            f"rank {rank} runs the algorithm {theirs}, rank {self._rank} {self._descriptor.algorithm}: "
-            "give all ranks the same NETSUM_ALGORITHM, or none"
-        )
 
     def _advance(self, first: int) -> None:
         """Let a batch go on, and hand out its results when it is at its end."""

@@ -15,10 +15,10 @@ import numpy as np
 KEY_BYTES: Final = 8
 RANK: Final = struct.Struct(">B")
 
-SEGMENT: Final = struct.Struct(">BIIIQ")
-"""Flags (:class:`Flag`); the first block that the sender has not begun; the segment's number, counted from 0 in each direction
-between two members (of a datagram without DATA: the next one's); the first number that the sender has not received; of the 64
-behind it, those that it has, lowest bit first."""
+SEGMENT: Final = struct.Struct(">BBIIIQ")
+"""Flags (:class:`Flag`); the sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); the first block that it has
+not begun; the segment's number, counted from 0 in each direction between two members (of a datagram without DATA: the next
+one's); the first number that the sender has not received; of the 64 behind it, those that it has, lowest bit first."""
 SACK_BITS: Final = 64
 
 
@@ -32,9 +32,8 @@ class Flag(IntFlag):
     DIFFER = 16  # the sender's call is not the others': nobody can go on
 
 
-MESSAGE: Final = struct.Struct(">BIHH")
-"""The sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); id of the batch's first block; rows of the
-batch; records that follow."""
+MESSAGE: Final = struct.Struct(">IHH")
+"""Id of the batch's first block; rows of the batch; records that follow."""
 
 RECORD: Final = np.dtype(
     [

@@ -1,0 +1,265 @@
+"""The window of a job without a switch: the switch's rules, what a member is told when others do not come, and how it leaves."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netsum.block import Block
+from netsum.communicator import Communicator
+from netsum.descriptor import HOST_ALGORITHMS, Descriptor
+from netsum.errors import Aborted, Closed, Mismatch, Timeout
+from netsum.peers.memory import memory_peers
+from netsum.peers.window import LINGER, PeerWindow
+from netsum.transports import Faults, FaultyTransport
+from netsum.window import Window
+from netsum.wire.codec import Header
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Status
+from netsum_testbed.matrix.cells import KINDS
+
+from tests.hosts.calls import allreduce, good, on_each
+from tests.hosts.cells import cell_of, check
+from tests.hosts.network import JOB_ID, contribution, job, reply_bytes
+from tests.hosts.network import descriptor as switch_descriptor
+from tests.hosts.peers import PeerNetwork, peer_descriptor
+from tests.model.rules import Job, SwitchModel
+
+Result = tuple[Any, ...]
+
+
+def of(header: Header, payload: memoryview) -> Result:
+    """What a collective sees of a result."""
+    names = (
+        "block_id",
+        "op",
+        "lane",
+        "status",
+        "dest",
+        "src_cnt",
+        "data_cnt",
+        "gen_id",
+        "degraded",
+        "age_op",
+        "grad_cnt",
+    )
+    return (*(getattr(header, name) for name in names), bytes(payload))
+
+
+def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Result]]:
+    """What each rank gets when the model of the switch combines; ``batches[number][rank]`` are blocks."""
+    described = [switch_descriptor(rank, workers, window=256, block_exp_ms=1000.0) for rank in range(workers)]
+    switch = SwitchModel({JOB_ID: patient_job(described[0])})
+    windows = [Window(each) for each in described]
+    got = collect(batches, windows)
+    for _ in range(3):  # packets, then those with room for what came as a notice
+        for rank, window in enumerate(windows):
+            for packet in window.poll(0.0):
+                for reply in switch.step(contribution(b"".join(packet), rank)).replies:
+                    windows[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
+    assert all(window.idle for window in windows)
+    return got
+
+
+def patient_job(first: Descriptor) -> Job:
+    """The job, in which no block is ever old enough to be closed; so ranks may pass."""
+    return job(first)._replace(block_exp=1_000_000_000, quorum=first.workers, window=first.window)
+
+
+def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
+    """The same among members."""
+    windows = [
+        PeerWindow(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm))
+        for rank in range(workers)
+    ]
+    transports = memory_peers(range(workers))
+    got = collect(batches, windows)
+    for _ in range(200):
+        for rank, window in enumerate(windows):
+            transports[rank].send(window.poll(0.0))
+            for packet in transports[rank].recv(0.0):
+                window.receive(packet, 0.0)
+    assert all(window.idle for window in windows)
+    return got
+
+
+def collect(batches: list[list[list[Block]]], windows: list[Any]) -> list[list[Result]]:
+    got: list[list[Result]] = [[] for _ in windows]
+    for batch in batches:
+        for rank, blocks in enumerate(batch):
+            for number, block in enumerate(blocks):
+                submitted = replace(block, more=number < len(blocks) - 1)
+                submitted.on_result = lambda header, payload, to=got[rank]: to.append(of(header, payload))
+                windows[rank].submit(submitted)
+    return got
+
+
+@st.composite
+def batches(draw: st.DrawFn, workers: int) -> list[list[list[Block]]]:
+    """Batches of blocks as ranks that make the same calls may have them: with payload, empty, passed, or given up."""
+    made = []
+    for gen in range(draw(st.integers(1, 3))):
+        batch: list[list[Block]] = [[] for _ in range(workers)]
+        for _ in range(draw(st.integers(1, 5))):
+            op = draw(st.sampled_from(list(Op)))
+            lane = draw(st.sampled_from(list(Lane)))
+            dest = draw(st.sampled_from([EVERYONE, *range(workers)]))
+            size = CHUNK_BYTES * draw(st.integers(1, 4))
+            source = draw(st.integers(0, workers - 1))
+            rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+            for rank in range(workers):
+                block = Block(gen, op, lane, dest=dest, room=size)
+                what = draw(st.sampled_from(["data", "data", "data", "empty", "range", "abort", "passing"]))
+                if what == "data" and (op != Op.COPY or rank == source):
+                    lanes = rng.integers(0, 256 // workers, size, dtype=np.uint8) if op == Op.SUM else rng.bytes(size)
+                    block.payload, block.room = bytes(lanes), 0
+                elif what == "range":
+                    block.status = Status.RANGE
+                elif what == "abort":
+                    block.status = Status.ABORT
+                elif what == "passing":
+                    block.passing = True
+                if op == Op.COPY:
+                    block.source = source
+                batch[rank].append(block)
+        made.append(batch)
+    return made
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS]))
+def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, algorithm: str) -> None:
+    given_batches = data.draw(batches(workers))
+    expected = [sorted(each) for each in by_switch(given_batches, workers)]
+    assert [sorted(each) for each in by_peers(given_batches, workers, algorithm)] == expected
+
+
+@pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
+@pytest.mark.parametrize("workers", [2, 5, 9])
+def test_cells_by_each_algorithm_over_a_bad_network(algorithm: str, workers: int) -> None:
+    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
+    network = PeerNetwork(workers, algorithm=algorithm)
+    communicators = network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))
+    order = np.random.default_rng(workers).permutation(len(KINDS))[:15]
+    check(communicators, [cell_of(KINDS[which], workers, 1025, 5, index) for index, which in enumerate(order)])
+    assert sum(comm.stats.retransmissions for comm in communicators) > 0
+    for comm in communicators:
+        comm.close()
+
+
+def test_a_rank_that_does_not_come_is_named_where_nothing_has_come_from_it() -> None:
+    communicators = PeerNetwork(4, algorithm="ring").communicators()
+    outcomes = allreduce(communicators[:3], [np.ones(3000)] * 3, timeout=0.6)
+    for outcome in outcomes:
+        assert isinstance(outcome, Timeout)
+        assert outcome.missing == (3,), str(outcome)
+        assert "rank 3, which has not come to it" in str(outcome)
+    for comm in communicators:
+        comm.close()
+
+
+def test_a_rank_that_is_dead_is_named_and_one_that_left_too() -> None:
+    network = PeerNetwork(3)
+    communicators = network.communicators()
+    good(allreduce(communicators, [np.ones(3)] * 3))
+    communicators[2].close()
+    outcomes = allreduce(communicators[:2], [np.ones(3000)] * 2, timeout=0.5)
+    assert ["rank 2, which has left" in str(outcome) for outcome in outcomes] == [True] * 2
+
+    silent = PeerNetwork(2)
+    silent.transports[1].deliver = lambda _packet: None
+    one, other = silent.communicators()
+    work = other.allreduce_async(np.ones(3))
+    with pytest.raises(Timeout, match="rank 1, from which nothing has come") as caught:
+        one.allreduce(np.ones(3), timeout=0.5)
+    assert caught.value.missing == (1,)
+    assert not work.done()
+    for comm in (*communicators, one, other):
+        comm.close()
+
+
+def test_what_is_lost_at_the_end_of_a_call_is_repaired_after_it() -> None:
+    """Rank 0 has its result and calls nothing more; the others still lack what it sent."""
+    network = PeerNetwork(2, algorithm="parameter_server")
+    communicators = network.communicators()
+    deliver = network.transports[0].deliver
+    assert deliver is not None
+    lost: list[bytes] = []
+    network.transports[0].deliver = lambda packet: lost.append(packet) if len(lost) < 5 else deliver(packet)
+    assert good(allreduce(communicators, [np.ones(3)] * 2)).tolist() == [2.0] * 3
+    assert len(lost) == 5
+    for comm in communicators:
+        comm.close()
+
+
+def test_whoever_leaves_waits_until_the_others_have_what_it_sent_but_not_for_ever() -> None:
+    network = PeerNetwork(2)
+    one, other = network.communicators()
+    good(allreduce([one, other], [np.ones(3)] * 2))
+    network.transports[1].deliver = lambda _packet: None
+    one.allreduce_async(np.ones(3))
+    begun = time.monotonic()
+    one.close()
+    assert time.monotonic() - begun >= LINGER, "nothing was acknowledged"
+    other.close()
+
+
+def test_different_algorithms_are_told_by_name() -> None:
+    network = PeerNetwork(3)
+    network.descriptors[1] = replace(network.descriptors[1], algorithm="ring")
+    communicators = network.communicators()
+    outcomes = allreduce(communicators, [np.ones(3)] * 3)
+    assert all(isinstance(outcome, Mismatch) for outcome in outcomes), outcomes
+    assert any("runs the algorithm ring, rank" in str(outcome) for outcome in outcomes)
+    for comm in communicators:
+        comm.close()
+
+
+def ragged(comm: Communicator, number: int) -> Any:
+    """Blocks that no two collectives would submit on two ranks, straight into the window."""
+    engine = comm._engine
+    for row in range(number):
+        engine.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), more=row < number - 1))
+    return comm.barrier(timeout=5.0)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 3), (3, 2, 3), (1, 3, 2)])
+def test_batches_that_differ_are_a_mismatch_on_every_rank(sizes: tuple[int, ...]) -> None:
+    communicators = PeerNetwork(3).communicators()
+    outcomes = on_each(communicators, lambda comm: ragged(comm, sizes[comm.rank]))
+    assert [type(outcome) for outcome in outcomes] == [Mismatch] * 3
+    for comm in communicators:
+        with pytest.raises(Closed):
+            comm.barrier()
+        comm.close()
+
+
+def test_ranks_that_were_evicted_are_not_waited_for() -> None:
+    network = PeerNetwork(4, evicted=(1,), peers=("127.0.0.1:1", "", "127.0.0.1:3", "127.0.0.1:4"))
+    communicators = [comm for comm in network.communicators() if comm.rank != 1]
+    assert [comm.present for comm in communicators] == [3] * 3
+    assert good(on_each(communicators, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
+    assert good(on_each(communicators, lambda comm: comm.allreduce(np.ones(3), "mean"))).tolist() == [1.0] * 3
+    told = good(on_each(communicators, lambda comm: comm.broadcast(np.full(3, comm.rank), root=3)))
+    assert told.tolist() == [3] * 3
+    for outcome in on_each(communicators, lambda comm: comm.broadcast(np.ones(3), root=1)):
+        assert isinstance(outcome, Aborted)
+    for comm in communicators:
+        comm.close()
+
+
+def test_no_rank_is_more_than_a_window_ahead() -> None:
+    windows = [PeerWindow(peer_descriptor(rank, 2, window=8)) for rank in range(2)]
+    for _ in range(40):
+        windows[0].submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
+    windows[0].poll(0.0)
+    assert (windows[0].next_serial, windows[0].queued) == (8, 32)
+    assert windows[0].blocks_from(windows[0].block_id(9)) is None
+    kept = windows[0].blocks_from(windows[0].block_id(3))
+    assert kept is not None
+    assert len(kept) == 37
+    assert len(b"".join(windows[0].overrule(Status.MISMATCH)[0])) < HEADER_BYTES + 16
