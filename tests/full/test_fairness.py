@@ -1,0 +1,110 @@
+"""Jobs beside others: what is measured of them, and that no sum is wrong beside one that misbehaves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from netsum_controller.topologies import star
+from netsum_testbed.bench import command
+from netsum_testbed.bench.command import bench
+from netsum_testbed.bench.fairness import PRIORITIES, Case, Setting, SteadyJob, Summary, jain
+from netsum_testbed.bench.flood import Kind
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.link_rates import limit_rate
+from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.netns import NamespaceError, run_command
+from netsum_testbed.opening import open_fabric
+
+from tests.full.test_bench import SWITCHES, switch
+
+__all__ = ["switch"]
+
+QUICK = ["--workers", "1", "--sizes", "16K", "--seconds", "0.2", "--repetitions", "1"]
+NEW = (Kind.VALID, Kind.WRONG, Kind.PLAIN, Kind.STALL)
+"""Those that no other test runs."""
+
+
+def measured(*options: str) -> dict[str, Any]:
+    """The last line of a bench."""
+    ran = CliRunner().invoke(bench, [*QUICK, *options])
+    assert ran.exit_code == 0, ran.output
+    found: dict[str, Any] = json.loads(ran.output.splitlines()[-1])
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.usefixtures("require_root")
+def test_no_sum_is_wrong_beside_whoever_misbehaves(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = ("alone", *NEW)
+    monkeypatch.setattr(command, "FAIRNESS", neighbours)
+    found = measured("--fairness", "--switch", switch, "--rate-mbps", "400")
+    cases = found[switch]
+    assert tuple(cases) == neighbours
+    for case in cases.values():
+        assert case["calls_per_s"] > 0
+        assert case["wrong"] == 0
+    assert {kind for kind in NEW if cases[kind]["neighbour_pps"] == 0} == {Kind.STALL}
+    assert found["rate_mbps"] == 400
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.usefixtures("require_root")
+def test_classes_are_measured_beside_each_other(switch: str) -> None:
+    cases = measured("--priorities", "--switch", switch)[switch]
+    assert tuple(cases) == PRIORITIES
+    assert all(case["wrong"] == 0 for case in cases.values())
+    assert cases["equal"]["neighbour_calls_per_s"] > 0
+    assert 0.5 <= cases["equal"]["jain"] <= 1.0
+
+
+def test_a_rank_that_fails_is_said() -> None:
+    with (
+        open_fabric("embedded", hosts=2, rootless=True) as fabric,
+        pytest.raises(TestbedError, match=r"rank 0 of job one failed: .*Error"),
+    ):
+        SteadyJob(fabric, "one", 0, Setting(workers=1, size=0), 0.1).results()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("require_root")
+def test_a_host_sends_no_more_than_its_rate() -> None:
+    topology = star(2).filled(hosts={"h1": {"rate_mbps": 80}})
+    with NamespaceFabric(topology, "embedded") as fabric:
+
+        def shaped(host: str) -> list[tuple[str, int]]:
+            said = fabric._namespace.run("tc", "-j", "qdisc", "show", "dev", fabric.interface(host))
+            return [(each["kind"], each["options"].get("rate")) for each in json.loads(said)]
+
+        assert shaped("h1") == [("tbf", 80_000_000 // 8)]
+        assert "tbf" not in dict(shaped("h2"))
+
+
+def test_a_rate_that_this_machine_cannot_do() -> None:
+    with pytest.raises(NamespaceError, match=r"cannot limit the rate of a link .* leave rate_mbps out\): tc qdisc add"):
+        limit_rate(run_command, "nosuch0", 80)
+
+
+@pytest.mark.parametrize("options", [["--rate-mbps", "9"], ["--fairness", "--algorithms"], ["--priorities", "--flood"]])
+def test_what_does_not_go_together(options: list[str]) -> None:
+    ran = CliRunner().invoke(bench, options)
+    assert (ran.exit_code, "--" in ran.output) == (2, True)
+
+
+def test_jain() -> None:
+    assert jain([5.0, 5.0]) == pytest.approx(1.0)
+    assert jain([7.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain([2.0, 1.0]) == pytest.approx(0.9)
+    assert jain([0.0, 0.0]) == 1.0
+
+
+def test_a_slowdown_is_that_of_its_turn() -> None:
+    """The machine may do other things in between: a case is compared with the one alone that was next to it."""
+    alone = [Case("alone", rate, 0) for rate in (100.0, 10.0, 40.0)]
+    cases = [Case("equal", rate, wrong, neighbour_rate=rate) for rate, wrong in ((50.0, 0), (5.0, 2), (10.0, 0))]
+    found = Summary.of(cases, alone)
+    assert (found.rate, found.slowdown, found.wrong, found.jain) == (10.0, 2.0, 2, 1.0)
