@@ -248,5 +248,6 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         controller=site.url,
         block_exp_ms=job.block_exp_ms,
         quorum=job.quorum_now,
+        roots=job.epoch.shape.ways,
         evicted=job.epoch.evicted,
     )

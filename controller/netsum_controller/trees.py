@@ -86,6 +86,12 @@ class Shape:
         return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
 
     @property
+    def ways(self) -> tuple[int, ...]:
+        """Which root each stripe has, numbered from 0; () where there is only one."""
+        roots = list(dict.fromkeys(self.roots))
+        return tuple(map(roots.index, self.roots)) if len(roots) > 1 else ()
+
+    @property
     def edges(self) -> tuple[tuple[str, str], ...]:
         """(child switch, parent switch) of every edge, each once."""
         return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))

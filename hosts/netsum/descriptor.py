@@ -65,6 +65,8 @@ class Descriptor:
     """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``.
 
     ``block_exp_ms`` above 0: the job degrades, a block that waits longer is closed when ``quorum`` workers are in it.
+    ``roots``: where several switches make results, which of them (numbered from 0) those of each stripe; a block's stripe is its
+    id modulo their number.
     ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``: ranks that are out.
 
     ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
@@ -88,6 +90,7 @@ class Descriptor:
     controller: str | None = None
     block_exp_ms: float = 0.0
     quorum: int = 0
+    roots: tuple[int, ...] = ()
     resumes: int | None = None
     evicted: tuple[int, ...] = ()
     algorithm: str = SWITCH
@@ -124,6 +127,8 @@ class Descriptor:
             raise ValueError(f"block_exp_ms is {self.block_exp_ms!r}, must be a number of milliseconds, 0 or more")
         if type(self.quorum) is not int or not 0 <= self.quorum <= self.workers:
             raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")
+        if any(not 0 <= root < len(self.roots) for root in self.roots):
+            raise ValueError(f"roots is {self.roots!r}, must be numbers of roots from 0, one a stripe")
         if self.resumes is not None and type(self.resumes) is not int:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
         if self.algorithm not in ALGORITHMS:
@@ -168,6 +173,7 @@ class Descriptor:
             known["host"] = HostAddress(**data["host"])
             known["link"] = Link(**data.get("link", {}))
             known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
+            known["roots"] = tuple(int(root) for root in data.get("roots", ()))
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))
             known["peer_key"] = str(data.get("peer_key", ""))

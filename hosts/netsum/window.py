@@ -29,6 +29,7 @@ from netsum.block import Block, Packet
 from netsum.descriptor import Descriptor
 from netsum.fits import fits
 from netsum.give_way import GiveWay
+from netsum.overtaking import Overtaking
 from netsum.refusal import Disagreement, Refusal
 from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
@@ -38,8 +39,6 @@ from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, AgeOp, Lane, Op,
 ID_MASK: Final = 0xFFFFFFFF
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
-REORDERING: Final = 3
-"""How many packets a packet may be late on the way before it is taken for lost."""
 
 
 @dataclass(slots=True)
@@ -47,8 +46,10 @@ class _Sent:
     block: Block
     packet: Packet
     time: float  # of the first transmission
+    way: int  # over which root
     order: int  # of the last transmission among all
     tries: int = 1
+
 
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
 _WHATEVER_GENERATION: Final = frozenset({Status.ABORT, Status.MISMATCH})
@@ -75,9 +76,7 @@ class Window:
         self._kept_from = 0
         self._held: set[int] = set()  # held beyond `base`
         self._again: dict[int, None] = {}  # serials to be sent again, in this order
-        self._order = 0
-        self._newest = -1  # order of the latest transmission that a result was for
-        self._doubt = -1  # the same, where the result may have been for an earlier transmission of the block
+        self._overtaking = Overtaking(descriptor.roots)
         self._alarm: float | None = None
         self._backoff = 1
         self._burst = 1
@@ -130,7 +129,7 @@ class Window:
         self._sent.clear()
         self._held.clear()
         self._again.clear()
-        self._newest = self._doubt = self._order
+        self._overtaking.forget()
         self._alarm, self._backoff, self._burst, self._needed = None, 1, 1, False
         self.stats.resumes += 1
         return True
@@ -159,7 +158,7 @@ class Window:
             if sent is not None:
                 self.stats.retransmissions += 1
                 sent.tries += 1
-                sent.order = self._next_order()
+                sent.order = self._overtaking.next_order()
                 self._sent[serial] = sent  # last: `_sent` is in the order of transmission
                 packets.append(sent.packet)
         self._again.clear()
@@ -167,7 +166,8 @@ class Window:
         while self._queue and room > 0 and self.next_serial < self.base + self._size:
             block = self._queue.popleft()
             packet = self._pack(self.next_serial, block, block.room)
-            self._sent[self.next_serial] = _Sent(block, packet, now, self._next_order())
+            way = self._overtaking.way(self.block_id(self.next_serial))
+            self._sent[self.next_serial] = _Sent(block, packet, now, way, self._overtaking.next_order())
             self.next_serial += 1
             room -= 1
             self.stats.blocks += 1
@@ -184,10 +184,6 @@ class Window:
         """Whether the timer is faster than the way to the switch and back. (A few times, the network may have doubled it.)"""
         return self._twice > 8
 
-    def _next_order(self) -> int:
-        self._order += 1
-        return self._order
-
     def next_deadline(self) -> float | None:
         """When :meth:`poll` may have something to send although nothing arrives; None while nothing is outstanding."""
         if self._queue and not self._sent and self._way.until:
@@ -198,8 +194,8 @@ class Window:
         """The timer: the oldest blocks again. One when nothing has come since the last time, which is how waiting for
         a straggler looks; twice as many as then when that helped, which is how the loss of a whole flight looks."""
         self._alarm = None
-        if self._doubt > self._newest:
-            self._newest = self._doubt
+        if self._overtaking.doubtful:
+            self._overtaking.believe()
             self._find_overtaken()
             if self._again:
                 self._repeated.update(self._again)
@@ -335,7 +331,7 @@ class Window:
         self.stats.lost += 1
         self._backoff = 1
         self._needed |= sent.tries > 1
-        self._newest = max(self._newest, sent.order)
+        self._overtaking.arrived(sent.way, sent.order)
         self._settle(serial, sent)
         self._alarm = now + (self._trip.srtt or self._trip.rto) if self._sent else None
         sent.block.delivered = True
@@ -368,9 +364,9 @@ class Window:
     def _find_overtaken(self) -> None:
         """Send again what was sent well before something whose result has come."""
         for serial, sent in self._sent.items():
-            if sent.order + REORDERING > self._newest:
+            if self._overtaking.too_young(sent.order):
                 return
-            if serial not in self._again:
+            if serial not in self._again and self._overtaking.overtaken(sent.way, sent.order):
                 self.stats.fast_retransmissions += 1
                 self._again[serial] = None
 
@@ -386,12 +382,12 @@ class Window:
             self._backoff = 1
         if sent.tries > 1 and not self._hasty:
             self._needed = True
-            self._doubt = max(self._doubt, sent.order)
-        pause = self._trip.rto if self._doubt <= self._newest or self._trip.srtt is None else self._trip.srtt
+            self._overtaking.perhaps(sent.way, sent.order)
+        pause = self._trip.srtt if self._overtaking.doubtful and self._trip.srtt is not None else self._trip.rto
         self._alarm = now + min(pause * self._backoff, MAX_RTO) if len(self._sent) > 1 else None
         if sent.tries > 1:
             return
         self._burst = 1
-        self._newest = max(self._newest, sent.order)
+        self._overtaking.arrived(sent.way, sent.order)
         self._trip.learn(now - sent.time)
         self.stats.rtt = self._trip.srtt or 0.0
