@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
 from netsum_controller.allocation import JOB_IDS, allocate_job_id, allocate_slots
-from netsum_controller.errors import Refused
+from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.job_items import job_trees
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import DEFAULT_TENANT, Job, Part
@@ -50,7 +50,7 @@ def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) 
     try:
         return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots)
     except Refused as error:
-        raise Refused(f"job {spec.name!r}: {error}") from None
+        raise type(error)(f"job {spec.name!r}: {error}") from None
 
 
 def choose_chunks(spec: JobSpec, topology: Topology, trees: Trees) -> int:
@@ -134,7 +134,8 @@ def place(
     """Find room for a job, on every switch of its trees. ``others`` are all jobs; ``table_size`` is that of the tables with
     an entry a member; ``down`` are switches that its trees must avoid.
 
-    Raises :class:`Refused` that says what is missing, and where: hosts, paths, MTU, quota, job ids, entries or slots.
+    Raises :class:`Refused` that says what is missing, and where: hosts, MTU, quota; of its kinds :class:`NoSwitch`: paths, job
+    ids, entries or slots.
     """
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
@@ -145,7 +146,7 @@ def place(
         check_quota(spec, topology, switch, jobs, slots, len(trees.nodes[switch].children))
     job_id = allocate_job_id({job.job_id for jobs in there.values() for job in jobs}, last_job_id)
     if job_id is None:
-        raise Refused(f"job {spec.name!r}: {_without_id(there)}")
+        raise NoSwitch(f"job {spec.name!r}: {_without_id(there)}")
     parts = []
     for switch, jobs in there.items():
         _check_entries(spec.name, topology, switch, jobs, trees, table_size)
@@ -169,13 +170,13 @@ def _check_entries(
     used = [_entries(topology, job, switch) for job in there]
     members = sum(one[0] + one[1] for one in used)
     if members + sources + parents > table_size:
-        raise Refused(
+        raise NoSwitch(
             f"job {name!r}: {sources + parents} members do not fit on switch {switch}: "
             f"{table_size - members} of its {table_size} member entries are free"
         )
     uplinks = sum(one[2] for one in used)
     if uplinks + ways > table_size:
-        raise Refused(
+        raise NoSwitch(
             f"job {name!r}: {ways} stripes do not fit on switch {switch}: "
             f"{table_size - uplinks} of its {table_size} uplink entries are free"
         )
@@ -187,7 +188,7 @@ def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: 
     if slot_base is None:
         free = SLOTS - sum(taken for _, taken in used)
         holders = ", ".join(f"{job.name} {job.slots}" for job in sorted(there, key=lambda job: -job.slots)[:3])
-        raise Refused(
+        raise NoSwitch(
             f"job {name!r}: a window of {window} needs {slots} slots in a row on switch {switch}; "
             f"{free} of {SLOTS} are free (largest users: {holders}); ask for a smaller window"
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from netsum.descriptor import Descriptor, Link
 
-from netsum_controller import eviction, groups, inspect_job, jobs, reconcile
+from netsum_controller import eviction, groups, inspect_job, jobs, moving, reconcile
 from netsum_controller.client import CONNECT_TIMEOUT
 from netsum_controller.http_api import HttpServer
 from netsum_controller.http_server import tls_context
@@ -85,6 +85,10 @@ class Controller:
         """Let an evicted rank in again, under a new epoch for all."""
         return eviction.admit(self.site, name, rank)
 
+    def move(self, name: str, algorithm: str) -> moving.Move:
+        """Let a switch combine in a job ("switch"), its members ("ring", ...), or a switch if one can ("auto")."""
+        return moving.move(self.site, name, algorithm)
+
     def jobs(self) -> list[Job]:
         """The jobs that are ready, by name."""
         return [job for job in self.site.store.jobs() if job.exists]
@@ -113,9 +117,10 @@ class Controller:
         instance: str,
         link: Mapping[str, Any] | None = None,
         place: Place | None = None,
+        peer: str | None = None,
     ) -> Descriptor:
         """Take a rank, or with a ``place`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link, place)
+        return self.membership.join(name, token, rank, instance, link, place, peer)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -51,7 +52,8 @@ def make_epoch(
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
     edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
-    return Epoch(site.store.take_epoch_number(), first_block_id, seats, edges=edges, shape=shape), cursor
+    number, key = site.store.take_epoch_number(), secrets.token_hex(8)
+    return Epoch(number, first_block_id, seats, edges=edges, shape=shape, peer_key=key), cursor
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
@@ -89,7 +91,10 @@ def table_size(site: Site) -> int:
 
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
     """Shape and parts for the job's next epoch: around switches that are down, and for the members that there are. Where there
-    is no way, those of the present one: it waits for the switches that it needs."""
+    is no way, those of the present one: it waits for the switches that it needs. None of either where the members combine
+    themselves."""
+    if not job.by_switch:
+        return Shape(), ()
     members = {seat.rank: seat.host for seat in job.epoch.members}
     try:
         trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
@@ -127,7 +132,7 @@ def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
 
 
 def _make_current(site: Site, job: Job, epoch: Epoch, cursor: int) -> Job:
-    site.store.set_parts(job.name, job.job_id, job.parts)
+    site.store.set_combining(job)
     site.store.add_epoch(job, epoch, cursor)
     site.store.set_epoch(job.name, epoch.number)
     site.store.set_state(job.name, JobState.CHANGING)
@@ -197,7 +202,7 @@ def begin_epoch(site: Site, job: Job) -> Job:
         except ControllerError as error:
             if not isinstance(error, RollbackError):
                 with site.store.transaction():
-                    site.store.set_parts(job.name, job.job_id, job.parts)
+                    site.store.set_combining(job)
                     site.store.set_epoch(job.name, job.epoch.number)
                     site.store.set_state(job.name, job.state)
             raise

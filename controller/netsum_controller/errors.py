@@ -40,8 +40,8 @@ class Refused(ControllerError):
 
 
 class NoSwitch(Refused):
-    """No switch can serve the job: ids, slots, entries, a quota's rest or a path between its members are missing. The members
-    could combine themselves."""
+    """No switch can serve the job: ids, slots, entries or a path between its members are missing. The members could combine
+    themselves."""
 
 
 class NoSuchJob(Refused):

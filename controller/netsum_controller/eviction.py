@@ -39,7 +39,7 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
     It is done in place: the epoch goes on, blocks that had waited for the rank only are finished. Again, it changes
     nothing. In trees a switch that has nobody left is no source any more either. (An epoch that has just resumed another
     one, after a restart of the switch, cannot go on with fewer members: some would hold results that the others could not
-    get any more. Then there is a new epoch for all.)
+    get any more. Nor can one whose members combine themselves. Then there is a new epoch for all.)
 
     Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then
     nothing has changed.
@@ -49,6 +49,8 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         seat = _seat(job, rank)
         if not seat.evicted and len(job.epoch.members) == 1:
             raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
+        if not job.by_switch:
+            return _evict_anew(site, job, seat)
         path = _way_up(site, job, rank)
         with open_clients(site, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
@@ -56,8 +58,15 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
                 new = _take_out(site, clients, job, rank, path)
                 closed = _sweep(site, clients, new, rank, path)
                 return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
-        job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
-    log.info("job %s: rank %d is evicted, under a new epoch", name, rank, extra=about(job, rank=rank))
+        return _evict_anew(site, job, seat)
+
+
+def _evict_anew(site: Site, job: Job, seat: Seat) -> Eviction:
+    if seat.evicted:
+        return Eviction(job, seat, changed=False)
+    rank = seat.rank
+    job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
+    log.info("job %s: rank %d is evicted, under a new epoch", job.name, rank, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
 
 

@@ -2,7 +2,8 @@
 
 ::
 
-    POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent} -> a descriptor
+    POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent,
+                                 "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
                                 {"rank", "instance", "epoch": 7, "needs": 4711}                -> goes on, see below
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import ssl
 import threading
 from collections.abc import Mapping
@@ -65,6 +67,8 @@ from netsum_controller.site import Site
 log = logging.getLogger(__name__)
 
 MAX_QUERY_FIELDS = 8
+
+_PEER = re.compile(r"[A-Za-z0-9._-]{1,253}:([0-9]{1,5})")
 
 _CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"), ("GET", "members")}
 
@@ -193,7 +197,7 @@ class _Handler(WalledHandler):
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
-        return self.membership.join(name, token, rank, instance, link, _place(body)).to_dict()
+        return self.membership.join(name, token, rank, instance, link, _place(body), _peer(body)).to_dict()
 
     def _token(self, whose: str = "the job's token") -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -270,6 +274,17 @@ def _place(body: Mapping[str, Any]) -> Place | None:
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
     return place
+
+
+def _peer(body: Mapping[str, Any]) -> str | None:
+    """Where a member says that the others reach it; one with an older library does not."""
+    if body.get("peer") is None:
+        return None
+    text = str(_field(body, "peer", str))
+    found = _PEER.fullmatch(text)
+    if found is None or not 0 < int(found[1]) < 1 << 16:
+        raise InputError("peer must be a host and a UDP port, like 10.0.0.1:4000")
+    return text
 
 
 def _ranks(body: Mapping[str, Any]) -> list[int]:

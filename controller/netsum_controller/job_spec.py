@@ -12,6 +12,8 @@
     tenant: vision                # optional: whose quota it counts to (default: `default`)
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
     roots: {spine1: 2, spine2: 1} # optional, where switches form a tree: which make results, and what share of the blocks
+    algorithm: auto               # optional: who combines, `switch`, or the members: `ring` or another (default: `auto`, a switch
+                                  # where one can, else the members)
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 from netsum.wire import schema
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from netsum_controller.model import DEFAULT_TENANT, Late
 from netsum_controller.topology import Name
@@ -46,6 +49,13 @@ LONG_HISTORY = 1024
 """... up to so many."""
 
 
+def check_algorithm(name: str) -> str:
+    """The name, if it is one of those who can combine; else ValueError."""
+    if name not in ALGORITHMS:
+        raise ValueError(f"must be one of {', '.join(ALGORITHMS)}")
+    return name
+
+
 class JobSpec(BaseModel):
     """What to create. ``token`` is made up when it is not given."""
 
@@ -62,6 +72,7 @@ class JobSpec(BaseModel):
     tenant: Name = DEFAULT_TENANT
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
     roots: dict[Name, Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1)
+    algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
 
     @model_validator(mode="after")
     def _printable_token(self) -> Self:
@@ -77,6 +88,17 @@ class JobSpec(BaseModel):
         if self.quorum is not None and self.quorum > len(self.members):
             raise PathError(["quorum"], f"is {self.quorum}, and the job has {len(self.members)} members")
         return self
+
+    @model_validator(mode="after")
+    def _hosts_wait(self) -> Self:
+        if self.algorithm in HOST_ALGORITHMS and self.late is Late.DEGRADE:
+            raise PathError(["algorithm"], "cannot go on without late members, as `late: degrade` asks; a switch can")
+        return self
+
+    @property
+    def may_do_without(self) -> bool:
+        """Whether the members may combine themselves where no switch can."""
+        return self.algorithm == AUTO and self.late is Late.WAIT
 
     @property
     def block_exp_us(self) -> int:

@@ -10,21 +10,27 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from netsum_controller.admission import choose_chunks, choose_trees, homes_of, place
+from netsum.descriptor import HOST_ALGORITHMS
+
+from netsum_controller.admission import check_tenant, choose_chunks, choose_trees, homes_of, place
 from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError
 from netsum_controller.epochs import make_epoch, table_size, used_ids
-from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
+from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refused, SwitchError, Unreachable
 from netsum_controller.job_items import home_of, job_trees
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.logs import about
-from netsum_controller.model import Job, JobState
+from netsum_controller.model import Epoch, Job, JobState, Part
+from netsum_controller.priorities import settle, settle_quietly
 from netsum_controller.reach import find_down
 from netsum_controller.site import Site
 from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
-from netsum_controller.trees import Shape
+from netsum_controller.trees import Shape, Trees
 
 log = logging.getLogger(__name__)
+
+NO_TREES = Trees({}, ())
+"""Of a job whose members combine themselves."""
 
 
 def token_hash(token: str) -> str:
@@ -42,17 +48,18 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
-    if job.window != spec.window:
-        found.append(f"window {job.window}, not {spec.window}")
+    for what in ("window", "algorithm", "tenant", "priority"):
+        if getattr(job, what) != getattr(spec, what):
+            found.append(f"{what} {getattr(job, what)}, not {getattr(spec, what)}")
     if job.roots != (spec.roots or {}):
         found.append(f"roots {_weights(job.roots)}, not {_weights(spec.roots or {})}")
-    if not found:
+    if not found and job.by_switch:
         there, asked = (home_of(job, rank) for rank in range(job.workers)), homes_of(spec.members, site.topology)
         if (homes := tuple(there)) != asked:
             found.append(f"switch {', '.join(dict.fromkeys(homes))}, not {', '.join(dict.fromkeys(asked))}")
     if spec.chunks is not None and spec.chunks != job.chunks:
         found.append(f"chunks {job.chunks}, not {spec.chunks}")
-    elif not found and choose_chunks(spec, site.topology, job_trees(site.topology, job)) < job.chunks:
+    elif not found and choose_chunks(spec, site.topology, _trees(site, job)) < job.chunks:
         found.append(f"chunks {job.chunks}, which the MTU in the topology no longer carries")
     if job.late is not spec.late:
         found.append(f"late {job.late.value}, not {spec.late.value}")
@@ -60,11 +67,13 @@ def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
         found.append(f"block_exp {job.block_exp_ms:g} ms, not {spec.block_exp_us / 1000:g} ms")
     elif job.quorum != spec.least_workers:
         found.append(f"quorum {job.quorum}, not {spec.least_workers}")
-    if job.tenant != spec.tenant:
-        found.append(f"tenant {job.tenant}, not {spec.tenant}")
     if spec.token is not None and not token_is(job, spec.token):
         found.append("another token")
     return found
+
+
+def _trees(site: Site, job: Job) -> Trees:
+    return job_trees(site.topology, job) if job.by_switch else NO_TREES
 
 
 def _weights(roots: Mapping[str, int]) -> str:
@@ -72,7 +81,8 @@ def _weights(roots: Mapping[str, int]) -> str:
 
 
 def create_job(site: Site, spec: JobSpec) -> Job:
-    """Install a job. The same spec again changes nothing and returns the job that is there (without its token).
+    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). One of which no
+    switch must combine is made without: its ``why_hosts`` says why none can.
 
     Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; nothing changed.
     """
@@ -85,54 +95,92 @@ def create_job(site: Site, spec: JobSpec) -> Job:
                     f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
                 )
             return existing
-        left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
-        trees = choose_trees(spec, site.topology, find_down(site))
-        with open_clients(site, [*trees.nodes, *left]) as clients:
-            for client in clients.values():
-                clean_up(site, client)
-            job = _record(site, spec)
-            try:
-                for name in job.switches:
-                    clients[name].clear_outcomes(job.job_id)
-                spread(clients, job.job_id, desired_items(site, job))
-            except BaseException as error:
-                _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
+        if spec.algorithm in HOST_ALGORITHMS:
+            return _create_without_switch(site, spec, "")
+        try:
+            return _create_on_switches(site, spec, existing)
+        except (NoSwitch, Unreachable) as error:
+            if not spec.may_do_without:
                 raise
-            with site.store.transaction():
-                site.store.set_state(job.name, JobState.READY)
+            return _create_without_switch(site, spec, str(error))
+
+
+def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
+    """A job whose members combine themselves: all that it has is in the store. What an interrupted command has left of one of its
+    name goes from the switches when they are reconciled."""
+    try:
+        homes_of(spec.members, site.topology)
+    except Refused as error:
+        raise Refused(f"job {spec.name!r}: {error}") from None
+    check_tenant(spec, site.topology)
+    chunks = choose_chunks(spec, site.topology, NO_TREES)
+    with site.store.transaction():
+        site.store.remove_job(spec.name)
+        epoch, cursor = make_epoch(site, [], 0, spec.members, Shape())
+        job = replace(_job(spec, 0, (), spec.slots, chunks, epoch), state=JobState.READY)
+        site.store.add_job(job, cursor)
+    log.info("job %s: created; its members combine (%s)", job.name, job.algorithm, extra=about(job))
+    return replace(job, created=True, why_hosts=why)
+
+
+def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
+    """``existing`` is what an interrupted command has left of one of its name."""
+    left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
+    trees = choose_trees(spec, site.topology, find_down(site))
+    with open_clients(site, [*trees.nodes, *left]) as clients:
+        for client in clients.values():
+            clean_up(site, client)
+        job = _record(site, spec)
+        try:
+            for name in job.switches:
+                clients[name].clear_outcomes(job.job_id)
+                settle(site, clients[name])
+            spread(clients, job.job_id, desired_items(site, job))
+        except BaseException as error:
+            _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
+            settle_quietly(site, clients.values())
+            raise
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
     log.info("job %s: created as %d on %s", job.name, job.job_id, ", ".join(job.switches), extra=about(job))
     return replace(job, state=JobState.READY, created=True)
 
 
 def _record(site: Site, spec: JobSpec) -> Job:
     """Find room for a job and store it as INSTALLING."""
-    token = spec.token or secrets.token_urlsafe(18)
     with site.store.transaction():
         jobs, last = site.store.jobs(), site.store.last_job_id
         placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
         switches = [part.switch for part in placement.parts]
         shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
         epoch, cursor = make_epoch(site, switches, placement.job_id, spec.members, shape)
-        job = Job(
-            name=spec.name,
-            job_id=placement.job_id,
-            parts=placement.parts,
-            slots=placement.slots,
-            window=spec.window,
-            chunks=placement.chunks,
-            members=spec.members,
-            epoch=epoch,
-            state=JobState.INSTALLING,
-            token_sha256=token_hash(token),
-            late=spec.late,
-            block_exp_us=spec.block_exp_us,
-            quorum=spec.least_workers,
-            tenant=spec.tenant,
-            roots=spec.roots or {},
-            token=token,
-        )
+        job = _job(spec, placement.job_id, placement.parts, placement.slots, placement.chunks, epoch)
         site.store.add_job(job, cursor)
     return job
+
+
+def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks: int, epoch: Epoch) -> Job:
+    token = spec.token or secrets.token_urlsafe(18)
+    return Job(
+        name=spec.name,
+        job_id=job_id,
+        parts=parts,
+        slots=slots,
+        window=spec.window,
+        chunks=chunks,
+        members=spec.members,
+        epoch=epoch,
+        state=JobState.INSTALLING,
+        token_sha256=token_hash(token),
+        late=spec.late,
+        block_exp_us=spec.block_exp_us,
+        quorum=spec.least_workers,
+        tenant=spec.tenant,
+        roots=spec.roots or {},
+        priority=spec.priority,
+        algorithm=spec.algorithm,
+        token=token,
+    )
 
 
 def _abandon(site: Site, job: Job, *, clean: bool) -> None:
@@ -224,3 +272,4 @@ def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
             with site.store.transaction():
                 site.store.set_state(job.name, job.state)
             raise
+        settle_quietly(site, clients.values())

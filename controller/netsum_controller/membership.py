@@ -28,7 +28,7 @@ from netsum_controller.groups import close_if_left, open_group
 from netsum_controller.jobs import start_ageing, token_hash, token_is
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
-from netsum_controller.rejoin import Place, rejoin
+from netsum_controller.rejoin import Place, happened, rejoin
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)
@@ -71,9 +71,11 @@ class Membership:
         instance: str,
         link: Mapping[str, Any] | None = None,
         place: Place | None = None,
+        peer: str | None = None,
     ) -> Descriptor:
         """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``place`` it is a rejoin:
-        the descriptor is of that very epoch, or ``resumes`` it.
+        the descriptor is of that very epoch, or ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
+        this one, should they combine themselves.
 
         Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask
         again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
@@ -81,7 +83,7 @@ class Membership:
         """
         kind = "join" if place is None else "rejoin"
         try:
-            descriptor = self._join(name, token, rank, instance, _link(link), place)
+            descriptor = self._join(name, token, rank, instance, _link(link), place, peer)
         except (NoSuchJob, Unauthorized):
             raise  # a stranger's; counted as an HTTP request
         except ControllerError as error:
@@ -95,7 +97,14 @@ class Membership:
         return descriptor
 
     def _join(
-        self, name: str, token: str, rank: int, instance: str, wish: Link | None, place: Place | None
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        wish: Link | None,
+        place: Place | None,
+        peer: str | None,
     ) -> Descriptor:
         with self._site.store.lock:
             job = self.job(name, token)
@@ -104,16 +113,20 @@ class Membership:
                 raise Evicted(name, rank)
             resumes = None
             if place is not None:
-                job = rejoin(self._site, job, rank, instance, place)
+                job = rejoin(self._site, job, rank, instance, place, peer)
                 resumes = place.epoch if place.epoch != job.epoch.number else None
             elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
                 # It joined, and the switch restarted before it had the answer: it holds nothing.
-                job = rejoin(self._site, job, rank, instance, Place(job.epoch.resumes, job.epoch.first_block_id))
+                nothing = Place(job.epoch.resumes, job.epoch.first_block_id)
+                job = rejoin(self._site, job, rank, instance, nothing, peer)
             elif not (seat.active and seat.instance == instance):
                 if self._needs_new_epoch(job, seat, instance):
                     job = begin_epoch(self._site, job)
                 with self._site.store.transaction():
                     self._site.store.set_joined(job.epoch.number, [rank], instance)
+                    if peer is not None:
+                        self._site.store.set_peer(job.epoch.number, rank, peer)
+                job = self._site.store.job(name)
             if place is None:  # a member asks many times what has become of its epoch
                 start_ageing(self._site, self._site.store.job(name))
             return replace(describe(self._site, job, rank, wish), resumes=resumes)
@@ -183,6 +196,10 @@ class Membership:
         unless nobody has joined the current one. No token is asked: whoever can write the state file owns the jobs."""
         with self._site.store.lock:
             job = self._site.store.job(name)
+            if not job.by_switch:
+                raise Refused(
+                    f"job {name!r}: its members combine themselves, and must join over HTTP to tell where they are reached"
+                )
             seats = job.epoch.seats
             if job.state is not JobState.READY or job.epoch.resumes is not None or any(seat.joined for seat in seats):
                 job = begin_epoch(self._site, job)
@@ -221,14 +238,16 @@ def _link(hint: Mapping[str, Any] | None) -> Link | None:
 def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
     """The descriptor of one rank in the job's current epoch. Without a ``link`` of the member's choice it is the one
     that the topology implies: frames over UDP where the host has them, else a kernel socket. :class:`Busy` while it is
-    not known where the epoch begins."""
+    not known where the epoch begins, or, of a job whose members combine, where all of them are reached."""
     if job.epoch.rejoin is Rejoin.WAITING:
-        raise Busy(f"job {job.name!r}: its switch has restarted, and not every member has rejoined", RETRY_MS)
+        raise Busy(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
+    peers = () if job.by_switch else _peers(job)
     seat = job.epoch.seats[rank]
     host = site.topology.hosts.get(seat.host)
     if host is None:
         raise Refused(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
     switch = site.topology.switches[host.switch]
+    address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
     if link is None:
         link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
     return Descriptor(
@@ -242,7 +261,7 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         first_block_id=job.epoch.first_block_id,
         block_bytes=job.block_bytes,
         mtu=host.mtu,
-        switch=SwitchAddress(switch.ip, switch.mac),
+        switch=address,
         host=HostAddress(host.ip, host.mac, seat.udp_port),
         link=link,
         controller=site.url,
@@ -250,4 +269,16 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         quorum=job.quorum_now,
         roots=job.epoch.shape.ways,
         evicted=job.epoch.evicted,
+        algorithm=job.combines,
+        peers=peers,
+        peer_key="" if job.by_switch else job.epoch.peer_key,
     )
+
+
+def _peers(job: Job) -> tuple[str, ...]:
+    """Where each rank is reached, "" for those that are out; :class:`Busy` before all have joined."""
+    missing = [str(seat.rank) for seat in job.epoch.members if not (seat.joined and seat.peer)]
+    if missing:
+        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
+        raise Busy(f"job {job.name!r}: its members combine themselves, and {ranks} must still join", RETRY_MS)
+    return tuple("" if seat.evicted else seat.peer or "" for seat in job.epoch.seats)

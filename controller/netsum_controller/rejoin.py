@@ -1,4 +1,5 @@
-"""Rejoining: the members of an epoch that its switch has lost go on in the epoch that resumes it.
+"""Rejoining: the members of an epoch that its switch has lost go on in the epoch that resumes it. So do those of a job that moves
+from a switch to its members, or back.
 
 The switch has lost which blocks were finished; the members know. Each says the first block whose result it lacks. When
 all have, the lowest is where the epoch begins: everybody sends again from there, out of the contributions of the last
@@ -40,8 +41,9 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
     return None
 
 
-def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place) -> Job:
-    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it.
+def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place, peer: str | None = None) -> Job:
+    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. ``peer`` is where
+    the other members reach it.
 
     Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
     :class:`SwitchError` (the epoch could not be installed yet: ask again).
@@ -53,9 +55,14 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place) -> Job:
     if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
         job = _finish(site, job)
     waits = job.epoch.rejoin is Rejoin.WAITING
-    if not seat.joined or (waits and seat.needs != place.needs):  # a member asks many times, and a write is a sync
+    moved = peer is not None and seat.peer != peer
+    if (
+        not seat.joined or moved or (waits and seat.needs != place.needs)
+    ):  # a member asks many times, and a write is a sync
         with site.store.transaction():
             site.store.set_joined(job.epoch.number, [rank], instance)
+            if peer is not None:
+                site.store.set_peer(job.epoch.number, rank, peer)
             if waits:
                 site.store.set_needs(job.epoch.number, rank, place.needs)
         job = site.store.job(job.name)
@@ -90,7 +97,7 @@ def _agree(site: Site, job: Job) -> Job:
     missing = [str(seat.rank) for seat in epoch.members if seat.needs is None]
     if missing:
         ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
-        raise Busy(f"job {job.name!r}: its switch has restarted, and {ranks} must still rejoin", RETRY_MS)
+        raise Busy(f"job {job.name!r}: {happened(job)}, and {ranks} must still rejoin", RETRY_MS)
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
@@ -106,6 +113,11 @@ def _agree(site: Site, job: Job) -> Job:
         extra=about(job, block=first),
     )
     return _finish(site, site.store.job(job.name))
+
+
+def happened(job: Job) -> str:
+    """Why its members rejoin."""
+    return "its switch has restarted" if job.by_switch else "its members combine themselves from now on"
 
 
 def _finish(site: Site, job: Job) -> Job:

@@ -143,7 +143,8 @@ def plan_trees(
     them down: as without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
     the smallest (the spines of a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, the first.
 
-    Raises :class:`Refused` that says what is missing, of its kinds :class:`NoSwitch` where it is a path. O(roots * (switches + links)).
+    Raises :class:`Refused` that says what is missing, of its kinds :class:`NoSwitch` where it is a path.
+    O(roots * (switches + links)).
     """
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
     graph = switch_graph(topology, down)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from netsum_controller.client import open_channel, read_cookie
 from netsum_controller.errors import ControllerError
+from netsum_controller.moving import leave_dead_switch
 from netsum_controller.reconcile import Report, reconcile_switch
 from netsum_controller.site import Site
 from netsum_controller.topology import Switch, Tls
@@ -30,6 +32,10 @@ LOOK_TIMEOUT = 2.0
 DOWN_AFTER = 3
 """Looks in a row that a switch leaves unanswered before the others' paths go around it: one may be late."""
 
+DEAD_AFTER = 10.0
+"""Seconds without an answer after which jobs that wait for the switch, and can do without, are moved to their members: a switch
+that restarts is back by then."""
+
 
 class Watcher:
     """Looks at every switch of the topology, each in a thread of its own, until closed.
@@ -39,7 +45,8 @@ class Watcher:
     seen, since a command may have been killed there. One that runs somebody else's program is left alone: only ``netsum
     switch push`` replaces it. One that does not answer is ``down`` after some looks; whenever that changes, the others are
     reconciled, so that their paths and the trees of jobs avoid it, and paths use it again. What fails is logged once, and
-    tried again after pauses that grow to ``MAX_PAUSE``.
+    tried again after pauses that grow to ``MAX_PAUSE``. Jobs that a switch has left waiting for ``dead_after`` seconds
+    are moved to their members (:func:`netsum_controller.moving.leave_dead_switch`).
     """
 
     def __init__(
@@ -47,8 +54,10 @@ class Watcher:
         site: Site,
         period: float = PERIOD,
         reconcile: Callable[[Site, str], Report] = reconcile_switch,
+        *,
+        dead_after: float = DEAD_AFTER,
     ) -> None:
-        self._watches = [_Watch(site, name, period, reconcile) for name in site.topology.switches]
+        self._watches = [_Watch(site, name, period, reconcile, dead_after) for name in site.topology.switches]
 
     def close(self) -> None:
         """End the threads; one that is reconciling finishes first."""
@@ -61,8 +70,12 @@ class Watcher:
 class _Watch:
     """One switch."""
 
-    def __init__(self, site: Site, name: str, period: float, reconcile: Callable[[Site, str], Report]) -> None:
+    def __init__(
+        self, site: Site, name: str, period: float, reconcile: Callable[[Site, str], Report], dead_after: float
+    ) -> None:
         self._site, self._name, self._period, self._reconcile = site, name, period, reconcile
+        self._dead_after = dead_after
+        self._answered = time.monotonic()
         self._stop = threading.Event()
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
@@ -110,8 +123,11 @@ class _Watch:
                 if self._site.topology.links:  # the others go on without it: what it has will be of a time that is over
                     self._around = None
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
+            dead = self._unanswered >= DOWN_AFTER and time.monotonic() - self._answered >= self._dead_after
+            if dead and leave_dead_switch(self._site, self._name):
+                self._around = None  # what the jobs have there is removed when it answers again
             return
-        self._unanswered = 0
+        self._unanswered, self._answered = 0, time.monotonic()
         self._site.down.discard(self._name)
         if cookie is None or (cookie == self._site.program.cookie and self._around != self._others_down()):
             self._restore()

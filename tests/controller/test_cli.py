@@ -168,7 +168,7 @@ def test_topology(run: Run) -> None:
         ("job evict vgg 0", 1, "there is no job 'vgg'"),
         ("job evict vgg first", 2, "'first' is not a valid integer"),
         ("job create bad.yaml", 2, "bad.yaml:2: members: "),
-        ("job create big.yaml", 1, "needs 8192 slots|a window of 4096"),
+        ("job create big.yaml --algorithm switch", 1, "needs 8192 slots|a window of 4096"),
         ("job create", 2, "Missing argument 'FILE...'. (see `netsum job create --help`)"),
         ("job show vgg", 1, "there is no job 'vgg'"),
         ("job delete vgg", 1, "there is no job 'vgg'"),
@@ -200,7 +200,7 @@ def test_an_unreachable_switch(run: Run, switch: FakeSwitch) -> None:
     for arguments in (
         ["switch", "push"],
         ["switch", "show"],
-        ["job", "create", "resnet.yaml"],
+        ["job", "create", "resnet.yaml", "--algorithm", "switch"],
         ["reconcile"],
         ["shell"],
     ):

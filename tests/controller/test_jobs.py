@@ -68,7 +68,7 @@ def test_another_job_of_the_name_is_refused_with_what_differs(
     [
         ({"members": ("h1", "h9")}, "no host h9"),
         ({"members": ("h1", "h3"), "chunks": 16}, "need an MTU of 4140 bytes, h3 has 1500; ask for 5 chunks"),
-        ({"members": ("h1", "h2"), "window": 4096}, "needs 8192 slots"),
+        ({"members": ("h1", "h2"), "window": 4096, "algorithm": "switch"}, "needs 8192 slots"),
     ],
 )
 def test_a_job_that_does_not_fit_is_refused(
@@ -245,7 +245,7 @@ def test_unreachable_switch(controller: Controller, switch: FakeSwitch, spec: Jo
     controller.create_job(spec)
     switch.stop()
     with pytest.raises(SwitchError, match="switch s1: no P4Runtime server answers at unix:"):
-        controller.create_job(JobSpec(name="other", members=("h1", "h2")))
+        controller.create_job(JobSpec(name="other", members=("h1", "h2"), algorithm="switch"))
     with pytest.raises(SwitchError, match="no P4Runtime server"):
         controller.delete_job("resnet")
     assert controller.job("resnet").members == spec.members

@@ -117,7 +117,7 @@ def test_several_switches(switch: FakeSwitch, second_switch: FakeSwitch, tmp_pat
         assert (first.switch, second.switch) == ("s1", "s2")
         assert first.slot_base == second.slot_base == 0  # each switch has its own slots
         with pytest.raises(Refused, match=r"no path joins s1 \(with h1\) and s2 \(with h4\)"):
-            controller.create_job(JobSpec(name="c", members=("h1", "h4")))
+            controller.create_job(JobSpec(name="c", members=("h1", "h4"), algorithm="switch"))
         second_switch.restart()
         switch.stop()
         with pytest.raises(SwitchError, match="switch s1: no P4Runtime server"):

@@ -135,8 +135,8 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
         ("JOB", "TENANT", "ID", "SWITCH", "CLASS", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
         [
             (
-                *(item["name"], item["tenant"], item["job_id"], item["switch"], item["priority"], item["state"]),
-                item["workers"],
+                *(item["name"], item["tenant"], item["job_id"], item["switch"] or f"- ({item['combines']})"),
+                *(item["priority"], item["state"], item["workers"]),
                 *(
                     item["joined"],
                     item["window"],

@@ -1,0 +1,322 @@
+"""Jobs whose members combine themselves: made so, or moved there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from netsum.descriptor import Descriptor
+from netsum_controller import moving
+from netsum_controller.controller import Controller
+from netsum_controller.errors import (
+    Busy,
+    CannotResume,
+    Evicted,
+    InputError,
+    NoSwitch,
+    Refused,
+    SwitchError,
+    Unreachable,
+)
+from netsum_controller.job_spec import JobSpec, parse_job
+from netsum_controller.model import JobState, Rejoin
+from netsum_controller.reconcile import Report
+from netsum_controller.rejoin import Place
+from netsum_controller.watcher import Watcher
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.test_watcher import PERIOD, wait_until
+
+TOKEN = "correct-horse"
+HOSTS = ("h1", "h2", "h4")
+
+
+@pytest.fixture
+def spec() -> JobSpec:
+    return JobSpec(name="resnet", members=HOSTS, window=8, token=TOKEN)
+
+
+def peer(rank: int) -> str:
+    return f"10.0.0.{rank + 1}:{4000 + rank}"
+
+
+def ask(controller: Controller, rank: int, place: Place | None = None, instance: str = "") -> Descriptor | None:
+    """One request of a rank; None when it shall ask again."""
+    try:
+        who = instance or f"i{rank}"
+        return controller.join("resnet", TOKEN, rank, who, place=place, peer=peer(rank))
+    except Busy:
+        return None
+
+
+def everyone(controller: Controller, places: list[Place] | None = None) -> list[Descriptor]:
+    """What the ranks get when they have all asked, each as often as it must."""
+    found: dict[int, Descriptor] = {}
+    for _ in range(2):
+        for rank in range(len(HOSTS)):
+            answer = ask(controller, rank, places[rank] if places else None)
+            if answer is not None:
+                found[rank] = answer
+    return [found[rank] for rank in range(len(HOSTS))]
+
+
+def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    installed, last = switch.installed, controller.site.store.last_job_id
+    switch.stop()
+    ring = spec.model_copy(update={"algorithm": "ring"})
+    job = controller.create_job(ring)
+    assert (job.created, job.parts, job.job_id, job.combines, job.why_hosts) == (True, (), 0, "ring", "")
+    assert job.state is JobState.READY
+    assert not controller.create_job(ring).created
+    with pytest.raises(Refused, match="exists with algorithm ring, not auto"):
+        controller.create_job(spec)
+    assert ask(controller, 0) is None
+    assert ask(controller, 2) is None
+    with pytest.raises(Busy, match="its members combine themselves, and rank 1 must still join"):
+        controller.descriptor("resnet", 0)
+    one, two, three = everyone(controller)
+    assert one.algorithm == two.algorithm == "ring"
+    assert one.peers == two.peers == three.peers == tuple(map(peer, range(3)))
+    assert one.peer_key == three.peer_key == controller.job("resnet").epoch.peer_key
+    assert {descriptor.epoch for descriptor in (one, two, three)} == {job.epoch.number}
+    assert (one.job_id, one.resumes, one.host.ip) == (0, None, "10.0.0.1")
+    assert controller.delete_job("resnet").name == "resnet"
+    switch.start()
+    assert controller.reconcile() == [Report("s1")]
+    assert (switch.installed, controller.site.store.last_job_id) == (installed, last)
+
+
+@pytest.mark.parametrize("how", ["no room", "nobody answers"])
+def test_auto_does_without_a_switch_that_cannot(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, how: str
+) -> None:
+    if how == "no room":
+        controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
+        words = "needs 16 slots in a row on switch s1; 0 of 8192 are free"
+    else:
+        switch.stop()
+        words = "no P4Runtime server answers"
+    with pytest.raises((NoSwitch, Unreachable), match=words):
+        controller.create_job(spec.model_copy(update={"algorithm": "switch"}))
+    assert controller.site.store.find_job("resnet") is None
+    job = controller.create_job(spec)
+    assert (job.by_switch, job.algorithm, job.combines) == (False, "auto", "auto")
+    assert words in job.why_hosts
+    assert everyone(controller)[0].algorithm == "auto"
+    assert not controller.create_job(spec).created
+
+
+def test_auto_does_not_hide_what_is_asked_wrong(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    for change, words in (
+        ({"members": ("h1", "h9")}, "no host h9"),
+        ({"chunks": 16, "members": ("h1", "h3")}, "need an MTU"),
+        ({"roots": {"s2": 1}}, "no switch 's2' to be a root"),
+    ):
+        with pytest.raises(Refused, match=words):
+            controller.create_job(spec.model_copy(update=change))
+    with pytest.raises(Refused, match="no host h9"):
+        controller.create_job(spec.model_copy(update={"algorithm": "ring", "members": ("h1", "h9")}))
+    switch.stop()
+    late = parse_job("name: late\nmembers: [h1, h2]\nlate: degrade\n")
+    with pytest.raises(SwitchError, match="no P4Runtime server"):
+        controller.create_job(late)
+    assert controller.site.store.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("algorithm: star", "job.yaml:3: algorithm: must be one of switch, auto, ring, "),
+        ("algorithm: [ring]", "job.yaml:3: algorithm: "),
+        ("algorithm: ring\nlate: degrade", "job.yaml:3: algorithm: cannot go on without late members"),
+    ],
+)
+def test_bad_algorithms(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_job(f"name: a\nmembers: [h1, h2]\n{text}\n", "job.yaml")
+    assert str(caught.value).startswith(words)
+
+
+def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    """The members go on where they were, each way."""
+    empty = switch.installed
+    controller.create_job(spec)
+    installed = len(switch.installed)
+    old = everyone(controller)
+    done = controller.move("resnet", "ring")
+    assert (done.changed, done.resumes, done.job.combines, done.job.state) == (True, True, "ring", JobState.READY)
+    assert switch.installed == empty  # whoever still sends there is refused, and asks
+    again = controller.move("resnet", "ring")
+    assert (again.changed, again.new_epoch, again.job) == (False, None, done.job)
+    first = old[0].first_block_id
+    needs = [Place(old[0].epoch, first + ahead) for ahead in (5, 3, 4)]
+    assert ask(controller, 0, needs[0]) is None
+    with pytest.raises(Busy, match="its members combine themselves from now on, and rank"):
+        controller.join("resnet", TOKEN, 1, "i1", place=needs[1], peer=peer(1))
+    new = everyone(controller, needs)
+    assert {(one.resumes, one.first_block_id, one.algorithm) for one in new} == {(old[0].epoch, first + 3, "ring")}
+    assert new[0].peer_key
+    assert len(new[0].peers) == 3
+    here = [Place(one.epoch, first + 9) for one in new]
+    assert ask(controller, 0, here[0]) == replace(new[0], resumes=None)  # nothing has changed
+    assert controller.move("resnet", "auto").job.by_switch
+    back = everyone(controller, here)
+    assert {(one.resumes, one.first_block_id, one.algorithm) for one in back} == {(new[0].epoch, first + 9, "switch")}
+    assert len(switch.installed) == installed
+    assert controller.reconcile() == [Report("s1")]
+    assert controller.move("resnet", "switch").changed  # a name only
+    assert controller.job("resnet").epoch.number == back[0].epoch
+
+
+def test_who_does_not_come_back_can_be_replaced(controller: Controller, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    old = everyone(controller)
+    controller.move("resnet", "ring")
+    places = [Place(old[0].epoch, old[0].first_block_id)] * 3
+    assert ask(controller, 0, places[0]) is None
+    assert ask(controller, 1, instance="another") is None  # begins anew
+    with pytest.raises(CannotResume):
+        ask(controller, 0, places[0])
+    assert [ask(controller, rank) for rank in (0, 2)][1] is not None
+    assert controller.job("resnet").epoch.resumes is None
+
+
+def test_evicting_from_a_job_without_a_switch_begins_anew(controller: Controller, spec: JobSpec) -> None:
+    controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
+    old = everyone(controller)
+    done = controller.evict("resnet", 1)
+    assert (done.changed, done.new_epoch) == (True, controller.job("resnet").epoch.number)
+    assert not controller.evict("resnet", 1).changed
+    with pytest.raises(CannotResume):
+        ask(controller, 0, Place(old[0].epoch, old[0].first_block_id))
+    with pytest.raises(Evicted):
+        ask(controller, 1)
+    assert ask(controller, 0) is None
+    found = ask(controller, 2)
+    assert found is not None
+    assert (found.peers, found.evicted) == ((peer(0), "", peer(2)), (1,))
+    assert controller.admit("resnet", 1).changed
+    assert len(everyone(controller)) == 3
+
+
+def test_descriptor_files_need_a_switch(controller: Controller, spec: JobSpec) -> None:
+    controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
+    with pytest.raises(Refused, match="must join over HTTP"):
+        controller.membership.join_all("resnet")
+
+
+def test_moves_that_cannot_be(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    with pytest.raises(Refused, match="there is no job 'resnet'"):
+        controller.move("resnet", "ring")
+    controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
+    before = controller.job("resnet")
+    with pytest.raises(InputError, match="there is no algorithm 'star'"):
+        controller.move("resnet", "star")
+    controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
+    with pytest.raises(NoSwitch, match="0 of 8192 are free"):
+        controller.move("resnet", "switch")
+    assert controller.job("resnet") == before
+    moved = controller.move("resnet", "auto")  # the members go on themselves, by what suits the size
+    assert (moved.job.by_switch, moved.job.combines) == (False, "auto")
+    assert "0 of 8192 are free" in moved.why
+    again = controller.move("resnet", "auto")
+    assert (again.changed, again.why) == (False, moved.why)
+    controller.delete_job("large")
+    controller.create_job(JobSpec(name="late", members=HOSTS, late="degrade", window=8))  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="only a switch can"):
+        controller.move("late", "ring")
+    installed, job = switch.installed, controller.job("resnet")
+    switch.fail_update = lambda _: "no"
+    with pytest.raises(SwitchError):
+        controller.move("resnet", "switch")
+    assert (switch.installed, controller.job("resnet")) == (installed, job)
+    switch.fail_update = lambda _: None
+    assert controller.move("resnet", "switch").job.by_switch
+
+
+class KilledError(BaseException):
+    """In place of SIGKILL: nothing of the controller runs after it."""
+
+
+@pytest.mark.parametrize("to", ["ring", "switch"])
+def test_a_controller_that_is_killed_in_a_move(
+    open_controller: Callable[[], Controller],
+    switch: FakeSwitch,
+    spec: JobSpec,
+    to: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the switch was touched, or after: the next one and the members finish it."""
+    controller = open_controller()
+    controller.push()
+    empty = switch.installed
+    controller.create_job(spec)
+    everyone(controller)
+    if to == "switch":
+        controller.move("resnet", "ring")
+        at = controller.job("resnet").epoch
+        everyone(controller, [Place(number, at.first_block_id) for number in [at.resumes or 0] * 3])
+    old = controller.job("resnet").epoch
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moving, {"ring": "converge_job", "switch": "spread"}[to], die)
+        with pytest.raises(KilledError):
+            controller.move("resnet", to)
+    controller = open_controller()
+    job = controller.job("resnet")
+    assert (job.state, job.combines) == (JobState.CHANGING, to)
+    assert (job.epoch.resumes, job.epoch.rejoin) == (old.number, Rejoin.WAITING)
+    controller.reconcile()
+    if to == "ring":
+        assert switch.installed == empty
+    new = everyone(controller, [Place(old.number, old.first_block_id + rank) for rank in range(3)])
+    assert {(one.algorithm, one.first_block_id) for one in new} == {(to, old.first_block_id)}
+    assert controller.job("resnet").state is JobState.READY
+    assert not controller.reconcile()[0].changed
+
+
+def test_the_watcher_moves_what_waits_for_a_dead_switch(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = switch.installed
+    controller.create_job(spec)
+    stays = controller.create_job(JobSpec(name="stays", members=HOSTS, window=8, algorithm="switch"))
+    files = controller.create_job(JobSpec(name="files", members=HOSTS, window=8))
+    controller.membership.join_all("files")
+    old = everyone(controller)
+    watcher = Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)
+    try:
+        wait_until(lambda: watcher._watches[0]._around is not None)
+        switch.stop()
+        wait_until(lambda: not controller.job("resnet").by_switch)
+        assert controller.job("stays").epoch == stays.epoch
+        assert controller.job("files").epoch.number == files.epoch.number
+        new = everyone(controller, [Place(old[0].epoch, old[0].first_block_id)] * 3)
+        assert {(one.algorithm, one.resumes) for one in new} == {("auto", old[0].epoch)}
+        wait_until(lambda: "job resnet: switch s1 does not answer; it goes on under epoch" in caplog.text)
+        switch.start()  # its link was cut: it has forgotten nothing, and still has the job
+        for name in ("stays", "files"):
+            controller.delete_job(name, force=True)
+        wait_until(lambda: switch.installed == empty)
+        assert not controller.job("resnet").by_switch
+    finally:
+        watcher.close()
+
+
+def test_a_switch_that_is_back_soon_is_waited_for(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    everyone(controller)
+    watcher = Watcher(controller.site, PERIOD, dead_after=3600.0)
+    try:
+        switch.stop()
+        wait_until(lambda: controller.site.down == {"s1"})
+        switch.restart()
+        wait_until(lambda: controller.job("resnet").epoch.resumes is not None)
+        assert controller.job("resnet").by_switch
+    finally:
+        watcher.close()
