@@ -34,11 +34,6 @@ class Overtaking:
         self._count += 1
         return self._count
 
-    def forget(self) -> None:
-        """Nothing that was sent until now overtakes, or is overtaken."""
-        self._newest = [self._count] * len(self._newest)
-        self._doubt = [self._count] * len(self._doubt)
-
     def arrived(self, way: int, order: int) -> None:
         """The result of a transmission has come."""
         self._newest[way] = max(self._newest[way], order)

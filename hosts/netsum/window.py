@@ -22,6 +22,7 @@ first try.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,10 +114,11 @@ class Window:
         self.submitted += 1
         return self.submitted - 1
 
-    def resume(self, first_block_id: int) -> bool:
+    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
         """A new epoch that goes on where the last one was: send again from this block, in the ranks' common view the first
         that some rank does not hold, out of the contributions that were kept. Results that this rank holds count only when
-        they have come again, since the switch's slots are empty. False: a contribution is not there any more.
+        they have come again, since the switch's slots are empty. The ``roots`` may be others. False: a contribution is not
+        there any more.
         """
         blocks = self.blocks_from(first_block_id)
         if blocks is None:
@@ -129,7 +131,7 @@ class Window:
         self._sent.clear()
         self._held.clear()
         self._again.clear()
-        self._overtaking.forget()
+        self._overtaking = Overtaking(roots)
         self._alarm, self._backoff, self._burst, self._needed = None, 1, 1, False
         self.stats.resumes += 1
         return True

@@ -18,7 +18,7 @@ def go_on(window: AnyWindow, descriptor: Descriptor) -> AnyWindow | None:
     """The window of an epoch that resumes the one of ``window``, at its ``first_block_id``: what was submitted from there on is
     submitted to it. None: a contribution is not there any more."""
     if isinstance(window, Window) and descriptor.by_switch:
-        return window if window.resume(descriptor.first_block_id) else None
+        return window if window.resume(descriptor.first_block_id, descriptor.roots) else None
     blocks = window.blocks_from(descriptor.first_block_id)
     if blocks is None:
         return None

@@ -47,13 +47,3 @@ def test_doubts_tell_only_when_they_are_believed() -> None:
     overtaking.believe()
     assert (overtaking.doubtful, overtaking.overtaken(0, orders[0])) == (False, True)
     assert overtaking.overtaken(0, orders[0])
-
-
-def test_a_new_epoch_begins_anew() -> None:
-    overtaking = Overtaking((0, 1))
-    old = send(overtaking, 10)
-    overtaking.perhaps(1, old[-1])
-    overtaking.forget()
-    assert not overtaking.doubtful
-    fresh = send(overtaking, 1)[0]
-    assert overtaking.too_young(fresh)
