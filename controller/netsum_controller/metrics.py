@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from netsum_controller.observe import JobView, Observer, Presence, SwitchView
+from netsum_controller.observe import JobView, Observer, Presence, SwitchView, whole
 from netsum_controller.site import Site
 from netsum_controller.sweeper import SweepCounters
 from netsum_controller.topology import Topology
@@ -82,7 +82,7 @@ class SwitchCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, from one reading."""
         views = self.views()
-        jobs = [job for view in views for job in view.jobs]
+        jobs = whole(job for view in views for job in view.jobs)
         up = GaugeMetricFamily("netsum_switch_up", "The switch answers and runs our program.", labels=("switch",))
         took = GaugeMetricFamily("netsum_switch_read_seconds", "How long reading the switch took.", labels=("switch",))
         for view in views:
@@ -109,7 +109,7 @@ def _port_metrics(topology: Topology, views: list[SwitchView]) -> Iterator[Metri
 
 def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     packets = CounterMetricFamily(
-        "netsum_job_packets", "Packets of the job at its switch, by what became of them.", labels=("job", "outcome")
+        "netsum_job_packets", "Packets of the job at its switches, by what became of them.", labels=("job", "outcome")
     )
     refused = CounterMetricFamily(
         "netsum_job_refused_packets", "Those of them that were refused, by reason.", labels=("job", "reason")

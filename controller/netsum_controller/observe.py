@@ -12,6 +12,7 @@ from netsum.wire.schema import BlockState
 
 from netsum_controller.client import SwitchClient
 from netsum_controller.errors import ControllerError
+from netsum_controller.job_items import home_of
 from netsum_controller.model import Job, Late, Seat
 from netsum_controller.sampling import Sample, sample
 from netsum_controller.site import Site
@@ -56,8 +57,9 @@ class MemberView:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job ``at`` a time (:func:`time.monotonic`). ``blocks`` of the epoch have begun, ``open_blocks`` of them wait, the
-    oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are packets since the job was created."""
+    """One job ``at`` a time (:func:`time.monotonic`), on one of its switches or on all (:func:`whole`). ``blocks`` of the epoch
+    have begun, ``open_blocks`` of them wait, the oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are
+    packets since the job was created; ``members`` are those on the switch, looked at there."""
 
     job: Job
     at: float
@@ -79,6 +81,38 @@ class SwitchView:
     trouble: str = ""
     jobs: tuple[JobView, ...] = ()
     ports: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def whole(views: Iterable[JobView]) -> list[JobView]:
+    """Each job as one, by name, from what its switches have of it: in a tree every packet counts on each switch that it
+    passes, and members whose switch was not seen have no packets."""
+    parts: dict[str, list[JobView]] = {}
+    for view in views:
+        parts.setdefault(view.job.name, []).append(view)
+    return [_joined(parts[name]) for name in sorted(parts)]
+
+
+def _joined(parts: list[JobView]) -> JobView:
+    newest = max(parts, key=lambda part: part.job.epoch.number).job
+    parts = [part for part in parts if part.job.epoch.number == newest.epoch.number]  # it may begin between two looks
+    if len(parts) == 1 and len(newest.epoch.shape.switches) == 1:
+        return parts[0]
+    outcomes: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.outcomes.items():
+            outcomes[name] = outcomes.get(name, 0) + count
+    seen = {member.rank: member for part in parts for member in part.members}
+    return JobView(
+        job=newest,
+        at=max(part.at for part in parts),
+        outcomes=outcomes,
+        blocks=max(part.blocks for part in parts),
+        open_blocks=max(part.open_blocks for part in parts),
+        oldest=max(part.oldest for part in parts),
+        members=tuple(
+            seen.get(seat.rank) or MemberView(seat.rank, seat.host, _presence(seat)) for seat in newest.epoch.seats
+        ),
+    )
 
 
 class _Heard(NamedTuple):
@@ -116,13 +150,17 @@ class Observer:
         """By switch and job."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
-        """A switch and its jobs (or ``only`` one of them) as they are now. What is wrong is told, not raised."""
+        """A switch and what is there of its jobs (or of ``only`` one) now. What is wrong is told, not raised."""
         began = time.monotonic()
         self._site.topology = self._of.topology  # a testbed may have filled it in since
         try:
             with self._lock, self._site.client(switch) as client:
                 self._site.require_program(client)
-                jobs = [job for job in self._site.store.jobs(switch) if job.exists and only in (None, job.name)]
+                jobs = [
+                    job
+                    for job in self._site.store.jobs(switch)
+                    if job.exists and only in (None, job.name) and switch in job.epoch.shape.switches
+                ]
                 traffic = client.read_member_traffic() if jobs else {}
                 at = time.monotonic()
                 views = tuple(self._job(client, job, traffic, at) for job in jobs)
@@ -139,16 +177,19 @@ class Observer:
         self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float
     ) -> JobView:
         outcomes = client.read_outcomes(job.job_id)
-        found = sample(job, lambda slots: client.query_records(slots, self._patience))
-        place = (job.switch, job.name)
+        part = job.part(client.name)
+        assert part is not None
+        found = sample(job, part.slot_base, lambda slots: client.query_records(slots, self._patience))
+        place = (client.name, job.name)
         memory = self._memory.get(place)
         if memory is None or memory.epoch != job.epoch.number:
             memory = self._memory[place] = _Memory(job.epoch.number)
-        _count_waits(job, found, memory)
+        here = [seat for seat in job.epoch.seats if home_of(job, seat.rank) == client.name]
+        _count_waits(here, found, memory)
         by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
         opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
         members = []
-        for seat in job.epoch.seats:
+        for seat in here:
             member = _member(job, seat, found, opened, by_source, memory)
             if member.presence is Presence.JOINED and _is_silent(member, found, memory, at):
                 member = replace(member, presence=Presence.SILENT)
@@ -168,13 +209,14 @@ def _lacks(record: Record, seat: Seat) -> bool:
     return not record.seen >> seat.src_id & 1
 
 
-def _count_waits(job: Job, found: Sample, memory: _Memory) -> None:
-    """Who is the only one that a block waits for, or was closed without. An open block counts in every look."""
+def _count_waits(here: Iterable[Seat], found: Sample, memory: _Memory) -> None:
+    """Who of a switch's members is the only one that a block waits for, or was closed without. An open block counts in every
+    look."""
     for ahead, record in found.records.items():
         is_open = record.state is BlockState.OPEN
         if not is_open and (not record.degraded or ahead <= memory.counted):
             continue
-        missing = [seat.rank for seat in job.epoch.members if _lacks(record, seat)]
+        missing = [seat.rank for seat in here if not seat.evicted and _lacks(record, seat)]
         if len(missing) == 1:
             memory.waits[missing[0]] = memory.waits.get(missing[0], 0) + found.stride
     ended = (ahead for ahead, record in found.records.items() if record.state is not BlockState.OPEN)

@@ -40,20 +40,21 @@ class Sample:
         return 0 if self.newest is None else self.newest + 1
 
 
-def sample(job: Job, query: Query) -> Sample:
-    """The records of a job that can be open.
+def sample(job: Job, slot_base: int, query: Query) -> Sample:
+    """The records of a job that can be open, on a switch where its slots begin at ``slot_base``. (A root that makes every n-th
+    block's result only has those; where members are, all pass.)
 
     A member sends block b only when it holds b - window, so all open blocks are in the window up to the newest. Small
     jobs are read whole; in others some records, evenly spread, tell about where the newest is.
     """
     if job.slots <= max(2 * job.window, 4 * PROBES) <= MOST:
-        return Sample(_of_epoch(job, query(range(job.slot_base, job.slot_base + job.slots))))
+        return Sample(_of_epoch(job, query(range(slot_base, slot_base + job.slots))))
     step = max(1, job.slots // PROBES)
-    probes = _of_epoch(job, query(range(job.slot_base, job.slot_base + job.slots, step)))
+    probes = _of_epoch(job, query(range(slot_base, slot_base + job.slots, step)))
     known = max(probes, default=-1)
     first, end = max(0, known - job.window), known + step + 1
     stride = -(-(end - first) // MOST)
-    slots = (job.slot_base + (job.epoch.first_block_id + ahead) % job.slots for ahead in range(first, end, stride))
+    slots = (slot_base + (job.epoch.first_block_id + ahead) % job.slots for ahead in range(first, end, stride))
     return Sample(probes | _of_epoch(job, query(slots)), stride)
 
 

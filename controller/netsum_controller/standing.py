@@ -44,6 +44,7 @@ class JobStanding:
         return {
             "job": job.name,
             "switch": job.switch,
+            "switches": list(job.switches),
             "priority": job.priority,
             "epoch": job.epoch.number,
             "late": job.late.value,

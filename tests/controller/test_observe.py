@@ -164,7 +164,7 @@ def test_the_sample_has_what_is_open(
     job = controller.create_job(spec.model_copy(update={"window": window}))
     job = replace(job, slots=slots)
     opened, asked = min(window, newest + 1), list[int]()
-    found = sample(job, records(job, newest, opened, asked))
+    found = sample(job, job.slot_base, records(job, newest, opened, asked))
     counted = sum(record.state is BlockState.OPEN for record in found.records.values())
     assert found.newest is not None
     assert 0 <= newest - found.newest < found.stride + slots // PROBES

@@ -83,8 +83,8 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
                 ours = cookie == site.program.cookie
                 entries = Counter(item.identity[0] for item in client.read_items()) if ours else Counter()
             program = "netsum" if ours else "none" if cookie is None else f"another ({cookie:#018x})"
-            jobs = [job.name for job in controller.jobs() if job.switch == name]
-            used = sum(job.slots for job in controller.jobs() if job.switch == name)
+            jobs = [job.name for job in controller.jobs() if job.part(name)]
+            used = sum(job.slots for job in controller.jobs() if job.part(name))
             row = {"switch": name, "p4runtime": client.address, "device_id": client.device_id, "program": program}
             rows.append({**row, "entries": dict(entries), "jobs": jobs, "slots_used": used})
     if as_json:

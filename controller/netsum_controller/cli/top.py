@@ -21,7 +21,8 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
 from netsum_controller.member_metrics import retransmissions
 from netsum_controller.model import Late
-from netsum_controller.observe import JobView, Observer, Presence
+from netsum_controller.observe import JobView, Observer, Presence, whole
+from netsum_controller.spread import taking_part
 from netsum_controller.standing import JobStanding, MemberStanding, standing
 
 MIN_INTERVAL = 0.2
@@ -60,17 +61,14 @@ class Watch:
     def snapshot(self) -> Snapshot:
         """How everything stands now. :class:`NoSuchJob` when the named job is gone."""
         topology = self.controller.topology
-        switches = list(topology.switches) if self.name is None else [self.controller.job(self.name).switch]
-        jobs, troubles = [], []
-        for switch in switches:
-            view = self._observer.look(switch, self.name)
-            if not view.up:
-                troubles.append(view.trouble)
-            for job in view.jobs:
-                resent = {} if self.metrics is None else retransmissions(job.job, self.metrics, topology)
-                jobs.append(standing(self._before.get(job.job.name), job, resent))
-                self._before[job.job.name] = job
-        return Snapshot(sorted(jobs, key=lambda one: one.view.job.name), troubles)
+        switches = list(topology.switches) if self.name is None else taking_part(self.controller.job(self.name))
+        views = [self._observer.look(switch, self.name) for switch in switches]
+        jobs = []
+        for job in whole(job for view in views for job in view.jobs):
+            resent = {} if self.metrics is None else retransmissions(job.job, self.metrics, topology)
+            jobs.append(standing(self._before.get(job.job.name), job, resent))
+            self._before[job.job.name] = job
+        return Snapshot(jobs, [view.trouble for view in views if not view.up])
 
     def every(self, interval: float) -> Iterator[Snapshot]:
         """Snapshots for ever. The first has no rates, and is followed soon."""
@@ -156,7 +154,7 @@ def render(snapshot: Snapshot, width: int = WIDE) -> RenderableType:
 def _headline(job: JobStanding) -> Text:
     view, of = job.view, job.view.job
     mode = "waits" if of.late is Late.WAIT else f"degrades after {of.block_exp_ms:g} ms, quorum {of.quorum_now}"
-    words = [f"epoch {of.epoch.number} on {of.switch}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
+    words = [f"epoch {of.epoch.number} on {', '.join(taking_part(of))}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
     if of.priority:
         words.insert(1, f"priority {of.priority}")
     if view.open_blocks:
