@@ -138,7 +138,7 @@ UNSWEPT_TREE = replace(
     TREE_LATE, name="somebody is late in a tree and nobody sweeps", sweeper=False, mortals=(1,), programs=sums(3, (2,))
 )
 TREE_DIES = replace(TREE_LATE, name="somebody dies in a tree", mortals=(1, 2))
-LEAF_DIES = replace(ONE_EACH_LATE, name="all of a leaf die", programs=sums(2, (2,)), mortals=(1,), window=2, slots=4)
+LEAF_DIES = replace(ONE_EACH_LATE, name="all of a leaf die", programs=sums(2, (3,)), mortals=(1,))
 TREE_QUORUM = replace(TREE_LATE, name="a quorum in a tree", quorum=2)
 TREE_FIRM = replace(
     ONE_EACH_LATE, name="a firm call in a tree", programs=each(sums(2, (1, 1, 1)), 1, firm=True), tree=TWO_BY_ONE
