@@ -10,10 +10,12 @@ from netsum.communicator import Communicator
 from netsum.engine import Work
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.stages import JobEntry
+from netsum_controller.topologies import tree
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import fabric_of
 
 from tests.full.calls import on_all, results
-from tests.full.conftest import Members
+from tests.full.conftest import Members, joined
 
 PATIENCE = 90.0
 BLOCKS = 4000
@@ -91,3 +93,22 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
         results(on_all(low, call, timeout=PATIENCE))
         assert told(low) == 0
         assert [comm.descriptor.epoch for comm in low] == epochs
+
+
+def test_in_a_tree_those_give_way_who_share_a_switch() -> None:
+    """A job of both leaves, beside one of a higher class that only the first leaf has."""
+    with fabric_of(tree(2, 3), "embedded", rootless=True) as fabric:
+        hosts = fabric.topology.hosts
+        (near, *pair), (far, *_) = (list(fabric.topology.hosts_of(leaf)) for leaf in ("leaf1", "leaf2"))
+        assert list(hosts)[:3] == [near, *pair]
+        wide = fabric.create_job(JobSpec(name="wide", members=(near, far), chunks=1, window=4))
+        with joined(fabric, 2, first=1, chunks=1, window=32, priority=5) as high:
+            low = [fabric.join(wide, rank) for rank in range(2)]
+            works = begin(low, 1000)
+            for _ in range(10):
+                results(on_all(high, call, timeout=PATIENCE))
+            end(works, 1000)
+            assert (low[0].stats.gave_way > 0, low[1].stats.gave_way) == (True, 0)
+            assert told(high) == 0
+            for comm in low:
+                comm.close()

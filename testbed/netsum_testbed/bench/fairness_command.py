@@ -20,9 +20,7 @@ from netsum_testbed.opening import fabric_of
 def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[str]) -> None:
     """Measure, show and end in a line of JSON."""
     console = Console()
-    topology = star(setting.hosts)
-    if setting.rate_mbps is not None:
-        topology = topology.filled(hosts={name: {"rate_mbps": setting.rate_mbps} for name in topology.hosts})
+    topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
     found: dict[str, dict[str, object]] = {}
     for name in names:
         with console.status(f"{name}: starting") as status, fabric_of(topology, name) as fabric:
