@@ -12,6 +12,7 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.eviction import Eviction
 from netsum_controller.inspect_job import Why
+from netsum_controller.job_items import home_of
 from netsum_controller.job_spec import load_job
 from netsum_controller.model import Job, Late, Seat
 from netsum_controller.yaml_marks import Key
@@ -121,6 +122,27 @@ def _summary(item: Job) -> dict[str, Any]:
     }
 
 
+def _switches(item: dict[str, Any]) -> str:
+    """``spine1 +3``: the first root, and how many others."""
+    others = len(item["switches"]) - 1
+    return f"{item['switch']} +{others}" if others > 0 else item["switch"] or f"- ({item['combines']})"
+
+
+def _parts(item: Job) -> list[dict[str, Any]]:
+    """What a job has on each of its switches; the parents of one by the UDP port of the edge to it."""
+    shape, edges = item.epoch.shape, item.epoch.edges
+    return [
+        {
+            "switch": part.switch,
+            "role": "root" if part.switch in shape.roots else "leaf" if part.switch in shape.switches else "unused",
+            "slot_base": part.slot_base,
+            "parents": {edge.parent: edge.udp_port for edge in edges if edge.child == part.switch},
+            "ranks": [seat.rank for seat in item.epoch.seats if home_of(item, seat.rank) == part.switch],
+        }
+        for part in item.parts
+    ]
+
+
 @job.command("list")
 @json_option
 @click.pass_obj
@@ -135,7 +157,7 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
         ("JOB", "TENANT", "ID", "SWITCH", "CLASS", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
         [
             (
-                *(item["name"], item["tenant"], item["job_id"], item["switch"] or f"- ({item['combines']})"),
+                *(item["name"], item["tenant"], item["job_id"], _switches(item)),
                 *(item["priority"], item["state"], item["workers"]),
                 *(
                     item["joined"],
@@ -163,7 +185,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
     addresses = [hosts[seat.host].ip if seat.host in hosts else None for seat in seats]
     if as_json:
         members = [{**asdict(seat), "ip": ip} for seat, ip in zip(seats, addresses, strict=True)]
-        print_json({**_summary(found), "members": members})
+        print_json({**_summary(found), "parts": _parts(found), "members": members})
         return
     for key, value in _summary(found).items():
         click.echo(f"{key:15} {', '.join(map(str, value)) or '-' if isinstance(value, list) else value}")
@@ -172,6 +194,17 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         ("RANK", "HOST", "IP", "UDP PORT", "STATE"),
         [(seat.rank, seat.host, ip, seat.udp_port, _state(seat)) for seat, ip in rows],
     )
+    if len(found.parts) > 1:
+        print_table(
+            ("SWITCH", "ROLE", "SLOTS", "PARENTS", "RANKS"),
+            [
+                (
+                    *(part["switch"], part["role"], f"{part['slot_base']}+{found.slots}"),
+                    *(", ".join(map(str, part[key])) or "-" for key in ("parents", "ranks")),
+                )
+                for part in _parts(found)
+            ],
+        )
 
 
 def _state(seat: Seat) -> str:
@@ -192,7 +225,9 @@ def stats(settings: Settings, name: str, as_json: bool) -> None:
         print_json(found.to_dict())
         return
     click.echo(f"job {name}, id {found.job_id}, epoch {found.epoch}")
-    if len(found.by_switch) == 1:
+    if not found.by_switch:
+        click.echo("its members combine themselves: no switch counts their packets")
+    elif len(found.by_switch) == 1:
         print_table(("OUTCOME", "PACKETS"), found.outcomes.items())
     else:
         rows = [(outcome, *(one[outcome] for one in found.by_switch.values())) for outcome in found.outcomes]
