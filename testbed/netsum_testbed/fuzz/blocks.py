@@ -10,7 +10,7 @@ import numpy as np
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, BlockState, Lane, Op, Status
 
-from netsum_testbed.fuzz.site import LATE, PAIR, TRIO, Job, frame
+from netsum_testbed.fuzz.site import LATE, LEAF, PAIR, TRIO, Job, frame, parent_frame
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,16 @@ class Block:
         )  # fmt: skip
         return frame(self.job.members[member], header, payload or bytes(max(self.chunks) * CHUNK_BYTES))
 
+    def from_parent(self) -> bytes:
+        """The frame with which the parent returns the sum, of a job of which the switch is a leaf."""
+        payload = self.result()
+        header = Header(
+            self.job.job_id, self.job.block(self.offset), firm=self.firm, src_cnt=len(self.job.members),
+            gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane, op=self.op, lane=self.lane, dest=self.dest,
+            data_cnt=sum(chunks > 0 for chunks in self.chunks),
+        )  # fmt: skip
+        return parent_frame(self.job, header, payload)
+
     def result(self) -> bytes:
         """The payload of the result when every member has contributed; of a closed block, of those who had."""
         members = self.sent if self.aged else range(len(self.job.members))
@@ -100,6 +110,9 @@ BLOCKS: Final = (
     Block(PAIR, 2, Op.XOR, Lane.L8, (2, 2), sent=(1, 0)),
     Block(PAIR, 3, Op.AND, Lane.L64, (5, 5), sent=(0,)),
     Block(PAIR, 4, Op.OR, Lane.L16, (1, 1), sent=(1, 0)),
+    Block(LEAF, 0, chunks=(2, 2), sent=(0,)),
+    Block(LEAF, 2, Op.COPY, Lane.L8, (0, 1), sent=(1,), dest=0),
+    Block(LEAF, 3, Op.MAX, Lane.L16, (1, 0), sent=(1,)),
     Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), firm=1),  # older than block 0, but firm
     Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
     Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),

@@ -16,6 +16,7 @@ from netsum.wire.schema import (
     UDP_PORT,
     VERSION,
     BlockState,
+    Hop,
     Lane,
     Op,
     Outcome,
@@ -23,7 +24,7 @@ from netsum.wire.schema import (
 )
 
 from netsum_testbed.fuzz.blocks import SUSPECTS
-from netsum_testbed.fuzz.site import JOBS, PORTS, SWITCH_IP, Job, Member, station_mac
+from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, station_mac
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
@@ -33,6 +34,7 @@ _ARP_BYTES = ETHERNET_BYTES + 28
 _MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
 _OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
 _SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
+_PARENT_IP = PARENT_IP.to_bytes(4, "big")
 _STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
 _SUPPORTED = frozenset(Op)
@@ -44,8 +46,9 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from the switch, and is dropped); ``egress``: the
-    ports that something leaves on; ``let_in``: as whom the sender passed; ``job_id``: where the outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from the switch, or from one to another, and is dropped);
+    ``egress``: the ports that something leaves on; ``let_in``: the member that the sender passed for; ``job_id``: where the
+    outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -58,7 +61,7 @@ class Verdict(NamedTuple):
         return self.fate != FORWARDED and bool(self.egress)
 
 
-CHANGES: Final = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED})
+CHANGES: Final = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RETURNED})
 """Fates of packets that are no strangers': they would change a block, or show that a suspect is alive; the fuzzer leaves
 them out. (So a suspect's AGED may be a DUPLICATE and more.)"""
 
@@ -86,6 +89,8 @@ class Expectation:
         if kind == b"\x08\x00" and _is_netsum(frame):
             if frame[30:34] == _SWITCH_IP:
                 return self._contribution(port, frame)
+            if frame[30:34] == _PARENT_IP:
+                return Verdict(FORGED)
         elif kind == b"\x08\x00" and len(frame) >= ETHERNET_BYTES + IPV4_BYTES:
             if frame[26:30] == _SWITCH_IP:
                 return Verdict(FORGED)
@@ -101,10 +106,13 @@ class Expectation:
     def _contribution(self, port: int, frame: bytes) -> Verdict:
         h = parse_header(frame[PREFIX_BYTES : PREFIX_BYTES + HEADER_BYTES])
         fate, member = self._refused(port, frame, h)
-        if fate is None and member is not None:
+        if fate is None and member is JOBS[h.job_id].parent:
+            fate = self._from_parent(JOBS[h.job_id], h)
+        elif fate is None and member is not None:
             fate = Outcome.AGED if member in SUSPECTS.get(h.job_id, ()) else self._at_block(JOBS[h.job_id], member, h)
         assert fate is not None, "a packet without a fate"
-        return Verdict(fate, (port,) if fate in _TOLD else (), member, h.job_id)
+        let_in = None if member is not None and member is JOBS[h.job_id].parent else member
+        return Verdict(fate, (port,) if fate in _TOLD and h.hop != Hop.DOWN else (), let_in, h.job_id)
 
     @staticmethod
     def _refused(port: int, frame: bytes, h: Header) -> tuple[Outcome | None, Member | None]:
@@ -115,14 +123,29 @@ class Expectation:
         job = JOBS.get(h.job_id)
         if job is None:
             return Outcome.UNKNOWN_JOB, None
-        member = next((each for each in job.members if (each.src_id, each.port) == (h.src_id, port)), None)
+        there = (*job.members, job.parent) if job.parent else job.members
+        member = next((each for each in there if (each.src_id, each.port) == (h.src_id, port)), None)
         if member is None:
             return Outcome.NOT_MEMBER, None
         if frame[34:36] != member.udp_port.to_bytes(2, "big"):
             return Outcome.WRONG_PORT, member
+        if (member is job.parent) != (h.hop == Hop.DOWN):
+            return Outcome.MALFORMED, member
+        if member is job.parent:
+            known = h.status <= Status.MISMATCH or Status.STALE <= h.status <= Status.AGAIN
+            return None if known else Outcome.MALFORMED, member
         if h.src_cnt > 1 or (h.src_cnt < 1) != bool(h.degraded):
             return Outcome.MALFORMED, member
         return None, member
+
+    def _from_parent(self, job: Job, h: Header) -> Outcome:
+        """A result is taken by an open block; nobody waits for anything else, no partial being on its way."""
+        record = self._records.get(job.slot_of(h.block_id))
+        notice = h.status == Status.OK and h.data_cnt and not h.grad_cnt
+        if record is None or record["epoch"] != job.epoch or record["state"] != BlockState.OPEN:
+            return Outcome.IGNORED
+        taken = record["block_id"] == h.block_id and h.status <= Status.MISMATCH and not notice
+        return Outcome.RETURNED if taken else Outcome.IGNORED
 
     def _at_block(self, job: Job, member: Member, h: Header) -> Outcome:
         """By the slot: exactly one lap ahead of a closed block opens it, behind is stale, the rest is out of window."""
@@ -179,15 +202,22 @@ def _malformed(frame: bytes, h: Header) -> Outcome | None:
         or h.version != VERSION
         or h.lane > Lane.L64
         or (h.grad_cnt and room != h.payload_bytes)
-        or h.age_op
-        or frame[47] & 1  # the spare bit
-        or h.status > Status.MISMATCH
         or (h.status and h.grad_cnt)
-        or h.data_cnt > h.src_cnt
-        or (h.data_cnt == 0) != (h.grad_cnt == 0)
+        or (h.hop != Hop.DOWN and _no_contribution(h))
     ):
         return Outcome.MALFORMED
     return None
+
+
+def _no_contribution(h: Header) -> bool:
+    return (
+        h.hop > Hop.DOWN
+        or h.age_op != 0
+        or h.give_way != 0
+        or h.status > Status.MISMATCH
+        or h.data_cnt > h.src_cnt
+        or (h.data_cnt == 0) != (h.grad_cnt == 0)
+    )
 
 
 def _may_close(job: Job, record: Record) -> bool:

@@ -52,6 +52,9 @@ def _templates() -> list[Packet]:
         header = Header(job.job_id, job.block(7), gen_id=1007, lane=Lane.L32, status=Status.OK)
         found.append((member.port, frame(member, header)))
         found.append((member.port, frame(member, header._replace(block_id=0, gen_id=0))))
+    for block in BLOCKS:
+        if block.job.parent is not None:
+            found += [(block.job.parent.port, block.from_parent())] * 8
     return found
 
 

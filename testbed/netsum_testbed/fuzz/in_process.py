@@ -15,7 +15,7 @@ from netsum_switch.match import Exact
 from netsum_switch.pipeline import Pipeline, load_pipeline
 
 from netsum_testbed.fuzz.expect import Record, Verdict
-from netsum_testbed.fuzz.site import items
+from netsum_testbed.fuzz.site import PARENTS, items
 from netsum_testbed.fuzz.target import Counts, CrashedError, Echo, Packet, State
 
 _RECORDS: Final = "record_register"
@@ -85,7 +85,8 @@ class InProcess:
         let_in: Counter[tuple[int, int, int]] = Counter()
         for entry in self._tables["member"].entries():
             job_id, source, port = (match.value for match in entry.match if isinstance(match, Exact))
-            let_in[job_id, source, port] = entry.packets
+            if (job_id, source, port) not in PARENTS:
+                let_in[job_id, source, port] = entry.packets
         return Counts(Counter({at: count for at, count in enumerate(cells) if count}), let_in)
 
     def close(self) -> None:

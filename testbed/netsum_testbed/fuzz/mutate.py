@@ -13,7 +13,7 @@ from typing import Final
 from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
 
 from netsum_testbed.fuzz.expect import checksum_of, udp_checksum_of
-from netsum_testbed.fuzz.site import JOBS, PORTS
+from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS
 
 Rng = random.Random
 
@@ -88,8 +88,13 @@ def _block(rng: Rng, d: Draft) -> None:
 
 
 def _flags(rng: Rng, d: Draft) -> None:
-    """age_op, final, degraded, firm, spare."""
+    """age_op, final, degraded, firm, give_way."""
     d.put(_FLAGS, rng.choice((1, 2, 4, 5, 8, 0x10, 0x20, 0xF0, rng.getrandbits(8))))
+
+
+def _hop(rng: Rng, d: Draft) -> None:
+    """As if it came from a switch, or went to one."""
+    d.put(_GRAD_CNT, d.get(_GRAD_CNT) & 0x3F | rng.randrange(4) << 6)
 
 
 def _signature(rng: Rng, d: Draft) -> None:
@@ -124,7 +129,7 @@ def _version(rng: Rng, d: Draft) -> None:
 def _answer(rng: Rng, d: Draft) -> None:
     """What the switch says, said to the switch."""
     d.put(_FLAGS, (rng.choice((0, *(each for each in Outcome if each < 16))) << 4) & 0xFF)
-    d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.choice((8, 9)))
+    d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.choice((8, 9, 10)))
     d.put(_UDP_SRC, UDP_PORT, 2)
 
 
@@ -185,7 +190,7 @@ def _elsewhere(rng: Rng, d: Draft) -> None:
     """Another destination: address, UDP port or MAC."""
     which = rng.randrange(3)
     if which == 0:
-        d.put(_IP_DST, rng.choice((0, 0x0A000011, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
+        d.put(_IP_DST, rng.choice((0, 0x0A000011, PARENT_IP, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
     elif which == 1:
         d.put(_UDP_DST, rng.choice((0, 53, UDP_PORT + 1, 4791, rng.getrandbits(16))), 2)
     else:
@@ -251,7 +256,7 @@ def _shift(rng: Rng, d: Draft) -> None:
 Trick = Callable[[Rng, Draft], None]
 
 FIELDS: Final[tuple[Trick, ...]] = (
-    _port, _source, _job, _udp_source, _block, _flags, _signature, _counts, _lanes, _status, _version, _answer, _header,
+    _port, _source, _job, _udp_source, _block, _flags, _hop, _signature, _counts, _lanes, _status, _version, _answer, _header,
     _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment, _elsewhere,
 )  # fmt: skip
 DAMAGE: Final[tuple[Trick, ...]] = (_cut, _flip, _trailer, _options, _tag, _ether_type, _packet_out, _shift)

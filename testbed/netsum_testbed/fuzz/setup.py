@@ -105,6 +105,9 @@ def finish_blocks(target: Target) -> list[str]:
         for member in range(len(block.job.members)):
             if member not in block.sent:
                 sent = _send(target, block, member)
+        if block.job.parent is not None:
+            found += [f"{name}: no partial for the parent"] * ([port for port, _ in sent] != [block.job.parent.port])
+            sent = target.exchange(block.job.parent.port, block.from_parent())
         if len(sent) != len(block.job.members):
             found.append(f"{name}: {len(sent)} results for {len(block.job.members)} members")
         for port, frame in sent:
