@@ -1,0 +1,105 @@
+"""Jobs whose members combine themselves, through the whole of netsum: controller, join, UDP between the members."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from netsum.descriptor import AUTO, HOST_ALGORITHMS
+from netsum_controller.job_spec import JobSpec
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.matrix.command import matrix
+from netsum_testbed.matrix.report import Totals
+from netsum_testbed.matrix.run import Options, Run
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.verify.command import verify
+from netsum_testbed.verify.members import joined
+
+EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
+
+
+@pytest.fixture(scope="module")
+def without() -> Iterator[Fabric]:
+    """A fabric whose switch nobody asks for anything."""
+    with open_fabric("embedded", hosts=9, rootless=True) as fabric:
+        yield fabric
+
+
+@pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
+def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
+    options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), losses=(0.01,), seed=7, algorithm=algorithm)
+    totals, said = Totals("embedded", algorithm, seed=7), list[str]()
+    Run(without, options, totals, said.append).run()
+    assert said == []
+    assert totals.cases == 24
+    assert totals.dropped > 0
+
+
+@pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algorithm: str, workers: int) -> None:
+    """2 (n - 1)/n S, or 2 S, is what the busiest rank sends; each says in its descriptor who combines."""
+    count = 9 * 64 * 1024 * 2 // 4  # whole rows for each of 1, 2 and 9 ranks
+    spec = JobSpec(name=f"bytes-{algorithm}-{workers}", members=tuple(without.topology.hosts)[:workers])
+    with joined(without, spec, algorithm=algorithm) as members:
+        assert {comm.descriptor.algorithm for comm in members.communicators} == {algorithm}
+        assert {comm.descriptor.by_switch for comm in members.communicators} == {False}
+        results: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = [np.zeros(0, np.float32)] * workers
+
+        def call(rank: int) -> None:
+            results[rank] = members.communicators[rank].allreduce(np.full(count, rank + 1, np.float32))
+
+        threads = [threading.Thread(target=call, args=(rank,)) for rank in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all((result == workers * (workers + 1) // 2).all() for result in results)
+        sent = max(comm.stats.bytes_sent for comm in members.communicators) / (4 * count)
+        again = sum(comm.stats.retransmissions for comm in members.communicators)
+    least = 2 * (workers - 1) / workers
+    assert sent >= least
+    if not again:
+        assert sent <= {"double_binary_tree": 2.1, "halving_doubling": 3.6 if workers == 9 else 1.2 * least}.get(
+            algorithm, 1.2 * least
+        )
+
+
+def test_verify_checks_an_algorithm() -> None:
+    options = [
+        "--rootless",
+        "--calls",
+        "40",
+        "--seed",
+        "3",
+        "--workers",
+        "4",
+        "--loss",
+        "0.01",
+        "--max-elements",
+        "5000",
+    ]
+    ran = CliRunner().invoke(verify, ["--switch", "embedded", *options, "--algorithm", "halving_doubling"])
+    assert ran.exit_code == 0, ran.output
+    assert "verify by halving_doubling" in ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["algorithm"], last["wrong"], last["timeouts"]) == ("halving_doubling", 0, 0)
+    assert last["calls"] >= 40
+    assert last["dropped"] > 0
+
+
+def test_matrix_checks_an_algorithm() -> None:
+    options = ["--topology", "star", "--jobs", "1", "--workers", "3", "--sizes", "0,65", "--losses", "0"]
+    ran = CliRunner().invoke(matrix, ["--switch", "embedded", "--rootless", *options, "--algorithm", "auto"])
+    assert ran.exit_code == 0, ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["algorithm"], last["wrong"], last["cases"], last["bytes"]) == ("auto", 0, 24, [])
+
+
+def test_what_is_wrong_is_said_with_its_algorithm() -> None:
+    again = Options(algorithm="ring", topologies=("star",)).replay("embedded", "star", 3)
+    assert again == "netsum matrix --switch embedded --topology star --seed 1 --job 3 --algorithm ring"
