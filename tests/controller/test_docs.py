@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def normal(text: str) -> str:
     """Without what differs from run to run (epochs, tokens, the switch's address) and without the tables' spacing."""
     text = re.sub(r"\b1[7-9]\d{8}\b", "EPOCH", text)
     text = re.sub(r"token \S+", "token TOKEN", text)
-    text = re.sub(r"unix:\S+|127\.0\.0\.1:9559", "ADDRESS", text)
+    text = re.sub(r"unix:\S+|127\.0\.0\.1:95(?:59|60)", "ADDRESS", text)
     words = text.replace("─", "").split()
     return " ".join(sorted(words) if "─" in text else words)  # a table on the page is folded
 
@@ -29,8 +30,20 @@ def commands(block: str) -> list[tuple[list[str], str]]:
     return [(line.split(), output) for line, _, output in (part.partition("\n") for part in parts)]
 
 
+@pytest.fixture
+def second(sockets: Path) -> Iterator[FakeSwitch]:
+    """Where the page has two switches."""
+    fake = FakeSwitch(f"unix:{sockets}/s2", device_id=2).start()
+    yield fake
+    fake.stop()
+
+
 def test_the_page_tells_the_truth(
-    switch: FakeSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    switch: FakeSwitch,
+    second: FakeSwitch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NETSUM_TOPOLOGY", "star4.yaml")
@@ -40,7 +53,8 @@ def test_the_page_tells_the_truth(
     for kind, title, text in _BLOCK.findall(PAGE.read_text("utf-8")):
         if kind == "yaml":
             name = title.strip().removeprefix("file=")
-            (tmp_path / name).write_text(text.replace("127.0.0.1:9559", switch.address))
+            here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second.address)
+            (tmp_path / (name or "unnamed.yaml")).write_text(here)
         if kind != "console":
             continue
         if "restarted" in title:
