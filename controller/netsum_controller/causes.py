@@ -176,6 +176,15 @@ def way_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield f"the partial sum of switch {child} has not come to {parent}: its members' retransmissions send it again"
 
 
+def members_hints(job: Job) -> Iterator[str]:
+    """What holds a job up whose members combine themselves."""
+    if job.epoch.rejoin is Rejoin.WAITING:
+        missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
+        yield f"its members combine from now on: the job goes on when all have joined again (missing: rank {missing})"
+    else:
+        yield f"its members combine ({job.combines}): no switch knows whom they wait for"
+
+
 def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
     """Members that are not taking part, without those that were ``told`` of."""
     for seat in job.epoch.seats:

@@ -1,8 +1,8 @@
 """Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
 
-A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant and priority. Members
-ask for it (``comm.split`` of the host library); the first to ask creates it. It goes when its last member leaves, when members
-of a later epoch of the parent make groups, and with its parent.
+A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant, priority and
+algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It goes when its last member
+leaves, when members of a later epoch of the parent make groups, and with its parent.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
             quorum=min(parent.quorum, len(ranks)) if degrade else None,
             tenant=parent.tenant,
             priority=parent.priority,
+            algorithm=parent.algorithm,
         )
         return create_job(site, spec)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from netsum.descriptor import SWITCH
 from netsum.wire.schema import BlockState
 
 from netsum_controller.allocation import SERIAL
@@ -14,6 +15,7 @@ from netsum_controller.causes import (
     Straggler,
     SwitchState,
     job_hints,
+    members_hints,
     refusal_hints,
     seat_hints,
     stragglers,
@@ -117,13 +119,15 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Why:
-    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first."""
+    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first. ``combines``:
+    "switch", or by which algorithm the members do."""
 
     job: str
     epoch: int
     blocks: tuple[BlockReport, ...]
     waiting_for: tuple[Straggler, ...] = field(default=())
     hints: tuple[str, ...] = field(default=())
+    combines: str = SWITCH
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -139,6 +143,8 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
     """
     with site.store.lock:
         job = site.store.job(name)
+        if not job.by_switch:
+            return _without_switch(job, block)
         trees = present(job_trees(site.topology, job), job)
         states = {switch: _look(site, job, switch, block) for switch in taking_part(job) if switch in trees.nodes}
     if not states:
@@ -159,6 +165,13 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
         *refusal_hints(total({switch: state.outcomes for switch, state in states.items()})),
     ]
     return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints))
+
+
+def _without_switch(job: Job, block: int | None) -> Why:
+    """No switch knows how far the members are who combine themselves: only who is missing can be told."""
+    blocks = [] if block is None else [BlockReport(block, 0, "unknown", None, (), (), None)]
+    hints = (*members_hints(job), *seat_hints(job, set()))
+    return Why(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
 
 
 def _look(site: Site, job: Job, switch: str, block: int | None) -> SwitchState:

@@ -207,6 +207,35 @@ def test_descriptor_files_need_a_switch(controller: Controller, spec: JobSpec) -
         controller.membership.join_all("resnet")
 
 
+def test_what_can_be_told_of_it(controller: Controller, spec: JobSpec) -> None:
+    controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
+    assert controller.why("resnet").hints == (
+        "its members combine (ring): no switch knows whom they wait for",
+        *(f"rank {rank} ({host}) has not joined" for rank, host in enumerate(HOSTS)),
+    )
+    everyone(controller)
+    found = controller.why("resnet", 7)
+    assert (len(found.blocks), found.blocks[0].state, found.hints) == (1, "unknown", controller.why("resnet").hints)
+    counted = controller.stats("resnet")
+    assert (counted.outcomes, [one.joined for one in counted.members]) == ({}, [True] * 3)
+    controller.move("resnet", "halving_doubling")
+    assert controller.why("resnet").hints[0].endswith("when all have joined again (missing: rank 0, 1, 2)")
+
+
+def test_groups_are_made_as_their_job(controller: Controller, spec: JobSpec) -> None:
+    """A job that is at a switch may have groups that find no room there."""
+    controller.create_job(spec)
+    everyone(controller)
+    epoch = controller.job("resnet").epoch.number
+    name, _ = controller.membership.group("resnet", TOKEN, 0, "i0", epoch, "pair", [0, 1])
+    assert controller.job(name).by_switch
+    for window in (2048, 1024, 512, 256, 128, 64, 32, 16):  # all that is left
+        controller.create_job(JobSpec(name=f"w{window}", members=HOSTS, window=window, algorithm="switch"))
+    name, _ = controller.membership.group("resnet", TOKEN, 1, "i1", epoch, "others", [1, 2])
+    assert not controller.job(name).by_switch
+    assert controller.job(name).combines == "auto"
+
+
 def test_moves_that_cannot_be(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     with pytest.raises(Refused, match="there is no job 'resnet'"):
         controller.move("resnet", "ring")

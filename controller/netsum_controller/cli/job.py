@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from netsum.descriptor import ALGORITHMS
+from netsum.descriptor import ALGORITHMS, SWITCH
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
@@ -251,7 +251,9 @@ def why(settings: Settings, name: str, block: int | None, as_json: bool) -> None
 
 
 def _print_why(found: Why) -> None:
-    if not found.blocks:
+    if found.combines != SWITCH:
+        click.echo(f"job {found.job}: not at a switch")
+    elif not found.blocks:
         click.echo(f"job {found.job}: no block is open, so the switch is waiting for nobody")
     for block in found.blocks[:_SHOWN]:
         missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
