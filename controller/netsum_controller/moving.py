@@ -29,7 +29,7 @@ from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Late
 from netsum_controller.reach import find_down
 from netsum_controller.site import Site
-from netsum_controller.spread import converge_job, desired_items, open_clients, spread
+from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +65,13 @@ def move(site: Site, name: str, algorithm: str) -> Move:
                 if (job.by_switch, job.algorithm) == (False, algorithm)
                 else _to_members(site, job, algorithm)
             )
-        if job.by_switch:
-            return _keep(job) if job.algorithm == algorithm else _rename(site, job, algorithm)
         try:
-            return _to_switches(site, job, algorithm)
+            return _stay(site, job, algorithm) if job.by_switch else _to_switches(site, job, algorithm)
         except (NoSwitch, Unreachable) as error:
-            if algorithm != AUTO:
+            if algorithm != AUTO or job.late is Late.DEGRADE:
                 raise
-            done = _keep(job) if job.algorithm == AUTO else _to_members(site, job, AUTO)
-            return replace(done, why=str(error))
+            there = not job.by_switch and job.algorithm == AUTO
+            return replace(_keep(job) if there else _to_members(site, job, AUTO), why=str(error))
 
 
 def leave_dead_switch(site: Site, switch: str) -> list[Move]:
@@ -99,8 +97,16 @@ def _keep(job: Job) -> Move:
     return Move(job, changed=False)
 
 
-def _rename(site: Site, job: Job, algorithm: str) -> Move:
-    """A switch combines as before; only what is to be done when it dies differs."""
+def _stay(site: Site, job: Job, algorithm: str) -> Move:
+    """Switches combine as before; only what is to be done when one dies may differ. :class:`Unreachable` when one has, "auto" is
+    asked for, and no trees go around it."""
+    if algorithm == AUTO:
+        find_down(site)
+        if not goes_around(site, job):
+            with open_clients(site, taking_part(job)):
+                pass  # all of them are there
+    if job.algorithm == algorithm:
+        return _keep(job)
     with site.store.transaction():
         site.store.set_combining(replace(job, algorithm=algorithm))
     return Move(site.store.job(job.name), changed=True)
@@ -135,6 +141,7 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     resumes = is_resumable(job)
     with ExitStack() as stack:
         clients = stack.enter_context(open_clients(site, placed.switches))
+        site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
         new = _record(site, placed, resumes=resumes)
         try:
             clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
