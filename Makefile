@@ -21,7 +21,7 @@ MISSING = $(shell scripts/missing)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -39,7 +39,7 @@ test: $(READY) lint p4-check  ## every test
 	@NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
-	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(ARGS)
+	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
 matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
 	@scripts/as-root $(BIN)/netsum matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)

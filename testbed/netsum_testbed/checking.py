@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import click
@@ -45,6 +46,12 @@ duration_option = click.option(
     default=60.0,
     show_default=True,
     help="seconds to start calls for",
+)
+topology_option = click.option(
+    "--topology",
+    "topology_file",
+    type=click.Path(path_type=Path),
+    help="a YAML file [default: a star]",
 )
 rootless_option = click.option(
     "--rootless", is_flag=True, help="the embedded switch over loopback even when we are root"

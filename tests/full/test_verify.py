@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from netsum_testbed.verify.command import verify, worker_counts
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run
 
+TREE = Path(__file__).parents[2] / "mininet" / "tree2x2.yaml"
 SHORT = Options(duration=60.0, calls=30, seed=4, workers=(3,), max_elements=3000)
 
 
@@ -115,8 +117,28 @@ def test_worker_counts(text: str, counts: tuple[int, ...]) -> None:
     assert worker_counts(None, command, text) == counts  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["0", "9", "4-", "two", ""])
+@pytest.mark.parametrize("text", ["0", "65", "4-", "two", ""])
 def test_wrong_worker_counts_are_usage_errors(text: str) -> None:
     ran = CliRunner().invoke(verify, ["--workers", text])
     assert ran.exit_code == 2
     assert "workers" in ran.output
+
+
+def test_another_topology() -> None:
+    """More ranks than hosts, on three switches."""
+    words = [
+        "--switch",
+        "embedded",
+        "--rootless",
+        "--topology",
+        "mininet/tree2x2.yaml",
+        "--workers",
+        "9",
+        "--calls",
+        "3",
+    ]
+    ran = CliRunner().invoke(verify, [*words, "--max-elements", "2000"])
+    assert ran.exit_code == 0, ran.output
+    assert "verify on the embedded switch (RootlessFabric, tree2x2)" in ran.output
+    last = json.loads(ran.output.splitlines()[-1])
+    assert (last["calls"], last["wrong"]) == (3, 0)

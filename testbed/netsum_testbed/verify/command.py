@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 from netsum.descriptor import SWITCH
+from netsum_controller.topologies import star
+from netsum_controller.topology import load_topology
 from rich.console import Console
 
 from netsum_testbed.checking import (
@@ -18,12 +21,16 @@ from netsum_testbed.checking import (
     say_beside,
     seed_option,
     switch_option,
+    topology_option,
 )
 from netsum_testbed.commands import end_on_sigterm
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run
+
+MOST_RANKS: Final = 64
+"""Each is a thread here. A host has several where there are more than hosts."""
 
 
 def worker_counts(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
@@ -35,8 +42,8 @@ def worker_counts(_context: click.Context, _option: click.Parameter, text: str) 
             counts.extend(range(int(low), int(high if dash else low) + 1))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a number, a list (2,4) or a range (1-8)") from None
-    if not counts or not all(1 <= count <= MAX_WORKERS for count in counts):
-        raise click.BadParameter(f"{text!r}: workers must be within 1..{MAX_WORKERS}")
+    if not counts or not all(1 <= count <= MOST_RANKS for count in counts):
+        raise click.BadParameter(f"{text!r}: workers must be within 1..{MOST_RANKS}")
     return tuple(counts)
 
 
@@ -47,13 +54,16 @@ def worker_counts(_context: click.Context, _option: click.Parameter, text: str) 
 @seed_option()
 @click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
 @click.option("--workers", callback=worker_counts, default="1-8", show_default=True, help="4, 2,4,8 or 1-8")
+@topology_option
 @click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
 @click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
 @click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
 @algorithm_option
 @rootless_option
-def verify(switch: str, round_: int | None, rootless: bool, duration: float, **given: Any) -> None:
+def verify(
+    switch: str, round_: int | None, rootless: bool, duration: float, topology_file: Path | None, **given: Any
+) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
 
     Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
@@ -62,14 +72,15 @@ def verify(switch: str, round_: int | None, rootless: bool, duration: float, **g
     name = chosen_switch(switch, rootless=rootless)
     end_on_sigterm()
     console = Console()
-    options = Options(duration=duration, round=round_, **given)
+    topology = star(MAX_WORKERS) if topology_file is None else load_topology(topology_file)
+    options = Options(duration=duration, round=round_, topology=topology_file, **given)
     totals = Totals(name, options.algorithm, seed=options.seed)
     with (
         counting(totals),
         progress_bar(console) as bar,
-        open_fabric(name, hosts=MAX_WORKERS, rootless=rootless) as fabric,
+        fabric_of(topology, name, rootless=rootless) as fabric,
     ):
-        where = type(fabric).__name__
+        where = f"{type(fabric).__name__}, {topology.name}"
         by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
         bar.console.print(f"verify{by} on the {name} switch ({where}), seed {options.seed}, {duration:g} s")
         task = bar.add_task("", total=duration, note="")

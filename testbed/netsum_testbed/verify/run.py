@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from netsum.descriptor import SWITCH
@@ -29,7 +30,8 @@ CALLS_PER_ROUND: Final = 40
 class Options:
     """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``round``: only that one.
 
-    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'.
+    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'. ``topology``:
+    the file, if it is not the usual star.
     """
 
     duration: float = 60.0
@@ -42,6 +44,7 @@ class Options:
     reorder: float = 0.0
     max_elements: int = MAX_ELEMENTS
     algorithm: str = SWITCH
+    topology: Path | None = None
 
     @property
     def faults(self) -> Faults | None:
@@ -55,6 +58,8 @@ class Options:
         words = [f"netsum verify --switch {switch} --seed {self.seed} --round {round_.index}"]
         if self.workers != Options.workers:
             words.append(f"--workers {','.join(map(str, self.workers))}")
+        if self.topology is not None:
+            words.append(f"--topology {self.topology}")
         if self.max_elements != Options.max_elements:
             words.append(f"--max-elements {self.max_elements}")
         if self.algorithm != SWITCH:
