@@ -1,0 +1,94 @@
+"""The switch dies for good: its jobs go on among their members, with the same results, and come back when there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum_testbed.fabric import Fabric
+
+from tests.full.calls import on_all, results
+from tests.full.conftest import joined
+from tests.full.trouble import PATIENCE, Training, until
+
+
+@pytest.fixture
+def mortal(fragile: Fabric) -> Iterator[Fabric]:
+    """A fabric whose switch may be killed; it lives again afterwards."""
+    yield fragile
+    fragile.kill_switch()
+    fragile.start_switch()
+    fragile.controller.push()
+
+
+def by_members(communicators: list[Communicator]) -> bool:
+    return not any(comm.descriptor.by_switch for comm in communicators)
+
+
+def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric) -> None:
+    with joined(mortal, 4, window=16) as communicators, Training(communicators) as training:
+        training.on(20)
+        mortal.kill_switch()
+        until(lambda: by_members(communicators), "the controller has found it dead, and the job has moved")
+        training.on(20)
+        name = communicators[0].descriptor.job
+        assert mortal.controller.job(name).parts == ()
+        mortal.start_switch()
+        mortal.controller.push()
+        mortal.controller.move(name, "switch")
+        until(lambda: all(comm.descriptor.by_switch for comm in communicators), "the job is back at the switch")
+        training.on(20)
+        training.finish()
+        training.check_equal()
+        assert [comm.stats.resumes for comm in communicators] == [2] * 4
+
+
+def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fabric) -> None:
+    values = [np.random.default_rng(rank).standard_normal(6000).astype(np.float32) for rank in range(3)]
+    reached = [0] * 3
+
+    def calls(comm: Communicator) -> list[bytes]:
+        got = []
+        weights = np.zeros(6000, np.float32)
+        for step in range(30):
+            reached[comm.rank] = step
+            mean = comm.allreduce(values[comm.rank] * (step + 1), "mean", scale="predicted", timeout=PATIENCE)
+            weights = weights + mean
+            top = comm.allreduce(weights * comm.rank, "max", timeout=PATIENCE)
+            told = comm.broadcast(values[comm.rank] + step, 1, timeout=PATIENCE)
+            parts = comm.all_to_all(weights, timeout=PATIENCE)
+            comm.barrier(timeout=PATIENCE)
+            got += [each.tobytes() for each in (weights, top, told, parts)]
+        return got
+
+    with joined(mortal, 3, window=8) as communicators:
+        undisturbed = results(on_all(communicators, calls, timeout=PATIENCE))
+    reached[:] = [0] * 3
+    with joined(mortal, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
+        disturbed = elsewhere.submit(on_all, communicators, calls, timeout=PATIENCE)
+        until(lambda: min(reached) >= 10, "the middle")
+        mortal.kill_switch()
+        mortal.controller.move(communicators[0].descriptor.job, "ring")
+        assert results(disturbed.result()) == undisturbed
+        assert by_members(communicators)
+        assert {comm.descriptor.algorithm for comm in communicators} == {"ring"}
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
+    with joined(mortal, 4, algorithm="auto") as communicators:
+        mortal.kill_switch()
+        mortal.controller.move(communicators[0].descriptor.job, "auto")
+
+        def split(comm: Communicator) -> list[int]:
+            group = comm.split(comm.rank % 2, timeout=PATIENCE)
+            assert group is not None
+            with group:
+                both = comm.allreduce_async(np.array([comm.rank])), group.allreduce_async(np.array([comm.rank]))
+                assert not group.descriptor.by_switch
+                return [int(work.wait()[0]) for work in both]
+
+        assert results(on_all(communicators, split, timeout=PATIENCE)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
