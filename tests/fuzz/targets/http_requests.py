@@ -31,8 +31,11 @@ class Membership:
             raise Unauthorized("wrong token")
         return SimpleNamespace(name=name, epoch=SimpleNamespace(number=7, seats=()))
 
-    def join(self, name: str, token: str, rank: int, instance: str, link: Any, place: Any = None) -> Descriptor:
+    def join(
+        self, name: str, token: str, rank: int, instance: str, link: Any, place: Any = None, peer: str | None = None
+    ) -> Descriptor:
         self._checked(name, token, rank, instance)
+        assert peer is None or 0 < int(peer.rpartition(":")[2]) < 1 << 16
         assert place is None or all(0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)
         try:
@@ -113,6 +116,7 @@ def target() -> FuzzTarget:
     bodies: list[Mapping[str, Any]] = [
         {"rank": 0, "instance": "ab"},
         {"rank": 0, "instance": "ab", "epoch": 7, "needs": 1},
+        {"rank": 1, "instance": "ab", "peer": "10.0.0.1:4000"},
         {"rank": True, "instance": "", "link": {"kind": "frames", "local": "a:1", "remote": "b:2"}},
     ]
     seeds = [b"\0" + json.dumps(body).encode() for body in bodies] + [b"\0[", b"\0" + b"[" * 500, b"\0NaN", b"\0\xff"]
