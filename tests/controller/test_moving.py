@@ -201,6 +201,19 @@ def test_evicting_from_a_job_without_a_switch_begins_anew(controller: Controller
     assert len(everyone(controller)) == 3
 
 
+def test_auto_leaves_a_switch_that_has_died(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    controller.create_job(spec)
+    controller.create_job(JobSpec(name="late", members=HOSTS, late="degrade", window=8))  # type: ignore[arg-type]
+    assert not controller.move("resnet", "auto").changed
+    switch.stop()
+    done = controller.move("resnet", "auto")
+    assert (done.changed, done.job.combines) == (True, "auto")
+    assert "no P4Runtime server answers" in done.why
+    with pytest.raises(Unreachable):
+        controller.move("late", "auto")
+    assert controller.job("late").by_switch
+
+
 def test_descriptor_files_need_a_switch(controller: Controller, spec: JobSpec) -> None:
     controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
     with pytest.raises(Refused, match="must join over HTTP"):
