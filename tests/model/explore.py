@@ -306,7 +306,8 @@ class Explorer:
         return ""
 
     def _over(self, host: Host) -> bool:
-        return host.ended if self.scenario.calls_differ else host.done
+        """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
+        return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
         """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may

@@ -48,6 +48,7 @@ class Rules:
     refused_is_told: bool = True
     whole_between_switches: bool = True  # off: a child switch gets a header where the destination is elsewhere
     only_what_is_in_the_slot: bool = True  # off: the parent's result of another block is taken as well
+    any_signature_comes_down: bool = True  # off: a result of another call than the children's is ignored
     late_is_nobody: bool = True  # a result that lacks this switch lacks everybody below
     suspects_of_open: bool = True  # who is missing when the parent closes an open block is a suspect
 

@@ -86,7 +86,7 @@ TREE_TWO_RESTARTS = replace(
     TREE_RESTART, name="two restarts in a tree", programs=sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=2
 )
 BARE_RESTART = replace(
-    TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 0, 1), tree=TWO_BY_ONE
+    TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 1), tree=TWO_BY_ONE
 )
 TREE_REPLACED = Scenario(
     "a rank of a tree is replaced",
@@ -148,9 +148,7 @@ TREE_PASS = replace(TREE_LATE, name="a member of a tree passes", programs=change
 BARE_LATE = replace(
     ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1)
 )
-BARE_LATE_OF_THREE = replace(
-    TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 1), 1, 2)
-)
+BARE_LATE_OF_THREE = replace(TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 1), 1, 2))
 TREE_LATE_ABORT = replace(
     TREE_LATE, name="a member aborts in a tree, somebody is late", programs=change(sums(3, (1,)), 1, 0, aborts=True)
 )
@@ -168,8 +166,13 @@ TWO_OF_TREE_EVICTED = replace(TREE_EVICTED, name="two of a tree are evicted", pr
 TREE_EVICTED_LATE = replace(
     TREE_EVICTED, name="a member of a tree that degrades is evicted", quorum=3, programs=sums(3, (2,))
 )
-TREE_RESTART_EVICTED = replace(TREE_EVICTED, name="a restart and an eviction in a tree", switch_restarts=1)
-STRIPES_LATE = replace(LATE_REUSE, name="two roots, somebody is late", roots=2, programs=sums(2, (4,)))
+TREE_RESTART_EVICTED = replace(
+    TREE_EVICTED, name="a restart and an eviction in a tree", programs=sums(3, (2,)), switch_restarts=1
+)
+BARE_EVICTED = replace(
+    TREE_EVICTED, name="who alone had room is evicted", programs=bare(senders(3, 1), 1, 2), mortals=(0,)
+)
+STRIPES_LATE = replace(LATE_REUSE, name="two roots, somebody is late", roots=2, programs=sums(2, (3,)))
 
 LATE_TREES = (
     TREE_LATE,
@@ -193,6 +196,7 @@ LATE_TREES = (
     TWO_OF_TREE_EVICTED,
     TREE_EVICTED_LATE,
     TREE_RESTART_EVICTED,
+    BARE_EVICTED,
     STRIPES_LATE,
 )
 
@@ -200,17 +204,18 @@ TREE_MUTATIONS = (
     switch_rule("only_roots_make_results", MIXED, "wrong result"),
     switch_rule("freezes", TREE_LATE, "the partial"),
     switch_rule("resends", TREE, "not everybody can finish"),
-    switch_rule("keeps_room", LEAVES_DIFFER, "not everybody can finish"),
-    switch_rule("counts_go_up", TREE, "wrong result"),
+    switch_rule("keeps_room", TREE_EMPTIES, "not everybody can finish"),
+    switch_rule("counts_go_up", TREE, "not everybody can finish"),
     switch_rule("degraded_goes_up", TREE_LATE, "not said to be partial"),
     switch_rule("status_goes_up", LEAVES_DIFFER, "not everybody can finish"),
-    switch_rule("again_to_asker", TREE_BARE, "not everybody can finish"),
+    switch_rule("again_to_asker", BARE_EVICTED, "not everybody can finish"),
     switch_rule("again_goes_down", TREE_BARE, "not everybody can finish"),
-    switch_rule("sweep_asks_again", TREE_LATE, "not everybody can finish"),
+    switch_rule("sweep_asks_again", TREE_DIES, "not everybody can finish"),
     switch_rule("stale_is_told", LATE_REUSE, "not everybody can finish"),
     switch_rule("dead_opens", LATE_REUSE, "WINDOW"),
     switch_rule("refused_is_told", LEAVES_DIFFER, "not everybody can finish"),
     switch_rule("whole_between_switches", TREE_DEST, "not everybody can finish"),
-    switch_rule("only_what_is_in_the_slot", WIDE, "wrong result"),
+    switch_rule("only_what_is_in_the_slot", WIDE, "STALE and still needed"),
+    switch_rule("any_signature_comes_down", LATE_DIFFER, "not everybody can finish"),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

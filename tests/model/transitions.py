@@ -111,7 +111,8 @@ class Transitions:
         """Whether what comes from the parent means nothing to this switch, now or ever."""
         job, slots, _ = self.switches.items[switch]
         item = self.packets.items[packet]
-        if item.header.hop != Hop.DOWN or job is None or not self.scenario.epoch_rules.fresh_ports:
+        sure = self.scenario.epoch_rules.fresh_ports and self.scenario.rules.only_what_is_in_the_slot
+        if item.header.hop != Hop.DOWN or job is None or not sure:
             return False
         if item.udp_port != job.uplink_of(item.header.block_id).udp_port:
             return True

@@ -65,6 +65,9 @@ def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules
     notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
     if h.status >= Status.STALE or notice:
         return _told(job, met, packet, rules) if met.state == BlockState.SENT else IGNORED
+    disagrees = met.signed and h.status < Status.ABORT and (h.gen_id, h.dest, h.op, h.lane) != met.signature
+    if disagrees and not rules.any_signature_comes_down:
+        return IGNORED
     late = h.age_op == AgeOp.LATE
     if met.state == BlockState.OPEN and job.block_exp and rules.suspects_of_open:
         missing = job.all_sources & ~met.seen

@@ -23,6 +23,8 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
     programs = scenario.replaced if host.run else scenario.programs
     todo = host.plan[index]
     calls = [program[todo.call] for program in programs]
+    if scenario.calls_differ and scenario.expected(host, todo) is None:
+        return ""
     if result == LOST:
         return "" if scenario.degrades else f"block {index} is lost"
     if result.status != Status.OK:
@@ -47,7 +49,7 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
 def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
     """What is wrong with a block record of the first run, or nothing. Of switches that have hosts alone, since of others a
     source is no rank, and that have sent nothing up or got it back."""
-    if any(member.switch for member in job.members) or record.state == BlockState.DEAD:
+    if scenario.calls_differ or any(member.switch for member in job.members) or record.state == BlockState.DEAD:
         return ""
     if job.uplinks and record.state == BlockState.DONE:
         return ""
