@@ -19,7 +19,7 @@ from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejo
 from netsum_controller.site import Site
 from netsum_controller.spread import desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
-from netsum_controller.trees import Shape, plan_trees
+from netsum_controller.trees import Shape, Trees, plan_trees
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +89,21 @@ def table_size(site: Site) -> int:
     return min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
 
 
+def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
+    """Trees and parts that the job could have now; :class:`Refused` when there is no way, or no room."""
+    members = {seat.rank: seat.host for seat in job.epoch.members}
+    trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+    return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+
+
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
     """Shape and parts for the job's next epoch: around switches that are down, and for the members that there are. Where there
     is no way, those of the present one: it waits for the switches that it needs. None of either where the members combine
     themselves."""
     if not job.by_switch:
         return Shape(), ()
-    members = {seat.rank: seat.host for seat in job.epoch.members}
     try:
-        trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
-        parts = place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+        trees, parts = _plan(site, job)
     except Refused as error:
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
@@ -113,9 +118,8 @@ def goes_around(site: Site, job: Job) -> bool:
     """Whether the job's trees need a switch that is down, and others can be had that do not."""
     if not job.epoch.shape.switches & site.down:
         return False
-    members = {seat.rank: seat.host for seat in job.epoch.members}
     try:
-        plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+        _plan(site, job)
     except Refused:
         return False
     return True

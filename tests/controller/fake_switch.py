@@ -94,6 +94,11 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.start()
 
     @property
+    def is_up(self) -> bool:
+        """Whether it serves."""
+        return self._server is not None
+
+    @property
     def installed(self) -> set[bytes]:
         """Everything that is installed, for comparing before and after."""
         with self._lock:

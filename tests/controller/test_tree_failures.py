@@ -1,0 +1,306 @@
+"""Jobs over trees when switches restart, go and come back, and when members are evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netsum.wire.schema import BlockState
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy, NoSwitch, SwitchError
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.model import Job, JobState, Late, Rejoin
+from netsum_controller.rejoin import Place
+from netsum_controller.stages import JobEntry, MemberEntry
+from netsum_controller.topologies import leaf_spine
+from netsum_controller.topology import Topology
+
+from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_switch import pack_record
+
+HOSTS = ("h1", "h2", "h3", "h4")
+ALL = ("spine1", "spine2", "leaf1", "leaf2")
+TOKEN = "correct-horse"
+
+
+@pytest.fixture
+def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
+    """Two spines, two leaves with two hosts each."""
+    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def controller(fabric: FakeFabric) -> Controller:
+    one = fabric.open()
+    one.push()
+    return one
+
+
+@pytest.fixture
+def job(controller: Controller) -> Job:
+    """A job over all four switches that everyone has joined."""
+    made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
+    for rank in range(4):
+        controller.join("wide", TOKEN, rank, "a")
+    return made
+
+
+def epochs_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str, int | None]:
+    """The epoch of the job's entry on each switch that answers."""
+    found: dict[str, int | None] = {}
+    for name, switch in fabric.switches.items():
+        if switch.is_up:
+            with controller.site.client(name) as client:
+                entries = (item for item in client.read_items() if isinstance(item, JobEntry))
+                found[name] = next((entry.epoch for entry in entries if entry.job_id == job.job_id), None)
+    return found
+
+
+def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
+    """All rejoin, lacking the same block."""
+    place = Place(old.epoch.number, old.epoch.first_block_id + needs)
+    for rank in range(4):
+        try:
+            controller.join("wide", TOKEN, rank, "a", place=place)
+        except Busy:
+            assert rank < 3
+    return controller.job("wide")
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_one_switch_restarts(fabric: FakeFabric, controller: Controller, job: Job, switch: str) -> None:
+    """A new epoch that resumes the old, on all switches; nothing is let in anywhere before all have rejoined."""
+    fabric.switches[switch].restart()
+    reports = {report.switch: report for report in controller.reconcile()}
+    assert set(reports[switch].new_epochs) == {"wide"}
+    assert not any(report.new_epochs or report.waiting for name, report in reports.items() if name != switch)
+    now = controller.job("wide")
+    assert (now.epoch.resumes, now.epoch.rejoin, now.state) == (job.epoch.number, Rejoin.WAITING, JobState.READY)
+    assert epochs_on(fabric, controller, job) == dict.fromkeys(fabric.switches)
+    back = come_back(controller, job, 5)
+    assert back.epoch.first_block_id == job.epoch.first_block_id + 5
+    assert epochs_on(fabric, controller, job) == dict.fromkeys(fabric.switches, now.epoch.number)
+    assert back.parts == job.parts
+    assert not any(report.changed for report in controller.reconcile())
+
+
+def test_all_switches_restart_at_once(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """The first that is reconciled finds the others without a program; the last one completes the job."""
+    for switch in fabric.switches.values():
+        switch.restart()
+    reports = controller.reconcile()
+    assert [bool(report.waiting) for report in reports] == [True, True, True, False]
+    assert sum(len(report.new_epochs) for report in reports) == 1
+    assert controller.job("wide").state is JobState.READY
+    number = come_back(controller, job).epoch.number
+    assert epochs_on(fabric, controller, job) == dict.fromkeys(fabric.switches, number)
+
+
+def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """Its stripes move to the other root; its part is kept, and the next epoch that begins when it is back uses it."""
+    fabric.switches["spine1"].stop()
+    with pytest.raises(SwitchError, match="spine1"):
+        controller.reconcile()
+    moved = controller.job("wide")
+    assert set(moved.epoch.shape.roots) == {"spine2"}
+    assert (moved.switches[0], set(moved.switches)) == ("spine2", set(ALL))
+    assert moved.epoch.resumes == job.epoch.number
+    number = come_back(controller, job).epoch.number
+    assert epochs_on(fabric, controller, job) == dict.fromkeys(("leaf1", "leaf2", "spine2"), number)
+    with pytest.raises(SwitchError, match="spine1"):
+        controller.reconcile()
+    assert controller.job("wide").epoch.number == number, "once is enough"
+    taken = controller.create_job(JobSpec(name="other", members=("h1", "h3"), window=8))
+    assert "spine1" not in taken.switches, "a job that is made meanwhile goes around it, too"
+
+    fabric.switches["spine1"].start()  # with what it had: it was only cut off
+    reports = {report.switch: report for report in controller.reconcile()}
+    assert reports["spine1"].deleted > 0
+    assert epochs_on(fabric, controller, job)["spine1"] is None
+    assert controller.job("wide").epoch.number == number, "nobody is disturbed when it is back"
+    controller.join("wide", TOKEN, 0, "b")
+    assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
+    controller.delete_job("wide")
+    controller.delete_job("other")
+    assert not any(
+        isinstance(item, MemberEntry) for items in fabric.items(controller, job.job_id).values() for item in items
+    )
+
+
+def test_a_root_goes_while_the_members_come_back_from_another_restart(
+    fabric: FakeFabric, controller: Controller, job: Job
+) -> None:
+    """They still resume the epoch that they were in."""
+    fabric.switches["leaf1"].restart()
+    controller.reconcile()
+    with pytest.raises(Busy):
+        controller.join("wide", TOKEN, 0, "a", place=Place(job.epoch.number, job.epoch.first_block_id))
+    fabric.switches["spine2"].stop()
+    with pytest.raises(SwitchError):
+        controller.reconcile()
+    now = controller.job("wide")
+    assert (now.epoch.rejoin, set(now.epoch.shape.roots)) == (Rejoin.WAITING, {"spine1"})
+    assert job.epoch.number in controller.site.store.resumed(now.epoch.number)
+    assert come_back(controller, job, 3).epoch.first_block_id == job.epoch.first_block_id + 3
+
+
+def test_a_leaf_that_is_gone_is_waited_for(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    before = fabric.installed()
+    fabric.switches["leaf2"].stop()
+    with pytest.raises(SwitchError, match="leaf2"):
+        controller.reconcile()
+    assert controller.job("wide").epoch.number == job.epoch.number
+    fabric.switches["leaf2"].restart()
+    controller.reconcile()
+    assert controller.job("wide").epoch.resumes == job.epoch.number
+    come_back(controller, job)
+    assert {name: len(items) for name, items in fabric.installed().items()} == {
+        name: len(items) for name, items in before.items()
+    }
+
+
+def test_no_room_around_a_switch_that_is_gone(
+    fabric: FakeFabric, controller: Controller, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits under its epoch; nothing new begins at every look."""
+
+    def full(*_: object) -> None:
+        raise NoSwitch("no slots are left")
+
+    monkeypatch.setattr("netsum_controller.epochs.place_again", full)
+    fabric.switches["spine1"].stop()
+    for _ in range(2):
+        with pytest.raises(SwitchError, match="spine1"):
+            controller.reconcile()
+    assert controller.job("wide").epoch.number == job.epoch.number
+
+
+def members_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str, set[int]]:
+    found = {}
+    for name, items in fabric.items(controller, job.job_id).items():
+        found[name] = {item.src_id for item in items if isinstance(item, MemberEntry)}
+    return found
+
+
+def test_eviction_on_the_way_up(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    before = fabric.items(controller, job.job_id)
+    done = controller.evict("wide", 0)
+    assert (done.changed, done.new_epoch, done.closed) == (True, None, 0)
+    assert members_on(fabric, controller, job) == {"leaf1": {1}, "leaf2": {2, 3}, "spine1": {0, 2}, "spine2": {0, 2}}
+    assert [len(fabric.switches[name].sweeps) for name in ALL] == [0, 0, 1, 0]
+    after = fabric.items(controller, job.job_id)
+    assert before["leaf2"] == after["leaf2"]
+    assert before["spine1"] == after["spine1"], "a child stands for as many as it did, and keeps its number"
+    fabric.switches["spine2"].sweeps_close = 2
+    controller.evict("wide", 1)
+    assert members_on(fabric, controller, job) == {"leaf1": set(), "leaf2": {2, 3}, "spine1": {2}, "spine2": {2}}
+    assert fabric.items(controller, job.job_id)["leaf1"] == set()
+    assert [len(fabric.switches[name].sweeps) for name in ALL] == [1, 1, 1, 0]
+    assert not any(report.changed for report in controller.reconcile())
+    assert not controller.evict("wide", 1).changed
+    now = controller.job("wide")
+    assert now.epoch.number == job.epoch.number
+    controller.admit("wide", 1)
+    assert members_on(fabric, controller, job)["leaf1"] == {1}
+
+
+@pytest.mark.usefixtures("job")
+def test_an_eviction_that_a_parent_refuses(fabric: FakeFabric, controller: Controller) -> None:
+    controller.evict("wide", 0)
+    before = fabric.installed()
+    fabric.fail_everywhere(lambda name, update: "broken" if (name, update.type) == ("spine2", 2) else None)
+    with pytest.raises(SwitchError, match="spine2"):
+        controller.evict("wide", 1)
+    assert fabric.installed() == before
+    assert controller.job("wide").epoch.evicted == (0,)
+
+
+def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """The next epoch is planned without it."""
+    for rank in (2, 3):
+        controller.evict("wide", rank)
+    fabric.switches["leaf2"].stop()
+    with pytest.raises(SwitchError, match="leaf2"):
+        controller.reconcile()
+    controller.join("wide", TOKEN, 0, "b")
+    now = controller.job("wide")
+    assert now.epoch.shape.switches == {"leaf1"}, "both are on one leaf: it makes the results"
+    assert set(now.switches) == set(ALL)
+    assert now.switches[0] == "leaf1"
+    assert job.job_id == now.job_id
+
+
+def test_only_what_ages(fabric: FakeFabric, controller: Controller) -> None:
+    """Each switch has an age of its own, the higher the longer, and only when all have joined."""
+    spec = JobSpec(
+        name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch"
+    )
+    job = controller.create_job(spec)
+
+    def ages() -> dict[str, tuple[int, int]]:
+        found = {}
+        for name, items in fabric.items(controller, job.job_id).items():
+            (entry,) = (item for item in items if isinstance(item, JobEntry))
+            found[name] = entry.block_exp, entry.quorum
+        return found
+
+    assert ages() == {"spine1": (0, 3), "spine2": (0, 3), "leaf1": (0, 0), "leaf2": (0, 0)}
+    for rank in range(4):
+        controller.join("late", TOKEN, rank, "a")
+    leaf, root = (40_000, 0), (85_000, 3)
+    assert ages() == {"spine1": root, "spine2": root, "leaf1": leaf, "leaf2": leaf}
+    controller.evict("late", 3)
+    controller.evict("late", 2)
+    assert controller.job("late").quorum_now == 2
+    with controller.site.client("spine1") as client:
+        (entry,) = (item for item in client.read_items() if isinstance(item, JobEntry))
+    assert entry.quorum == 2
+
+
+def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """Block 0: rank 1 is missing on leaf1, and leaf2's partial is on its way. Block 1: only rank 0 has sent it."""
+    first, number = job.epoch.first_block_id, job.epoch.number
+
+    def put(switch: str, block: int, seen: int, state: BlockState) -> None:
+        part = job.part(switch)
+        assert part is not None
+        record = pack_record(epoch=number, block_id=first + block, seen=seen, state=state, src_cnt=seen.bit_count())
+        fabric.switches[switch].records[part.slot_base + (first + block) % job.slots] = record
+
+    root = job.epoch.shape.roots[first % 16]
+    put("leaf1", 0, 0b0001, BlockState.OPEN)
+    put("leaf2", 0, 0b1100, BlockState.SENT)
+    put("leaf1", 1, 0b0001, BlockState.OPEN)
+    found = controller.why("wide")
+    zero, one = found.blocks
+    assert (zero.block, zero.state, zero.seen) == (first, "open", (0, 2, 3))
+    assert [person["rank"] for person in zero.missing] == [1]
+    assert zero.under_way == (("leaf2", root),)
+    assert zero.switches == {"leaf1": "open", "leaf2": "sent"}
+    assert [person["rank"] for person in one.missing] == [1, 2, 3]
+    assert [source.rank for source in found.waiting_for] == [1, 2, 3]
+    assert "rank 1 (h2) has joined, and none of its packets has come" in found.hints
+    assert (
+        f"the partial sum of switch leaf2 has not come to {root}: its members' retransmissions send it again"
+        in found.hints
+    )
+
+    fabric.switches["spine2"].stop()
+    assert any("spine2" in hint and "no P4Runtime server answers" in hint for hint in controller.why("wide").hints)
+    fabric.switches["leaf2"].restart()
+    assert "switch leaf2 has restarted" in " ".join(controller.why("wide").hints)
+
+
+def test_a_topology_that_has_changed(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """An epoch keeps its trees; the next one takes what there is by then."""
+    data = fabric.topology.model_dump()
+    data["hosts"]["h2"] |= {"switch": "leaf2", "port": 7}
+    controller.topology = Topology.model_validate(data)
+    with pytest.raises(Exception, match="its member h2 is no longer on switch leaf1"):
+        controller.reconcile()
+    controller.join("wide", TOKEN, 0, "b")
+    assert controller.job("wide").epoch.shape.homes == ("leaf1", "leaf2", "leaf2", "leaf2")
+    assert members_on(fabric, controller, job) == {"leaf1": {0}, "leaf2": {1, 2, 3}, "spine1": {0, 1}, "spine2": {0, 1}}
