@@ -10,7 +10,7 @@ import pytest
 from netsum_testbed import commands
 from netsum_testbed.errors import TestbedError
 
-from tests.testbed.conftest import Netsum
+from tests.testbed.conftest import ROOT, Netsum
 
 Start = Callable[..., Netsum]
 
@@ -43,6 +43,21 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
     sums = re.findall(r"(h\d)\| rank \d ends with weights whose first column sums to (\S+)", command.output)
     assert sorted(host for host, _ in sums) == ["h1", "h1", "h2", "h2"], command.output
     assert len({value for _, value in sums}) == 1, "each worker, both times: the same bits"
+    command.nothing_left()
+
+
+def test_a_tree(netsum: Start, switch: str) -> None:
+    """Two leaves under a root: ping and sum across it, and again after the root restarted."""
+    sums = "all python -c 'import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()'"
+    file = str(ROOT / "mininet" / "tree2x2.yaml")
+    commands = ["h1 ping -c1 -W5 h4", sums, "switch root stop", "switch root start", "sh netsum reconcile", sums,
+                "sh netsum job show train", "exit"]  # fmt: skip
+    command = netsum("testbed", "--topology", file, "--switch", switch, commands=commands)
+    assert command.finish() == 0, command.output
+    assert "switch root stop | switch root start" in command.output
+    assert "1 packets transmitted, 1 received" in command.output
+    assert [command.output.count(f"h{n}| [10]") for n in range(1, 5)] == [2] * 4, command.output
+    assert re.search("leaf1 +leaf .* root +0, 1", command.output)
     command.nothing_left()
 
 
