@@ -22,6 +22,7 @@ def mortal(fragile: Fabric) -> Iterator[Fabric]:
     fragile.kill_switch()
     fragile.start_switch()
     fragile.controller.push()
+    until(lambda: not fragile.controller.site.down, "the watcher has seen it")
 
 
 def by_members(communicators: list[Communicator]) -> bool:
