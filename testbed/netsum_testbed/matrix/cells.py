@@ -85,7 +85,7 @@ class Cell:
     def packets(self) -> int:
         """Contributions that all ranks send together, about."""
         width = np.dtype(self.kind.dtype).itemsize if self.kind.dtype else 1
-        times = self.workers if self.kind.collective == "all_to_all" else 1
+        times = self.workers if self.kind.collective == "all_to_all" or self.kind.op == "product" else 1
         return self.workers * (1 + times * (self.size * width // 4096 + len(self.counts)))
 
     def rows(self, rank: int) -> int:
