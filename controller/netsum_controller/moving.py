@@ -27,7 +27,7 @@ from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refu
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Late
-from netsum_controller.reach import find_down
+from netsum_controller.reach import answers, find_down
 from netsum_controller.site import Site
 from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
 
@@ -77,20 +77,25 @@ def move(site: Site, name: str, algorithm: str) -> Move:
 def leave_dead_switch(site: Site, switch: str) -> list[Move]:
     """Move the jobs that wait for a switch which does not answer, and can do without: those that "auto" was asked for. Not those
     whose trees go around it, nor any whose members got descriptor files, for nobody could tell them."""
-    moves = []
     with site.store.lock:
-        for job in site.store.jobs(switch):
-            if (
-                job.exists
-                and job.algorithm == AUTO
-                and job.late is Late.WAIT
-                and switch in job.epoch.shape.switches
-                and not any(seat.instance == FILE_INSTANCE for seat in job.epoch.seats)
-                and not goes_around(site, job)
-            ):
-                moves.append(replace(_to_members(site, job, AUTO), why=f"switch {switch} does not answer"))
-                _log(moves[-1])
+        jobs = [job for job in site.store.jobs(switch) if _waits_in_vain(site, job, switch)]
+        if not jobs or answers(site, switch):  # it may be back, and the job new, since the watcher looked
+            return []
+        moves = [replace(_to_members(site, job, AUTO), why=f"switch {switch} does not answer") for job in jobs]
+    for done in moves:
+        _log(done)
     return moves
+
+
+def _waits_in_vain(site: Site, job: Job, switch: str) -> bool:
+    return (
+        job.exists
+        and job.algorithm == AUTO
+        and job.late is Late.WAIT
+        and switch in job.epoch.shape.switches
+        and not any(seat.instance == FILE_INSTANCE for seat in job.epoch.seats)
+        and not goes_around(site, job)
+    )
 
 
 def _keep(job: Job) -> Move:

@@ -28,12 +28,13 @@ def find_down(site: Site) -> frozenset[str]:
         return frozenset()
     names = list(site.topology.switches)
     with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
-        for name, answers in zip(names, pool.map(lambda name: _answers(site, name), names), strict=True):
-            (site.down.discard if answers else site.down.add)(name)
+        for name, there in zip(names, pool.map(lambda name: answers(site, name), names), strict=True):
+            (site.down.discard if there else site.down.add)(name)
     return frozenset(site.down)
 
 
-def _answers(site: Site, name: str) -> bool:
+def answers(site: Site, name: str) -> bool:
+    """Whether a switch is there, or might be: its address is not known yet, or no question can be asked."""
     switch = site.topology.switches[name]
     if switch.p4runtime is None:
         return True

@@ -350,6 +350,17 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
         watcher.close()
 
 
+def test_a_switch_that_is_back_by_then_is_not_left(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+    """The watcher's look may be older than the job."""
+    controller.create_job(spec)
+    controller.site.down.add("s1")
+    assert moving.leave_dead_switch(controller.site, "s1") == []
+    switch.stop()
+    (done,) = moving.leave_dead_switch(controller.site, "s1")
+    assert (done.changed, done.why) == (True, "switch s1 does not answer")
+    assert moving.leave_dead_switch(controller.site, "s1") == []
+
+
 def test_a_switch_that_is_back_soon_is_waited_for(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     controller.create_job(spec)
     everyone(controller)
