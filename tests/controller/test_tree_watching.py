@@ -1,0 +1,218 @@
+"""Jobs over trees as they are watched: on the command line, in `top` and the metrics, and by the sweeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netsum.wire import parse_header
+from netsum.wire.schema import BlockState
+from netsum_controller import cli
+from netsum_controller.cli.top import Watch
+from netsum_controller.controller import Controller
+from netsum_controller.job_spec import JobSpec
+from netsum_controller.metrics import SwitchCollector
+from netsum_controller.model import Late
+from netsum_controller.observe import Observer, Presence, whole
+from netsum_controller.sweeper import Sweeper
+from netsum_controller.topologies import leaf_spine
+
+from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_switch import pack_record
+from tests.controller.test_sweeper import wait_until
+
+HOSTS = ("h1", "h2", "h3", "h4")
+TOKEN = "correct-horse"
+
+
+@pytest.fixture
+def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
+    """Two spines, two leaves with two hosts each."""
+    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def controller(fabric: FakeFabric) -> Controller:
+    one = fabric.open()
+    one.push()
+    return one
+
+
+def create(controller: Controller, **options: Any) -> None:
+    controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch", **options))
+    for rank in range(4):
+        controller.join("wide", TOKEN, rank, "a")
+
+
+def put(fabric: FakeFabric, controller: Controller, switch: str, ahead: int, seen: int, state: BlockState) -> None:
+    """The record of a block on one switch."""
+    job = controller.job("wide")
+    part, block = job.part(switch), job.epoch.first_block_id + ahead
+    assert part is not None
+    fabric.switches[switch].records[part.slot_base + block % job.slots] = pack_record(
+        epoch=job.epoch.number, block_id=block, state=state, seen=seen, src_cnt=seen.bit_count()
+    )
+
+
+def let_in(fabric: FakeFabric, controller: Controller, switch: str, **packets: int) -> None:
+    """What member entries have counted: ``s0=7`` is that of source 0."""
+    table = controller.site.program.object_id("tables", "member")
+    for key, row in fabric.switches[switch].rows.items():
+        source = next((match.exact.value[-1] for match in row.match if match.field_id == 2), None)
+        if row.table_id == table and f"s{source}" in packets:
+            fabric.switches[switch].packets_let_in[key] = packets[f"s{source}"]
+
+
+@pytest.fixture
+def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
+    """Blocks 0 to 2 are done, block 3 waits for rank 1 on leaf1, where rank 0 is in it."""
+    create(controller)
+    for ahead in range(3):
+        for leaf, seen in (("leaf1", 0b0011), ("leaf2", 0b1100)):
+            put(fabric, controller, leaf, ahead, seen, BlockState.DONE)
+    put(fabric, controller, "leaf1", 3, 0b0001, BlockState.OPEN)
+    put(fabric, controller, "leaf2", 3, 0b1100, BlockState.SENT)
+    fabric.switches["leaf1"].age = 2000
+    let_in(fabric, controller, "leaf1", s0=4, s1=3)
+    let_in(fabric, controller, "leaf2", s2=5, s3=6)
+    let_in(fabric, controller, "spine1", s0=2, s2=2)  # the leaves', which are no member's
+    return fabric
+
+
+def test_a_job_is_one_whatever_switches_it_is_on(busy: FakeFabric, controller: Controller) -> None:
+    observer = Observer(controller.site)
+    (job,) = whole(view for name in busy.switches for view in observer.look(name).jobs)
+    assert (job.job.name, job.blocks, job.open_blocks) == ("wide", 4, 1)
+    assert [(one.rank, one.host, one.packets) for one in job.members] == [
+        (0, "h1", 4),
+        (1, "h2", 3),
+        (2, "h3", 5),
+        (3, "h4", 6),
+    ]
+    assert [one.missing for one in job.members] == [0, 1, 0, 0]
+    assert [one.waits for one in job.members] == [0, 1, 0, 0]
+    assert job.members[1].presence is Presence.SILENT  # for two seconds
+    assert [one.repeats for one in job.members] == [0, 0, 1, 2]
+
+
+def test_members_on_a_switch_that_does_not_answer(busy: FakeFabric, controller: Controller) -> None:
+    busy.switches["leaf2"].stop()
+    snapshot = Watch(controller, "wide").snapshot()
+    (standing,) = snapshot.jobs
+    assert [one.member.packets for one in standing.members] == [4, 3, 0, 0]
+    assert ["leaf2" in trouble for trouble in snapshot.troubles] == [True]
+    assert standing.to_dict()["switches"] == ["spine1", "spine2", "leaf1", "leaf2"]
+
+
+def test_metrics_have_each_job_and_member_once(busy: FakeFabric, controller: Controller) -> None:
+    counter = controller.site.program.object_id("counters", "outcomes")
+    job = controller.job("wide")
+    for name in ("spine1", "leaf1"):
+        busy.switches[name].counters[counter, job.job_id * 32] = 10
+    found: dict[tuple[str, tuple[str, ...]], float] = {}
+    for metric in SwitchCollector(controller.site).collect():
+        for sample in metric.samples:
+            key = sample.name, tuple(sample.labels.values())
+            assert key not in found, f"{key} comes twice"
+            found[key] = sample.value
+    assert found["netsum_job_packets_total", ("wide", "accepted")] == 20
+    assert found["netsum_member_packets_total", ("wide", "3", "h4")] == 6
+    assert found["netsum_job_open_blocks", ("wide",)] == 1
+
+
+def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
+    counter = controller.site.program.object_id("counters", "outcomes")
+    job = controller.job("wide")
+    busy.switches["spine1"].counters[counter, job.job_id * 32] = 2
+    busy.switches["leaf2"].counters[counter, job.job_id * 32] = 5
+    stats = controller.stats("wide")
+    assert stats.outcomes["accepted"] == 7
+    assert {name: one["accepted"] for name, one in stats.by_switch.items()} == {
+        "spine1": 2,
+        "spine2": 0,
+        "leaf1": 0,
+        "leaf2": 5,
+    }
+    assert [one.packets for one in stats.members] == [4, 3, 5, 6]
+
+
+def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Controller) -> None:
+    create(controller, late=Late.DEGRADE, block_exp=10.0, quorum=2)
+    sweeper = Sweeper(controller.site)
+    try:
+        wait_until(lambda: all(len(switch.sweeps) >= 4 for switch in fabric.switches.values()))
+        counts = {name: len(switch.sweeps) for name, switch in fabric.switches.items()}
+        for name, switch in fabric.switches.items():
+            assert switch.sweeps[0][:6].hex(":") == fabric.topology.switches[name].mac
+            assert parse_header(switch.sweeps[0][42:]).job_id == controller.job("wide").job_id
+        periods = {one._name: [each.period for each in one._rounds.values()] for one in sweeper._switches}
+        assert periods == {"spine1": [0.0125], "spine2": [0.0125], "leaf1": [0.005], "leaf2": [0.005]}
+        for rank in (2, 3):
+            controller.evict("wide", rank)
+        wait_until(lambda: all(not one._rounds for one in sweeper._switches if one._name == "leaf2"))
+        assert counts["leaf1"] > 0
+    finally:
+        sweeper.close()
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(
+    fabric: FakeFabric,
+    controller: Controller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Run:
+    """What `netsum ARGUMENTS` prints, beside the test's controller."""
+    assert controller.jobs() == []
+    (tmp_path / "fabric.yaml").write_text(fabric.topology.to_yaml())
+    (tmp_path / "wide.yaml").write_text("name: wide\nmembers: [h1, h2, h3, h4]\nwindow: 8\nalgorithm: switch\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NETSUM_TOPOLOGY", "fabric.yaml")
+    monkeypatch.setenv("NETSUM_STATE", "state.db")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> str:
+        capfd.readouterr()
+        with pytest.raises(SystemExit):
+            cli.main(list(arguments))
+        captured = capfd.readouterr()
+        return str(captured.out + captured.err)
+
+    return call
+
+
+def test_on_the_command_line(run: Run) -> None:
+    assert "'spine1=x' is not like spine1=2" in run("job", "create", "wide.yaml", "--root", "spine1=x")
+    assert "no switch 'spine9' to be a root" in run("job", "create", "wide.yaml", "--root", "spine9")
+    made = run("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2")
+    assert made.startswith(
+        "job wide: created, id 1 on spine1, spine2, leaf1, leaf2, 16 slots each, roots spine1 12/16, spine2 4/16, epoch "
+    )
+    again = run("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2=1")
+    assert again == "job wide: unchanged (id 1 on spine1, spine2, leaf1, leaf2)\n"
+    assert "exists with roots spine1=3, spine2=1, not as the controller chooses" in run("job", "create", "wide.yaml")
+    assert "spine1 +3" in run("job", "list")
+    shown = json.loads(run("job", "show", "wide", "--json"))
+    assert shown["switches"] == ["spine1", "spine2", "leaf1", "leaf2"]
+    parts = {part["switch"]: part for part in shown["parts"]}
+    assert [part["role"] for part in shown["parts"]] == ["root", "root", "leaf", "leaf"]
+    assert set(parts["leaf2"]["parents"]) == {"spine1", "spine2"}
+    assert parts["leaf2"]["ranks"] == [2, 3]
+    assert "spine1, spine2" in run("job", "show", "wide")
+    header = next(line for line in run("job", "stats", "wide").splitlines() if "OUTCOME" in line)
+    assert header.split() == ["OUTCOME", "SPINE1", "SPINE2", "LEAF1", "LEAF2"]
+    assert "epoch" in run("job", "top", "wide", "--once", "--interval", "0.2")
+    rows = json.loads(run("switch", "show", "--json"))
+    assert {row["switch"]: (row["jobs"], row["slots_used"]) for row in rows} == {
+        name: (["wide"], 16) for name in ("spine1", "spine2", "leaf1", "leaf2")
+    }
+    assert run("job", "delete", "wide") == "job wide: deleted\n"
