@@ -1,4 +1,4 @@
-"""Packets lost by the kernel, between a host and the switch: nftables rules on the interfaces' way out.
+"""Packets lost by the kernel, between a host and its switch or between two switches: nftables rules on the interfaces' way out.
 
 The hook is netdev's ``egress`` (Linux 5.16, CONFIG_NETFILTER_EGRESS), before the packet is on the wire: there it meets what
 kernel sockets send as well as raw ones (AF_PACKET reads before the ``ingress`` hook, and never passes the ``input`` hook).
@@ -13,14 +13,14 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from netsum.wire.schema import UDP_PORT
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.faults.scenario import LinkFaults
-from netsum_testbed.faults.wires import End, link_ends
+from netsum_testbed.faults.wires import End, link_ends, trunk_ends
 
 _DRAWS: Final = 100_000
 """``numgen random mod``: probabilities are whole multiples of one over it."""
@@ -102,23 +102,18 @@ class _Chain:
         }
 
 
-class KernelLink:
-    """One host's link, disturbed by the kernel; a context manager, which removes its rules at the end.
+class _Disturbed:
+    """A link, disturbed by the kernel; a context manager, which removes its rules at the end.
 
     ``lost`` and ``cut_off`` count packets, brought up to date by :meth:`heal`, :meth:`cut` and the end.
     """
 
-    def __init__(self, fabric: Fabric, host: str, faults: LinkFaults) -> None:
-        """Rates other than ``loss`` are ignored."""
-        ends = link_ends(fabric, host)
-        self._chains = [
-            _Chain(ends[0], f"udp dport {UDP_PORT}", faults.up.loss),
-            _Chain(ends[1], f"udp sport {UDP_PORT}", faults.down.loss),
-        ]
+    def __init__(self, chains: Sequence[_Chain]) -> None:
+        self._chains = chains
         self.lost = 0
         self.cut_off = 0
 
-    def __enter__(self) -> KernelLink:
+    def __enter__(self) -> Self:
         try:
             self._set(cut=False)
         except BaseException:
@@ -153,3 +148,20 @@ class KernelLink:
     def _remove(self) -> None:
         for chain in self._chains:
             run_nft(chain.end, f"add table netdev {chain.table}\ndelete table netdev {chain.table}\n")
+
+
+class KernelLink(_Disturbed):
+    """One host's link."""
+
+    def __init__(self, fabric: Fabric, host: str, faults: LinkFaults) -> None:
+        """Rates other than ``loss`` are ignored."""
+        ends = link_ends(fabric, host)
+        up = _Chain(ends[0], f"udp dport {UDP_PORT}", faults.up.loss)
+        super().__init__([up, _Chain(ends[1], f"udp sport {UDP_PORT}", faults.down.loss)])
+
+
+class KernelTrunk(_Disturbed):
+    """A link between switches, where partials and results travel to the same port; ``loss`` is that of each direction."""
+
+    def __init__(self, fabric: Fabric, link: str, loss: float) -> None:
+        super().__init__([_Chain(end, f"udp dport {UDP_PORT}", loss) for end in trunk_ends(fabric, link)])

@@ -39,6 +39,24 @@ def link_ends(fabric: Fabric, host: str) -> tuple[End, End]:
     )
 
 
+def trunk_ends(fabric: Fabric, link: str) -> tuple[End, End]:
+    """The two ends of a link between switches, as the topology has them. Raises :class:`TestbedError` where wires are no
+    interfaces."""
+    if isinstance(fabric, RootlessFabric):
+        raise TestbedError("the wires of a rootless fabric are sockets: there is no interface to lose packets on")
+    place = fabric.topology.links[link]
+    if isinstance(fabric, NamespaceFabric):
+        prefix = tuple(fabric.prefix(""))
+        first, second = (End(prefix, name) for name in fabric.link_interfaces(link))
+        return first, second
+    nodes = [fabric.net[name] for name in place.switches]  # type: ignore[attr-defined]  # Mininet's
+    first, second = (
+        End(("mnexec", "-a", str(node.pid)), f"{name}-eth{port}")
+        for node, name, port in zip(nodes, place.switches, place.ports, strict=True)
+    )
+    return first, second
+
+
 @dataclass(frozen=True)
 class Opening:
     """How to open a host's transport from any process on this machine: in the namespace of that file, if there is one,
