@@ -5,8 +5,9 @@ block under way, and pauses before each, twice as long each time that it hears i
 packet a member now and then, and still comes to its end. The first result without it ends the pause, and every one lets one
 more block go, which doubles the window in a round trip (as TCP's slow start).
 
-It only ever holds blocks back, so the window's own rule stays as it is. All ranks of a job hear the same, since results
-are multicast; a rank that missed one is waited for, as any that is late.
+It only ever holds blocks back, so the window's own rule stays as it is. On one switch all ranks of a job hear the same, since
+results are multicast; in a tree only those who share a switch with the busy job do, and the others wait for them. So that nobody
+is taken for late, no pause is longer than a quarter of the time after which the job's blocks age.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ LONGEST_PAUSE: Final = 0.04
 class GiveWay:
     """How many blocks may be under way. ``until``: no block goes before (seconds); 0.0 while there is nobody to give way to."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:
+        """``block_exp_ms``: of a job whose blocks age; 0: they do not."""
+        self._longest = min(LONGEST_PAUSE, block_exp_ms / 4000) if block_exp_ms else LONGEST_PAUSE
         self._window = window
         self._limit = window
         self._pause = 0.0
@@ -35,7 +38,7 @@ class GiveWay:
             self._pause = self.until = 0.0
             return
         if now >= self.until:  # not of a block that was under way when the pause began
-            self._pause = min(2 * self._pause or SHORTEST_PAUSE, LONGEST_PAUSE)
+            self._pause = min(2 * self._pause or SHORTEST_PAUSE, self._longest)
             self.until = now + self._pause
         self._limit = 1
 

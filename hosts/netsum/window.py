@@ -91,7 +91,7 @@ class Window:
         self.next_serial = 0  # of the next block to be sent
         self.submitted = 0
         self._trip = RoundTrip()
-        self._way = GiveWay(self._size)
+        self._way = GiveWay(self._size, descriptor.block_exp_ms)
         self.stats = Stats()
 
     @property

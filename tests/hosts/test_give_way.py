@@ -50,6 +50,13 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert pauses[-1] == LONGEST_PAUSE
 
 
+def test_no_pause_makes_a_rank_late() -> None:
+    rule = GiveWay(WINDOW, block_exp_ms=8.0)
+    for now in (1.0, 2.0, 3.0):
+        rule.heard(True, now)
+        assert rule.until == now + 0.002
+
+
 def test_a_free_way_ends_the_pause_and_doubles_the_window_in_a_round_trip() -> None:
     rule = GiveWay(WINDOW)
     for now in (1.0, 2.0, 3.0):
