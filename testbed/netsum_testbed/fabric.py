@@ -20,6 +20,7 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job
 from netsum_controller.topology import Topology
 
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
@@ -165,8 +166,12 @@ class Fabric:
         return function()
 
     def create_job(self, spec: JobSpec) -> Job:
-        """Create a job and remember its token for :meth:`join`."""
+        """Create a job and remember its token for :meth:`join`. One that no switch serves is refused unless its spec names who
+        combines instead: what is measured here is to be what was meant."""
         job = self.controller.create_job(spec)
+        if job.why_hosts:
+            self.controller.delete_job(job.name)
+            raise TestbedError(f"no switch serves job {job.name}: {job.why_hosts}")
         if job.token is not None:
             self.tokens[job.name] = job.token
         return job

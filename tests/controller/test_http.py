@@ -258,3 +258,18 @@ def test_a_port_that_is_taken(controller: Controller, call: Caller) -> None:
         pytest.raises(InputError, match=r"cannot serve HTTP on 127\.0\.0\.1"),
     ):
         controller.serve(port=port)
+
+
+def test_where_the_others_reach_a_member(controller: Controller, call: Caller) -> None:
+    path = "/v1/jobs/ring/join"
+    controller.create_job(JobSpec(name="ring", members=("h1", "h2"), token=TOKEN, algorithm="ring"))
+    for peer in ("10.0.0.1", "10.0.0.1:0", "10.0.0.1:65536", ":9", "[::1]:9", "a b:9", "h:1\n", 4000, "h" * 254 + ":1"):
+        status, body = call("POST", path, {"rank": 0, "instance": "a", "peer": peer})
+        assert (status, body["error"].startswith("peer must be")) == (400, True), peer
+    status, body = call("POST", path, {"rank": 0, "instance": "a", "peer": "10.0.0.1:4000"})
+    assert (status, "rank 1 must still join" in body["error"], body["retry_ms"] > 0) == (409, True, True)
+    status, body = call("POST", path, {"rank": 1, "instance": "b", "peer": "node-2.example:4001"})
+    assert (status, body["peers"], body["algorithm"]) == (200, ["10.0.0.1:4000", "node-2.example:4001"], "ring")
+    assert call("POST", path, {"rank": 0, "instance": "a", "peer": "10.0.0.1:4000"})[1]["peers"] == body["peers"]
+    status, body = call("GET", "/v1/jobs/ring/why?block=5")
+    assert (status, body["state"], body["missing"], body["combines"]) == (200, "unknown", [], "ring")

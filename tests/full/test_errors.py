@@ -143,5 +143,5 @@ def test_an_unreachable_switch_is_said_and_nothing_stored(fabric: Fabric, tmp_pa
     alone = topology.model_copy(update={"switches": {name: gone}})
     with Controller(alone, tmp_path / "state.db", connect_timeout=0.5) as controller:
         with pytest.raises(SwitchError, match=rf"{name}.*nobody\.sock"):
-            controller.create_job(JobSpec(name="lost", members=tuple(topology.hosts)[:2]))
+            controller.create_job(JobSpec(name="lost", members=tuple(topology.hosts)[:2], algorithm="switch"))
         assert controller.jobs() == []

@@ -125,7 +125,7 @@ def test_a_job_that_does_not_fit_is_refused_and_changes_nothing(fabric: Fabric) 
     fabric.controller.create_job(spec_of(fabric, "most", window=1024))
     full = installed(fabric)
     with pytest.raises(Refused, match=r"needs 4096 slots in a row on switch s1; \d+ of 8192 are free"):
-        fabric.controller.create_job(spec_of(fabric, "too-much", window=2048))
+        fabric.controller.create_job(spec_of(fabric, "too-much", window=2048, algorithm="switch"))
     assert installed(fabric) == full
     for name in ("half", "most"):
         fabric.controller.delete_job(name)

@@ -15,6 +15,7 @@ import pytest
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topologies import star
 from netsum_controller.topology import load_topology
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.opening import common_prefix
@@ -139,6 +140,17 @@ def test_one_subnet_for_all() -> None:
     assert common_prefix(["10.0.0.1", "10.0.0.254"]) == 24
     assert common_prefix(["10.0.0.1", "10.0.1.1"]) == 23
     assert common_prefix(["10.0.0.1", "192.168.0.1"]) == 0
+
+
+def test_what_is_measured_is_what_was_meant_on_the_embedded_switch() -> None:
+    """A job that no switch serves is not silently its members' own."""
+    with RootlessFabric(star(2)) as fabric:
+        spec = JobSpec(name="large", members=("h1", "h2"), window=4096)
+        fabric.create_job(spec)
+        with pytest.raises(TestbedError, match="no switch serves job more: .*0 of 8192 are free"):
+            fabric.create_job(JobSpec(name="more", members=("h1", "h2")))
+        assert [job.name for job in fabric.controller.jobs()] == ["large"]
+        assert fabric.create_job(JobSpec(name="ring", members=("h1", "h2"), algorithm="ring")).combines == "ring"
 
 
 def test_a_switch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
