@@ -27,6 +27,7 @@ TARGETS: Final = (
     "cpu_port",
     "wire",
     "window",
+    "peers",
     "descriptor",
     "yaml_files",
     "http_requests",
@@ -41,6 +42,7 @@ _WATCHED = {
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.window"],
+    "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [
         "netsum_controller.yaml_marks",

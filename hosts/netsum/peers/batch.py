@@ -23,6 +23,7 @@ _OPS: Final = {
     Op.OR: np.bitwise_or,
     Op.XOR: np.bitwise_xor,
 }
+_MOST: Final = {"op": Op.COPY, "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _SIGNATURE: Final = ("gen_id", "op", "lane", "dest")
 
 
@@ -50,10 +51,11 @@ def unpack(message: bytes, width: int) -> Message:
         raise ValueError(f"a message of {len(message)} bytes cannot have {number} rows")
     records = np.frombuffer(message, RECORD, number, MESSAGE.size)
     sizes = np.where(records["flags"] & HERE, records["size"], 0)
-    if int(sizes.sum()) != len(message) - start or (
-        number and (int(sizes.max()) > width or records["lane"].max() > Lane.L64)
-    ):
+    if int(sizes.sum()) != len(message) - start or (number and int(sizes.max()) > width):
         raise ValueError(f"rows of {sizes.tolist()} bytes in a message of {len(message)}")
+    for name, most in _MOST.items():
+        if number and int(records[name].max()) > most:
+            raise ValueError(f"a row with {name} {int(records[name].max())}")
     if number and int(sizes.min()) == width:
         return Message(first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width))
     data = np.zeros((number, width), np.uint8)

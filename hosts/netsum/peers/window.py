@@ -18,6 +18,7 @@ from typing import Final
 from netsum.block import Block
 from netsum.descriptor import ALGORITHMS, Descriptor
 from netsum.errors import Mismatch
+from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.mailer import Datagram, Mailer
 from netsum.peers.plans import make_plan
@@ -26,6 +27,7 @@ from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
+from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
 ID_MASK: Final = 0xFFFFFFFF
@@ -195,7 +197,7 @@ class PeerWindow:
             if first in self._runs:
                 self._take(first, rank, message)
                 self._advance(first)
-            elif first >= self.next_serial:
+            elif self.next_serial <= first <= self.base + 2 * self._descriptor.window:
                 self._early.setdefault(first, []).append((rank, message))
             else:
                 self._differ(self.base)
@@ -222,7 +224,7 @@ class PeerWindow:
         for row in range(len(run.batch)):
             block = self._blocks[first + row]
             header, payload = run.batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
-            if header.status == Status.MISMATCH:
+            if header.status == Status.MISMATCH or not self._fits(block, header, len(payload)):
                 self._differ(first + row)
             elif not block.delivered:
                 block.delivered = True
@@ -235,6 +237,14 @@ class PeerWindow:
         while self._kept_from < self.base - self._descriptor.window:
             del self._blocks[self._kept_from]
             self._kept_from += 1
+
+    def _fits(self, block: Block, header: Header, size: int) -> bool:
+        """Whether a finished row can be the result of this block."""
+        if header.status != Status.OK:
+            return True
+        brings = header.data_cnt > 0 and header.dest in (EVERYONE, self._rank)
+        ours = header.gen_id == block.gen and fits(block, header, size, len(self._ranks), degrade=True)
+        return ours and (size > 0) == brings
 
     def overrule(self, status: Status) -> list[Datagram]:  # noqa: ARG002 - there is one reason only
         """Tell the others that this member does not go on with the blocks that it waits for; repeated with all that is sent

@@ -1,0 +1,99 @@
+"""A member of a job without a switch: whatever datagrams come, a block is settled once, by a result that can be its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from netsum.block import Block
+from netsum.errors import Mismatch
+from netsum.peers.memory import memory_peers
+from netsum.peers.window import PeerWindow
+from netsum.refusal import Disagreement, Refusal
+from netsum.wire.codec import Header
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
+
+from tests.fuzz.targets.api import FuzzTarget
+from tests.fuzz.targets.wire import DESCRIPTOR
+
+_GEN = 5
+_RANKS = 3
+_BLOCKS = 6
+_ALGORITHMS = ("parameter_server", "ring", "double_binary_tree")
+
+
+def target() -> FuzzTarget:
+    """An input is datagrams, each behind two bytes with its length; the first byte says which algorithm runs."""
+
+    def take(data: bytes) -> None:
+        settled: Counter[int] = Counter()
+        window = _window(0, data[0] if data else 0, settled)
+        now = 0.0
+        datagrams = _datagrams(data[1:])
+        try:
+            window.poll(now)
+            for datagram in datagrams:
+                now += 0.001
+                window.receive(memoryview(datagram), now)
+                window.poll(now)
+        except (Refusal, Disagreement, Mismatch):  # the call ends, and says why
+            return
+        assert all(count == 1 for count in settled.values()), "a block was settled twice"
+        assert window.idle == (len(settled) == _BLOCKS), "idle, and blocks are open"
+        assert window.stats.packets_received == len(datagrams)
+        window.explain(now)
+
+    return FuzzTarget(take, [bytes((kind,)) + _joined(_seed(kind)) for kind in range(len(_ALGORITHMS))], 4000)
+
+
+def _window(rank: int, kind: int, settled: Counter[int]) -> PeerWindow:
+    algorithm = _ALGORITHMS[kind % len(_ALGORITHMS)]
+    addresses = tuple(f"127.0.0.1:{9000 + each}" for each in range(_RANKS))
+    described = replace(
+        DESCRIPTOR, rank=rank, workers=_RANKS, window=8, algorithm=algorithm, peers=addresses, peer_key="00" * 8
+    )
+    window = PeerWindow(described)
+    for serial in range(_BLOCKS):
+        window.submit(_block(serial, settled))
+    return window
+
+
+def _block(serial: int, settled: Counter[int]) -> Block:
+    def on_result(header: Header, payload: memoryview) -> None:
+        assert header.block_id == (DESCRIPTOR.first_block_id + serial) & 0xFFFFFFFF
+        if header.status == Status.OK:
+            assert header.gen_id == _GEN
+            assert len(payload) == CHUNK_BYTES, "a result of another size"
+        settled[serial] += 1
+
+    more = serial % 3 < 2
+    return Block(_GEN, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), dest=EVERYONE, more=more, on_result=on_result)
+
+
+def _datagrams(data: bytes) -> list[bytes]:
+    datagrams = []
+    while data:
+        size = int.from_bytes(data[:2], "big") % 2000
+        datagrams.append(data[2 : 2 + size])
+        data = data[2 + size :]
+    return datagrams
+
+
+def _joined(datagrams: list[bytes]) -> bytes:
+    return b"".join(len(datagram).to_bytes(2, "big") + datagram for datagram in datagrams)
+
+
+def _seed(kind: int) -> list[bytes]:
+    """What rank 0 receives when all goes well."""
+    windows = [_window(rank, kind, Counter()) for rank in range(_RANKS)]
+    transports = memory_peers(range(_RANKS))
+    received = []
+    for step in range(40):
+        for rank, window in enumerate(windows):
+            transports[rank].send(window.poll(step / 1000))
+            for datagram in transports[rank].recv(0.0):
+                window.receive(datagram, step / 1000)
+                if rank == 0:
+                    received.append(bytes(datagram))
+    assert windows[0].idle
+    return received
