@@ -16,6 +16,7 @@ from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.job_items import home_of
 from netsum_controller.logs import about
 from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.priorities import settle_quietly
 from netsum_controller.site import Site
 from netsum_controller.spread import desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
@@ -212,6 +213,8 @@ def begin_epoch(site: Site, job: Job) -> Job:
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
+        if new.switches != job.switches:
+            settle_quietly(site, clients.values())
     first = new.epoch.first_block_id
     log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
     return replace(new, state=JobState.READY)

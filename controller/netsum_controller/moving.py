@@ -27,6 +27,7 @@ from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refu
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Late
+from netsum_controller.priorities import settle, settle_quietly
 from netsum_controller.reach import answers, find_down
 from netsum_controller.site import Site
 from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
@@ -133,6 +134,7 @@ def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
             with site.client(name) as client:
                 if client.pipeline_cookie() == site.program.cookie:
                     converge_job(client, job.job_id, [])
+                    settle(site, client)
         except ControllerError as error:
             log.warning("job %s stays on switch %s until it is reconciled: %s", job.name, name, error, extra=about(job))
 
@@ -162,6 +164,7 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
+        settle_quietly(site, clients.values())
     return _done(site, new, resumes=resumes)
 
 

@@ -77,6 +77,15 @@ def test_a_job_keeps_its_priority_in_a_new_epoch(controller: Controller) -> None
     assert priorities(controller) == {"a": 1, "b": 3}
 
 
+def test_a_job_that_moves_to_its_members_and_back(controller: Controller) -> None:
+    controller.create_job(spec("a"))
+    controller.create_job(spec("b", 2))
+    controller.move("b", "ring")
+    assert priorities(controller) == {"a": 0}
+    controller.move("b", "switch")
+    assert priorities(controller) == {"a": 1, "b": 3}
+
+
 def test_groups_are_of_their_jobs_class(controller: Controller) -> None:
     controller.create_job(spec("a"))
     controller.create_job(spec("b", 2))
