@@ -342,3 +342,30 @@ def test_a_closed_pipe(run: Run, tmp_path: Path) -> None:
     os.close(writer)
     assert "Traceback" not in done.stderr
     assert tmp_path.exists()
+
+
+def test_jobs_without_a_switch(run: Run, switch: FakeSwitch) -> None:
+    run("switch", "push")
+    created = run("job", "create", "resnet.yaml", "--algorithm", "ring")
+    assert re.match(
+        r"job resnet: created, its members combine themselves \(ring\), epoch \d+\ntoken \S+\n$", created.out
+    )
+    again = run("job", "create", "resnet.yaml", "--algorithm", "ring")
+    assert again.out == "job resnet: unchanged (its members combine themselves (ring))\n"
+    assert "(ring)" in run("job", "list").out
+    assert json.loads(run("job", "show", "resnet", "--json").out)["combines"] == "ring"
+    assert "not at a switch" in run("job", "why", "resnet").out
+    assert "no switch counts" in run("job", "stats", "resnet").out
+    top = run("job", "top", "resnet", "--once")
+    assert (top.code, "unseen by any switch" in top.err) == (1, True)
+    moved = json.loads(run("job", "move", "resnet", "--algorithm", "switch", "--json").out)
+    assert (moved["changed"], moved["combines"], moved["switches"], moved["resumes"]) == (True, "switch", ["s1"], False)
+    assert run("job", "move", "resnet", "--algorithm", "switch").out == "job resnet: unchanged, on s1\n"
+    switch.stop()
+    left = run("job", "move", "resnet", "--algorithm", "auto").out.splitlines()
+    assert left[0].startswith(
+        "job resnet: moved, its members combine themselves (auto); members join anew under epoch "
+    )
+    assert left[1].startswith("no switch serves it: switch s1: no P4Runtime server answers")
+    assert run("job", "move", "resnet", "--algorithm", "star").code == 2
+    assert run("job", "delete", "resnet").out == "job resnet: deleted\n"

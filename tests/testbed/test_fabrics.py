@@ -147,7 +147,7 @@ def test_what_is_measured_is_what_was_meant_on_the_embedded_switch() -> None:
     with RootlessFabric(star(2)) as fabric:
         spec = JobSpec(name="large", members=("h1", "h2"), window=4096)
         fabric.create_job(spec)
-        with pytest.raises(TestbedError, match="no switch serves job more: .*0 of 8192 are free"):
+        with pytest.raises(TestbedError, match=r"no switch serves job more: .*0 of 8192 are free"):
             fabric.create_job(JobSpec(name="more", members=("h1", "h2")))
         assert [job.name for job in fabric.controller.jobs()] == ["large"]
         assert fabric.create_job(JobSpec(name="ring", members=("h1", "h2"), algorithm="ring")).combines == "ring"

@@ -125,7 +125,7 @@ def _summary(item: Job) -> dict[str, Any]:
 def _switches(item: dict[str, Any]) -> str:
     """``spine1 +3``: the first root, and how many others."""
     others = len(item["switches"]) - 1
-    return f"{item['switch']} +{others}" if others > 0 else item["switch"] or f"- ({item['combines']})"
+    return f"{item['switch']} +{others}" if others > 0 else item["switch"] or f"({item['combines']})"
 
 
 def _parts(item: Job) -> list[dict[str, Any]]:

@@ -59,9 +59,15 @@ class Watch:
         self._observer = Observer(self.controller.site)
 
     def snapshot(self) -> Snapshot:
-        """How everything stands now. :class:`NoSuchJob` when the named job is gone."""
+        """How everything stands now. :class:`NoSuchJob` when the named job is gone; one whose members combine themselves is a
+        trouble, for no switch sees it."""
         topology = self.controller.topology
-        switches = list(topology.switches) if self.name is None else taking_part(self.controller.job(self.name))
+        named = None if self.name is None else self.controller.job(self.name)
+        if named is not None and not named.by_switch:
+            return Snapshot(
+                [], [f"job {named.name}: its members combine themselves ({named.combines}), unseen by any switch"]
+            )
+        switches = list(topology.switches) if named is None else taking_part(named)
         views = [self._observer.look(switch, self.name) for switch in switches]
         jobs = []
         for job in whole(job for view in views for job in view.jobs):
