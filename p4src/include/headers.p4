@@ -148,6 +148,7 @@ struct metadata_t {
     bit<32>  first;           // sweep: block that it began with
     @field_list(SWEEP_FIELDS)
     bit<32>  range;           // sweep: how many blocks it looks at
+    bit<32>  job;             // index of the job whose blocks age out
     frontier_raw_t frontier;  // of a job whose blocks age out, see FRONTIER_* in wire.p4
     record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
 }

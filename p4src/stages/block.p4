@@ -15,21 +15,23 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         record_register.read(meta.record, meta.slot);
     }
     action load_frontier() {
-        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+        meta.job = (bit<32>)hdr.netsum.job_id;
+        frontier_register.read(meta.frontier, meta.job);
     }
     action fresh_frontier() {
         meta.frontier = FRESH_FRONTIER(meta);
     }
     action heard_again() {
         meta.frontier = meta.frontier & ~AS_SUSPECTS(meta.source);
-        frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
+        frontier_register.write(meta.job, meta.frontier);
     }
     action newest() {
         meta.frontier = (meta.frontier & ~AS_NEWEST(32w0xffffffff)) | AS_NEWEST(hdr.netsum.block_id);
-        frontier_register.write((bit<32>)hdr.netsum.job_id, meta.frontier);
+        frontier_register.write(meta.job, meta.frontier);
     }
     action suspect_the_missing() {
-        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
+        meta.frontier = SUSPECT_THE_MISSING(meta);
+        frontier_register.write(meta.job, meta.frontier);
     }
     // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
     action read_as_closed() {

@@ -16,13 +16,15 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
         meta.record = meta.record + AS_STATE(STATE_DEAD - STATE_SENT);
     }
     action load_frontier() {
-        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+        meta.job = (bit<32>)hdr.netsum.job_id;
+        frontier_register.read(meta.frontier, meta.job);
     }
     action fresh_frontier() {
         meta.frontier = FRESH_FRONTIER(meta);
     }
     action suspect_the_missing() {
-        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
+        meta.frontier = SUSPECT_THE_MISSING(meta);
+        frontier_register.write(meta.job, meta.frontier);
     }
     // The result is what the slot holds from now on. Who has contributed here stays known, for whoever comes late.
     action take() {

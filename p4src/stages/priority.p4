@@ -13,7 +13,8 @@ control Priority(inout metadata_t meta, in standard_metadata_t standard) {
         now = standard.ingress_global_timestamp;
     }
     action busy_now() {
-        busy_register.write(0, meta.priority ++ now);
+        busy = meta.priority ++ now;
+        busy_register.write(0, busy);
     }
     action give_way() {
         meta.give_way = 1;

@@ -12,7 +12,7 @@
 #define LOOK(i) \
     if (meta.outcome == OUTCOME_PENDING && position + i < meta.range) { \
         meta.slot = base + ((meta.first + position + i) & (meta.lap - 1)); \
-        record_register.read(meta.record, meta.slot); \
+        load_record(); \
         if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch \
                 && (ALL_IN(meta.record, meta) || EXPIRED(meta.record, meta, meta.now))) { \
             meta.outcome = OUTCOME_AGED; \
@@ -29,8 +29,12 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
         position = (bit<32>)hdr.packet_out.slot;
         meta.header_only = 1;
     }
+    action load_record() {
+        record_register.read(meta.record, meta.slot);
+    }
     action load_frontier() {
-        frontier_register.read(meta.frontier, (bit<32>)hdr.netsum.job_id);
+        meta.job = (bit<32>)hdr.netsum.job_id;
+        frontier_register.read(meta.frontier, meta.job);
     }
     action fresh_frontier() {
         meta.frontier = FRESH_FRONTIER(meta);
@@ -51,7 +55,8 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
         meta.closed = meta.closed + 1;
     }
     action suspect_the_missing() {
-        frontier_register.write((bit<32>)hdr.netsum.job_id, SUSPECT_THE_MISSING(meta));
+        meta.frontier = SUSPECT_THE_MISSING(meta);
+        frontier_register.write(meta.job, meta.frontier);
     }
     action go_on() {
         meta.outcome = OUTCOME_SWEPT;
