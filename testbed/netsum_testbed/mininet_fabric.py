@@ -18,6 +18,7 @@ from netsum.transports.base import Transport
 from netsum.transports.choose import open_transport
 from netsum_controller.controller import Controller
 from netsum_controller.http_api import HttpServer
+from netsum_controller.model import Job
 from netsum_controller.topology import Topology
 
 from netsum_testbed.errors import TestbedError
@@ -181,6 +182,11 @@ class MininetFabric(Fabric):
 
     def prefix(self, host: str) -> Sequence[str]:
         return ("mnexec", "-a", str(self.net[host].pid))
+
+    def environment(self, job: Job, rank: int) -> dict[str, str]:
+        """The controller is at every host's own 127.0.0.1, where no other member would find it."""
+        host = self.topology.hosts[job.members[rank]]
+        return {**super().environment(job, rank), "NETSUM_PEER": str(host.ip)}
 
     def interface(self, host: str) -> str:
         """Name of a host's interface, in its namespace."""

@@ -90,6 +90,7 @@ def test_mininet(mininet: MininetFabric) -> None:
     check_tcp(mininet)
     check_exact_sums(mininet, 2)
     check_worker_processes(mininet)
+    check_worker_processes(mininet, "ring")  # UDP between the hosts, through the switch's plain forwarding
 
 
 def check_tcp(fabric: MininetFabric) -> None:
@@ -115,10 +116,10 @@ def check_tcp(fabric: MininetFabric) -> None:
     assert received == data
 
 
-def check_worker_processes(fabric: Fabric) -> None:
+def check_worker_processes(fabric: Fabric, algorithm: str = "auto") -> None:
     """Two processes join with nothing but their environment."""
     program = "import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()"
-    job = fabric.create_job(JobSpec(name="processes", members=("h1", "h2")))
+    job = fabric.create_job(JobSpec(name=f"processes-{algorithm}", members=("h1", "h2"), algorithm=algorithm))
     children = [
         fabric.spawn(host, [sys.executable, "-c", program], name=host, environment=fabric.environment(job, rank))
         for rank, host in enumerate(("h1", "h2"))
