@@ -15,7 +15,7 @@ from netsum_controller.job_items import home_of, job_trees, present
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin, Seat
 from netsum_controller.site import Site
-from netsum_controller.spread import Clients, desired_items, open_clients, spread
+from netsum_controller.spread import Clients, desired_items, open_clients, spread, taking_part
 from netsum_controller.stages.sweep import sweep_frame
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,10 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         if not job.by_switch:
             return _evict_anew(site, job, seat)
         path = _way_up(site, job, rank)
+        if (
+            _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing
+        ):  # all others had joined: blocks age everywhere
+            path = [*path, *(name for name in taking_part(job) if name not in path)]
         with open_clients(site, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
             if in_place:

@@ -260,6 +260,19 @@ def test_only_what_ages(fabric: FakeFabric, controller: Controller) -> None:
     assert entry.quorum == 2
 
 
+def test_blocks_age_everywhere_when_the_last_that_had_not_joined_is_evicted(
+    fabric: FakeFabric, controller: Controller
+) -> None:
+    spec = JobSpec(name="late", members=HOSTS, late=Late.DEGRADE, token=TOKEN, algorithm="switch")
+    job = controller.create_job(spec)
+    for rank in range(3):
+        controller.join("late", TOKEN, rank, "a")
+    controller.evict("late", 3)
+    for items in fabric.items(controller, job.job_id).values():
+        assert all(item.block_exp > 0 for item in items if isinstance(item, JobEntry))
+    assert not any(report.changed for report in controller.reconcile())
+
+
 def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """Block 0: rank 1 is missing on leaf1, and leaf2's partial is on its way. Block 1: only rank 0 has sent it."""
     first, number = job.epoch.first_block_id, job.epoch.number
