@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from netsum_controller.addresses import mac_to_int
-from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
 from netsum_controller.reach import find_down
 from netsum_controller.reconcile import Report
@@ -15,22 +14,16 @@ from netsum_controller.stages import ForwardEntry
 from netsum_controller.topologies import leaf_spine
 from netsum_controller.watcher import DOWN_AFTER, Watcher
 
-from tests.controller.fake_switch import FakeSwitch
+from tests.controller.fake_fabric import FakeFabric
 from tests.controller.test_watcher import PERIOD, wait_until
 
 
-class Fabric:
+class Fabric(FakeFabric):
     """Two leaves and two spines, all fake."""
 
     def __init__(self, sockets: Path, state: Path) -> None:
-        topology = leaf_spine(2, 2, 1)
-        self.switches = {
-            name: FakeSwitch(f"unix:{sockets}/{name}", switch.device_id).start()
-            for name, switch in topology.switches.items()
-        }
-        self.state = state
-        self.topology = topology.filled({name: {"p4runtime": one.address} for name, one in self.switches.items()})
-        self.controller = Controller(self.topology, state)
+        super().__init__(leaf_spine(2, 2, 1), sockets, state)
+        self.controller = self.open()
 
     def way(self, switch: str, host: str) -> str:
         """Over which switch a host is reached, as installed."""
@@ -48,9 +41,7 @@ def fabric(sockets: Path, tmp_path: Path) -> Iterator[Fabric]:
     one = Fabric(sockets, tmp_path / "state.db")
     one.controller.push()
     yield one
-    one.controller.close()
-    for switch in one.switches.values():
-        switch.stop()
+    one.close()
 
 
 def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
@@ -61,10 +52,10 @@ def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
         fabric.controller.reconcile()
     assert fabric.way("leaf1", "h2") == other
     writes = len(fabric.switches["leaf1"].writes)
-    with Controller(fabric.topology, fabric.state) as command:  # the next command knows nothing, and changes nothing
-        with pytest.raises(SwitchError, match=usual):
-            command.reconcile()
-        assert command.site.down == {usual}
+    command = fabric.open()  # the next command knows nothing, and changes nothing
+    with pytest.raises(SwitchError, match=usual):
+        command.reconcile()
+    assert command.site.down == {usual}
     assert len(fabric.switches["leaf1"].writes) == writes
     fabric.switches[usual].start()
     fabric.controller.reconcile()
