@@ -121,7 +121,8 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     members = GaugeMetricFamily("netsum_job_members", "Members by presence.", labels=("job", "presence"))
     for view in jobs:
         name = view.job.name
-        for outcome, count in view.outcomes.items():
+        # A sum that lacks a switch would be a counter that falls, and then leaps.
+        for outcome, count in view.outcomes.items() if view.complete else ():
             if Outcome[outcome.upper()] < Outcome.UNKNOWN_JOB:
                 packets.add_metric((name, outcome), count)
             else:

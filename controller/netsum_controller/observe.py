@@ -59,7 +59,8 @@ class MemberView:
 class JobView:
     """One job ``at`` a time (:func:`time.monotonic`), on one of its switches or on all (:func:`whole`). ``blocks`` of the epoch
     have begun, ``open_blocks`` of them wait, the oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are
-    packets since the job was created; ``members`` are those on the switch, looked at there."""
+    packets since the job was created; ``members`` are those on the switch, looked at there. Not ``complete``: some of its
+    switches do not answer."""
 
     job: Job
     at: float
@@ -68,6 +69,7 @@ class JobView:
     open_blocks: int
     oldest: float
     members: tuple[MemberView, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def _joined(parts: list[JobView]) -> JobView:
         members=tuple(
             seen.get(seat.rank) or MemberView(seat.rank, seat.host, _presence(seat)) for seat in newest.epoch.seats
         ),
+        complete=len(parts) == len(newest.epoch.shape.switches),
     )
 
 

@@ -123,6 +123,15 @@ def test_metrics_have_each_job_and_member_once(busy: FakeFabric, controller: Con
     assert found["netsum_job_packets_total", ("wide", "accepted")] == 20
     assert found["netsum_member_packets_total", ("wide", "3", "h4")] == 6
     assert found["netsum_job_open_blocks", ("wide",)] == 1
+    busy.switches["spine2"].stop()
+    names = {
+        sample.name
+        for metric in SwitchCollector(controller.site).collect()
+        for sample in metric.samples
+        if sample.labels
+    }
+    assert "netsum_member_packets_total" in names
+    assert "netsum_job_packets_total" not in names, "a part of the sum"
 
 
 def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
