@@ -139,7 +139,7 @@ class Engine:
             except Refusal:
                 return  # the next call will meet it
             except OSError as error:
-                self._fail(CommunicatorError(f"the link to the switch failed: {error}"))
+                self._fail(CommunicatorError(f"the link failed: {error}"))
 
     def _keep(self) -> None:
         """Without a switch, somebody must be there for the others between calls, too."""
@@ -201,7 +201,7 @@ class Engine:
         except NetsumError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(CommunicatorError(f"the link to the switch failed: {error}"))
+            self._fail(CommunicatorError(f"the link failed: {error}"))
         except BaseException as error:
             # Ctrl-C, or a bug: the generators may have missed a step, so nothing can go on.
             self._fail(error)
@@ -237,10 +237,10 @@ class Engine:
 
     def _send(self) -> None:
         window, now = self.window, time.monotonic()
-        if isinstance(window, PeerWindow) and self._recovery is not None and self._recovery.moving:
-            packets = window.outgoing(now)  # begins nothing, so that the others wait and ask, too
-        else:
+        if self._recovery is None or not self._recovery.moving:
             packets = window.poll(now)
+        else:  # begins nothing, so that what it has told remains true, and the others wait and ask, too
+            packets = window.outgoing(now) if isinstance(window, PeerWindow) else []
         if packets:
             self._transport.send(packets)
 

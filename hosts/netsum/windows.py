@@ -23,7 +23,7 @@ def go_on(window: AnyWindow, descriptor: Descriptor) -> AnyWindow | None:
     if blocks is None:
         return None
     following = open_window(descriptor)
-    following.stats, following.present = window.stats, window.present
+    following.stats = window.stats
     for block in blocks:
         following.submit(block)
     following.stats.resumes += 1

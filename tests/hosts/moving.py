@@ -11,6 +11,7 @@ from netsum.transports import MemoryTransport, Transport
 from tests.hosts.network import JOB_ID, descriptor, job
 from tests.hosts.peers import peer_descriptor
 from tests.hosts.restarts import RestartingNetwork
+from tests.model.rules import SwitchModel
 
 
 class MovingNetwork(RestartingNetwork):
@@ -20,6 +21,7 @@ class MovingNetwork(RestartingNetwork):
         self.by_switch = True
         self.dead = False
         self._algorithm = algorithm
+        self._running: dict[int, SwitchModel] = {}
         self._peers: dict[int, dict[int, MemoryTransport]] = {}
         super().__init__(workers, window)
 
@@ -33,6 +35,18 @@ class MovingNetwork(RestartingNetwork):
         with self.lock:
             self.restart()
             self.by_switch, self.dead = by_switch, False
+
+    def cut_off(self) -> None:
+        """The controller takes the switch for dead and moves the job; but it runs, and members do not notice."""
+        with self.lock:
+            self._running[self.epoch] = self.switch
+            self.switch = SwitchModel({})
+            self.resumes, self.needs = self.epoch, {}
+            self.epoch += 1
+            self.by_switch = False
+
+    def _data_plane(self, member: Descriptor) -> SwitchModel:
+        return self._running.get(member.epoch, self.switch)
 
     def _install(self) -> None:
         if getattr(self, "by_switch", True):

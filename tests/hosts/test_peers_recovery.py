@@ -95,6 +95,22 @@ def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members()
         assert [comm.stats.resumes for comm in communicators] == [2] * 3
 
 
+def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
+    """They move when somebody asks: from then on it sends nothing more, so that what it has told remains true."""
+    expected = undisturbed(3, 20)
+    with moving(3, window=2) as (network, communicators), ThreadPoolExecutor(1) as elsewhere:
+        reached = [0] * 3
+        training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 20, reached))
+        until(lambda: min(reached) >= 5)
+        network.cut_off()
+        until(lambda: min(reached) >= 8)
+        recovery = communicators[1]._recovery
+        assert recovery is not None
+        recovery.wonder()
+        assert training.result() == expected
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
 def test_members_hear_by_asking_that_somebody_new_has_come() -> None:
     with moving(2) as (network, communicators):
         network.move(by_switch=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+import sys
 import urllib.parse
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +18,8 @@ from netsum.transports.sockets import BATCH, enlarge_buffers, parse_address
 
 _SLOT_BYTES: Final = 9216  # the largest datagram over a link with jumbo frames
 _SEND_PATIENCE_MS: Final = 100
+_IP_MTU_DISCOVER: Final = 10
+_IP_PMTUDISC_DONT: Final = 0
 # The datagram is lost, as on any network.
 _LOST: Final = {
     errno.ECONNREFUSED,
@@ -38,6 +41,8 @@ class PeerSocket:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.sock.setblocking(False)
+            if sys.platform == "linux":  # the way between hosts may be narrower than the one to a switch
+                self.sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
             enlarge_buffers(self.sock)
             self.sock.bind((host, port))
         except OSError as error:
