@@ -82,6 +82,9 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
+        # A connection of its own: one that it shared with another channel could be in its pause after a failed attempt, and
+        # would call a switch away that is back.
+        ("grpc.use_local_subchannel_pool", 1),
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)

@@ -106,6 +106,8 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
     try:
         trees, parts = _plan(site, job)
     except Refused as error:
+        if not job.epoch.shape.switches:
+            raise  # its members combine by now: it has no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
     hosts = site.topology.hosts

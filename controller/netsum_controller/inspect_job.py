@@ -102,7 +102,8 @@ def _traffic(job: Job, packets: Mapping[str, Mapping[MemberEntry, int]]) -> tupl
 @dataclass(frozen=True)
 class BlockReport:
     """One block: its slot where its result is made, its state and who is not in it. The states: ``open``; ``done``;
-    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block. ``age_ms``: time
+    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block; ``unknown``, no switch
+    has anything of the job. ``age_ms``: time
     since its first packet, None when nobody can tell. ``switches``: its state on each that knows it; ``under_way``: (child,
     parent) switches between which its partial sum is."""
 
@@ -148,7 +149,8 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
         trees = present(job_trees(site.topology, job), job)
         states = {switch: _look(site, job, switch, block) for switch in taking_part(job) if switch in trees.nodes}
     if not states:
-        return Why(job.name, job.epoch.number, (), hints=tuple(seat_hints(job, set())))
+        nothing = () if block is None else (_nobody_knows(block),)
+        return Why(job.name, job.epoch.number, nothing, hints=tuple(seat_hints(job, set())))
     silent = [state.trouble for state in states.values() if state.trouble]
     if len(silent) == len(states):
         raise SwitchError("; ".join(silent))
@@ -167,9 +169,13 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
     return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints))
 
 
+def _nobody_knows(block: int) -> BlockReport:
+    return BlockReport(block, 0, "unknown", None, (), (), None)
+
+
 def _without_switch(job: Job, block: int | None) -> Why:
     """No switch knows how far the members are who combine themselves: only who is missing can be told."""
-    blocks = [] if block is None else [BlockReport(block, 0, "unknown", None, (), (), None)]
+    blocks = [] if block is None else [_nobody_knows(block)]
     hints = (*members_hints(job), *seat_hints(job, set()))
     return Why(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
 

@@ -20,13 +20,15 @@ _AT_ONCE = 16
 
 def find_down(site: Site) -> frozenset[str]:
     """Ask every switch whether it is there, all at once, and set ``site.down``. A switch whose address is not known yet is
-    not down, nor is anybody where no switch has another beside it: there is no way around.
+    not down. Where no switch has another beside it there is no way around any: only those that were down are asked, whether
+    they are back.
 
     One call each that disturbs nobody; :data:`PATIENCE` at most.
     """
-    if not site.topology.links:
+    switches = site.topology.switches
+    names = [name for name in switches if site.topology.links or name in site.down]
+    if not names:
         return frozenset()
-    names = list(site.topology.switches)
     with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
         for name, there in zip(names, pool.map(lambda name: answers(site, name), names), strict=True):
             (site.down.discard if there else site.down.add)(name)

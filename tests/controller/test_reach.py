@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from netsum_controller.addresses import mac_to_int
+from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
+from netsum_controller.job_spec import JobSpec
 from netsum_controller.reach import find_down
 from netsum_controller.reconcile import Report
 from netsum_controller.stages import ForwardEntry
@@ -15,6 +17,7 @@ from netsum_controller.topologies import leaf_spine
 from netsum_controller.watcher import DOWN_AFTER, Watcher
 
 from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_switch import FakeSwitch
 from tests.controller.test_watcher import PERIOD, wait_until
 
 
@@ -69,6 +72,21 @@ def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) 
     fabric.switches["spine1"].stop()
     assert find_down(site) == {"spine1"}
     fabric.switches["spine1"].start()
+    assert find_down(site) == frozenset()
+
+
+def test_a_star_whose_switch_is_back_has_none_that_is_down(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec
+) -> None:
+    """The watcher may not have looked since; a job is not made without the switch for that."""
+    site = controller.site
+    site.down.add("s1")
+    switch.stop()
+    assert find_down(site) == {"s1"}
+    assert not controller.create_job(spec.model_copy(update={"name": "without"})).by_switch
+    switch.start()
+    assert controller.create_job(spec).by_switch
+    assert site.down == set()
     assert find_down(site) == frozenset()
 
 
