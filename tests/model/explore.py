@@ -28,7 +28,7 @@ from netsum.wire.schema import Status
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import Host
-from tests.model.rules import ID_MASK, Job, Packet, Record, Reply
+from tests.model.rules import ID_MASK, Job, Packet, Record
 from tests.model.scenario import Epoch, Scenario
 from tests.model.transitions import Switch, Transitions, bits
 
@@ -65,6 +65,7 @@ class Explorer:
         self._finishes = cache(self._finishes_once)
         self._odd_switch = cache(self._odd_switch_once)
         self._differ = cache(self._differ_once)
+        self._wrong = cache(self._wrong_once)
 
     def run(self) -> int:
         """Explore everything."""
@@ -111,24 +112,23 @@ class Explorer:
         network = world.network
         for number in world.hosts:
             network |= self.by.sends(number)
-        for packet in bits(network):
-            item = self.by.packets.items[packet]
-            if isinstance(item, Reply):
-                dead = self.by.dead(world.hosts[item.port - 1], packet)
-            else:
-                dead = self.by.ignored(world.switches[self.by.where(packet)], packet)
-            if dead:
-                network &= ~(1 << packet)
-        return world._replace(network=network)
+        dead = 0
+        for rank, number in enumerate(world.hosts):
+            dead |= self.by.dead(number, network & self.by.to_host[rank])
+        for switch, mine in zip(world.switches, self.by.down_to, strict=True):
+            dead |= self.by.ignored(switch, network & mine)
+        return world._replace(network=network & ~dead)
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
         for packet in bits(world.network):
             item = self.by.packets.items[packet]
             if isinstance(item, Packet):
+                at = self.by.where(packet)
                 for old in (False, True) if self.scenario.degrades else (False,):
-                    after = self._arrives(world, packet, old)
-                    if after != world:
-                        yield "to the switch, its block is old: " if old else "to the switch: ", self._pruned(after)
+                    switch, sent = self.by.at_switch(world.switches[at], packet, old)
+                    if switch != world.switches[at] or sent & ~world.network:
+                        after = self._pruned(self._became(world, at, switch, sent))
+                        yield "to the switch, its block is old: " if old else "to the switch: ", after
             else:
                 rank = item.port - 1
                 host = self.by.at_host(world.hosts[rank], packet)
@@ -267,7 +267,7 @@ class Explorer:
 
     def _wrong_world(self, world: World) -> str:
         for number in world.hosts:
-            what = self._wrong(self.by.hosts.items[number])
+            what = self._wrong(number)
             if what:
                 return what
         if not self.scenario.partial:
@@ -284,7 +284,8 @@ class Explorer:
     def _differ_once(self, one: int, other: int) -> str:
         return truth.differ(self.by.hosts.items[one], self.by.hosts.items[other])
 
-    def _wrong(self, host: Host) -> str:
+    def _wrong_once(self, number: int) -> str:
+        host = self.by.hosts.items[number]
         if host.broken:
             return f"rank {host.rank}: {host.broken}"
         if host.mismatched and not self.scenario.calls_differ:

@@ -75,6 +75,9 @@ class Transitions:
             self._above |= {child.port: number for child in node.children}
             self._below |= {child.port: child.switch for child in node.children if child.switch is not None}
 
+        self.to_host = [0] * scenario.workers  # what flies to each rank
+        self.down_to = [0] * len(scenario.nodes)  # and to each switch from its parents
+
     def _where(self, packet: int) -> int:
         """The switch that a packet comes to."""
         item = self.packets.items[packet]
@@ -98,7 +101,12 @@ class Transitions:
         for reply in replies:
             between = reply.header.hop != Hop.HOST
             item = Packet(reply.port, reply.udp_port, reply.header, reply.payload) if between else reply
-            mask |= 1 << self.packets.number(item)
+            number = self.packets.number(item)
+            mask |= 1 << number
+            if reply.header.hop == Hop.DOWN:
+                self.down_to[self._below[reply.port]] |= 1 << number
+            elif not between:
+                self.to_host[reply.port - 1] |= 1 << number
         return after, mask
 
     def _at_switch(self, switch: int, packet: int, old: bool = False) -> tuple[int, int]:
@@ -107,19 +115,23 @@ class Transitions:
         assert isinstance(item, Packet)
         return self._after(switch, model, model.step(item, old=old).replies)
 
-    def _ignored(self, switch: int, packet: int) -> bool:
-        """Whether what comes from the parent means nothing to this switch, now or ever."""
+    def _ignored(self, switch: int, packets: int) -> int:
+        """Which of what comes from the parent means nothing to this switch, now or ever."""
         job, slots, _ = self.switches.items[switch]
-        item = self.packets.items[packet]
         sure = self.scenario.epoch_rules.fresh_ports and self.scenario.rules.only_what_is_in_the_slot
-        if item.header.hop != Hop.DOWN or job is None or not sure:
-            return False
-        if item.udp_port != job.uplink_of(item.header.block_id).udp_port:
-            return True
-        record = dict(slots).get(job.slot_of(item.header.block_id), Record())
-        ahead = (record.block_id - item.header.block_id) & ID_MASK
-        settled = ahead == 0 and record.state in (BlockState.DONE, BlockState.DEAD)
-        return record.epoch == job.epoch and (settled or 0 < ahead < 1 << 31)
+        if job is None or not sure:
+            return 0
+        records, mask = dict(slots), 0
+        for packet in bits(packets):
+            item = self.packets.items[packet]
+            block_id = item.header.block_id
+            record = records.get(job.slot_of(block_id), Record())
+            ahead = (record.block_id - block_id) & ID_MASK
+            settled = ahead == 0 and record.state in (BlockState.DONE, BlockState.DEAD)
+            over = record.epoch == job.epoch and (settled or 0 < ahead < 1 << 31)
+            if over or item.udp_port != job.uplink_of(block_id).udp_port:
+                mask |= 1 << packet
+        return mask
 
     def _looks(self, switch: int) -> list[tuple[int, bool, int, int]]:
         """What sweeps may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
@@ -156,8 +168,13 @@ class Transitions:
             return 0
         return 1 << self.packets.number(host_rules.contribution(after, index))
 
-    def _dead(self, host: int, packet: int) -> bool:
-        item = self.packets.items[packet]
-        assert isinstance(item, Reply)
+    def _dead(self, host: int, packets: int) -> int:
+        """Which packets mean nothing to this host, now or ever."""
         again = not self.scenario.epoch_rules.fresh_ports
-        return host_rules.is_dead(self.hosts.items[host], item, ports_come_again=again)
+        mask = 0
+        for packet in bits(packets):
+            item = self.packets.items[packet]
+            assert isinstance(item, Reply)
+            if host_rules.is_dead(self.hosts.items[host], item, ports_come_again=again):
+                mask |= 1 << packet
+        return mask

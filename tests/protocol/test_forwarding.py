@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import UDP_PORT
+from netsum.wire.schema import UDP_PORT, Hop
 
 from tests.protocol import star
 from tests.protocol.frames import Datagram, arp, internet_checksum, netsum_body
@@ -49,6 +49,18 @@ def test_nobody_else_speaks_from_the_switchs_address(target: Target) -> None:
     honest = forged.but(ip_src=H1.ip).to_bytes()
     assert target.exchange(1, honest) == [(2, honest)]
     replay([Step(1, frame) for frame in [*frames, honest]], target)
+
+
+def test_nobody_speaks_to_another_switch(target: Target) -> None:
+    """Contributions and results for another switch's address, as a host would forge them; other traffic with it passes."""
+    there = star.neighbour(3)
+    forged = Datagram(there.mac, H1.mac, H1.ip, there.ip, 20043, body=netsum_body(Header(star.LEAF, 0), (1,)))
+    down = forged.but(body=netsum_body(Header(star.LEAF, 0, hop=Hop.DOWN), (1,)), ip_src=star.SWITCH_IP)
+    for frame in (forged.to_bytes(), down.to_bytes()):
+        assert target.exchange(1, frame) == []
+    ping = forged.but(protocol=1).to_bytes()
+    assert sorted(target.exchange(1, ping)) == [(port, ping) for port in (2, 3, 4)]
+    replay([Step(1, frame) for frame in (forged.to_bytes(), down.to_bytes(), ping)], target)
 
 
 def icmp(payload: bytes) -> bytes:
