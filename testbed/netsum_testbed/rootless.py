@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
 
 from netsum.descriptor import Descriptor
@@ -13,15 +12,12 @@ from netsum.transports.sockets import parse_address
 from netsum_controller.topology import Topology
 
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.free_ports import hold_address
 
 
 def _free_ends(stack: ExitStack) -> tuple[str, str]:
     """Two addresses that nobody has, held until the stack is closed."""
-    ends = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
-    for end in ends:
-        end.bind(("127.0.0.1", 0))
-    one, other = (f"127.0.0.1:{end.getsockname()[1]}" for end in ends)
-    return one, other
+    return hold_address(stack), hold_address(stack)
 
 
 class RootlessFabric(Fabric):

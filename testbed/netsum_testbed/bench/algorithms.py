@@ -10,7 +10,6 @@ import json
 import math
 import platform
 import secrets
-import socket
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,13 +22,13 @@ from netsum.collectives.blocks import GROUP
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
 
 from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
+from netsum_testbed.free_ports import LOOPBACK, hold_address
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import Child
 
 WORKERS: Final = (2, 4, 8)
 SIZES: Final = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 BLOCK_BYTES: Final = 4096
-LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,7 @@ def time_algorithm(algorithm: str, calls: Calls) -> Iterator[Line]:
 def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
     """Of a job without switch and controller: members on free ports of the loopback."""
     with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(workers)]
-        for each in held:
-            each.bind((LOOPBACK, 0))
-        peers = tuple(f"{LOOPBACK}:{each.getsockname()[1]}" for each in held)
+        peers = tuple(hold_address(stack) for _ in range(workers))
     nobody = "00:00:00:00:00:00"
     of_rank_0 = Descriptor(
         job="bench",
