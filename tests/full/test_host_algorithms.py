@@ -13,6 +13,7 @@ from netsum.descriptor import AUTO, HOST_ALGORITHMS
 from netsum_controller.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.matrix.command import matrix
+from netsum_testbed.matrix.host_volume import RULES, measure
 from netsum_testbed.matrix.report import Totals
 from netsum_testbed.matrix.run import Options, Run
 from netsum_testbed.opening import open_fabric
@@ -97,7 +98,20 @@ def test_matrix_checks_an_algorithm() -> None:
     ran = CliRunner().invoke(matrix, ["--switch", "embedded", "--rootless", *options, "--algorithm", "auto"])
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
-    assert (last["algorithm"], last["wrong"], last["cases"], last["bytes"]) == ("auto", 0, 24, [])
+    assert (last["algorithm"], last["wrong"], last["cases"]) == ("auto", 0, 24)
+    assert [row["collective"] for row in last["bytes"]] == list(RULES)
+    assert "Bytes by auto, of all ranks together" in ran.output
+
+
+@pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
+def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, algorithm: str) -> None:
+    spec = JobSpec(name=f"volume-{algorithm.replace('_', '-')}", members=tuple(without.topology.hosts)[:4])
+    with joined(without, spec, algorithm=algorithm) as members:
+        volumes = measure(members.communicators, 1 << 16)
+    for volume in volumes:
+        assert volume.measured >= volume.expected, volume
+        if not volume.again and not volume.formula.startswith(">"):
+            assert volume.measured <= 1.05 * volume.expected + 4500, volume
 
 
 def test_what_is_wrong_is_said_with_its_algorithm() -> None:

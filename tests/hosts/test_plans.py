@@ -272,6 +272,20 @@ def test_reduce_scatter_moves_every_row_once(algorithm: str, workers: int) -> No
     assert [member.rows_sent for member in network.members] == [4 * (workers - 1)] * workers
 
 
+@pytest.mark.parametrize("workers", [2, 5, 8])
+def test_auto_takes_no_two_trees_for_rows_that_belong_to_ranks(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsum.peers.plans.choose", lambda *_: "double_binary_tree")
+    of_ranks = tuple(row // 4 for row in range(4 * workers))
+    rows = len(of_ranks)
+    scattered = carried_out(AUTO, workers, of_ranks, everyones(rows))
+    gathered = carried_out(AUTO, workers, everyones(rows), of_ranks)
+    assert [member.rows_sent for member in scattered.members] == [rows - 4] * workers
+    assert [member.rows_sent for member in gathered.members] == [4 * (workers - 1)] * workers
+    assert make_plan(AUTO, 0, workers, everyones(8), everyones(8), 1) == ALGORITHMS["double_binary_tree"](
+        0, workers, everyones(8), everyones(8)
+    )
+
+
 @pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
 @pytest.mark.parametrize("workers", [2, 3, 8, 13])
 def test_all_to_all_goes_straight(algorithm: str, workers: int) -> None:

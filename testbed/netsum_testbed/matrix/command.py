@@ -21,7 +21,7 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.matrix.cells import WORKERS
-from netsum_testbed.matrix.report import Totals, volume_table
+from netsum_testbed.matrix.report import Totals, table_of
 from netsum_testbed.matrix.run import Options, Run
 from netsum_testbed.matrix.shapes import TOPOLOGIES
 from netsum_testbed.opening import fabric_of
@@ -74,8 +74,7 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
     """Make random calls of every collective, operation and type for a while, and check every result with numpy.
 
     The topologies share the time, one after the other. On the first, each collective's bytes are measured against the
-    formulas of the documentation, which are those of a switch. The last line is one JSON object; the exit code is 1 when anything
-    was wrong.
+    formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
     end_on_sigterm()
@@ -98,7 +97,6 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
                     bar.console.print(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
                     run = Run(fabric, options, totals, say_beside(bar), progress, topology)
                     run.run()
-                    if not totals.volumes and options.algorithm == SWITCH:
+                    if not totals.volumes:
                         run.measure()
-        if totals.volumes:
-            Console(width=max(console.width, TABLE_WIDTH)).print(volume_table(totals.volumes))
+        Console(width=max(console.width, TABLE_WIDTH)).print(table_of(totals))

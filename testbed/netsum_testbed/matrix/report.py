@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, Kind
+from netsum_testbed.matrix.host_volume import HostVolume
 from netsum_testbed.matrix.volume import RANKS, SIZE, Volume
 
 
@@ -38,7 +39,7 @@ class Totals:
     packets: int = 0
     dropped: int = 0
     retransmissions: int = 0
-    volumes: Sequence[Volume] = ()
+    volumes: Sequence[Volume] | Sequence[HostVolume] = ()
     interrupted: bool = False
 
     @property
@@ -90,6 +91,13 @@ class Totals:
         )
 
 
+def table_of(totals: Totals) -> Table:
+    """Bytes of each collective, next to the formulas."""
+    by_hosts = [volume for volume in totals.volumes if isinstance(volume, HostVolume)]
+    by_switch = [volume for volume in totals.volumes if isinstance(volume, Volume)]
+    return host_volume_table(by_hosts, totals.algorithm) if by_hosts else volume_table(by_switch)
+
+
 def volume_table(volumes: Sequence[Volume]) -> Table:
     """Bytes of each collective at the hosts, next to the formulas."""
     table = Table(box=SIMPLE_HEAD, title=f"Bytes at the hosts: n = {RANKS} ranks, S = {SIZE:,}", title_justify="left")
@@ -105,4 +113,18 @@ def volume_table(volumes: Sequence[Volume]) -> Table:
         for way in (volume.sent, volume.received):
             words += [way.formula, f"{way.expected:,}", f"{way.measured:,}"]
         table.add_row(*words, str(volume.again))
+    return table
+
+
+def host_volume_table(volumes: Sequence[HostVolume], algorithm: str) -> Table:
+    """Bytes that all ranks send together, next to the formulas."""
+    title = f"Bytes by {algorithm}, of all ranks together: n = {RANKS} ranks, S = {SIZE:,}"
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    table.add_column("collective", no_wrap=True)
+    table.add_column("sent", no_wrap=True)
+    for name in ("formula", "measured", "again"):
+        table.add_column(name, justify="right")
+    for volume in volumes:
+        figures = f"{volume.expected:,}", f"{volume.measured:,}", str(volume.again)
+        table.add_row(volume.collective, volume.formula, *figures)
     return table

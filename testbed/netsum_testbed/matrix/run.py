@@ -16,7 +16,7 @@ from netsum.wire.schema import CHUNK_BYTES
 from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.matrix import volume
+from netsum_testbed.matrix import host_volume, volume
 from netsum_testbed.matrix.call import start
 from netsum_testbed.matrix.cells import LOSSES, SIZES, WORKERS, Cell, make_cells
 from netsum_testbed.matrix.expect import complaints
@@ -94,7 +94,11 @@ class Run:
 
     def measure(self) -> None:
         """Bytes of each collective, on a job of its own."""
-        hosts = tuple(self._fabric.topology.hosts)[: volume.RANKS]
+        hosts, algorithm = tuple(self._fabric.topology.hosts)[: volume.RANKS], self._options.algorithm
+        if algorithm != SWITCH:
+            with joined(self._fabric, JobSpec(name="matrix-bytes", members=hosts), algorithm=algorithm) as members:
+                self.totals.volumes = host_volume.measure(members.communicators)
+            return
         spec = JobSpec(
             name="matrix-bytes", members=hosts, window=8, algorithm=SWITCH
         )  # few under way: no queue that looks like a loss

@@ -107,10 +107,10 @@ def measure(communicators: Sequence[Communicator], size: int = SIZE) -> list[Vol
     ranks, block_bytes = len(communicators), communicators[0].descriptor.block_bytes
     volumes: list[Volume] = []
     taken: dict[str, list[tuple[int, int, int]]] = {}
-    _take(communicators, "allreduce", size)  # the round trip time is known from here on
+    take(communicators, "allreduce", size)  # the round trip time is known from here on
     for rule in RULES:
         if rule.collective not in taken:
-            taken[rule.collective] = _take(communicators, rule.collective, size)
+            taken[rule.collective] = take(communicators, rule.collective, size)
         sent, received, again = taken[rule.collective][0 if rule.who in ("root", "each") else 1]
         out, into = expected(rule, ranks, size, block_bytes)
         ways = Way(rule.sent, out, sent), Way(rule.received, into, received)
@@ -118,8 +118,14 @@ def measure(communicators: Sequence[Communicator], size: int = SIZE) -> list[Vol
     return volumes
 
 
-def _take(communicators: Sequence[Communicator], name: str, size: int) -> list[tuple[int, int, int]]:
-    """Bytes that each rank has sent and received for one call, and packets that it has sent again; the root is rank 0."""
+def take(
+    communicators: Sequence[Communicator],
+    name: str,
+    size: int,
+    settle: Callable[[Communicator], None] = lambda _: None,
+) -> list[tuple[int, int, int]]:
+    """Bytes that each rank has sent and received for one call, and packets that it has sent again; the root is rank 0.
+    ``settle(comm)`` is called between the call and the counting."""
 
     def counts(comm: Communicator) -> Array:
         stats = comm.stats
@@ -134,6 +140,7 @@ def _take(communicators: Sequence[Communicator], name: str, size: int) -> list[t
         if how == "half zeros":
             given[: count // 2] = 0
         getattr(comm, collective)(*([] if name == "barrier" else [given]), **options)
+        settle(comm)
         sent, received, again = (counts(comm) - before).tolist()
         return sent, received, again
 

@@ -2,7 +2,7 @@
 
 In their costs n is the number of ranks and R the number of rows, all of them from everyone and for everyone. Steps are the
 length of the longest chain of messages of which each waits for the one before; a message of no rows is not sent, so few rows
-may take fewer steps. A rank sends so many rows with their payload; rows without are headers of 12 bytes.
+may take fewer steps. A rank sends so many rows with their payload; rows without are headers of 14 bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ra
     """One rank's plan for a batch; that of ``workers`` ranks fit together when all but ``rank`` are alike.
 
     Rows from one rank for one other go there directly, whatever the algorithm. ``auto`` takes the binomial tree where all rows
-    are put together at one rank (reduce, broadcast), else what is fastest for ``nbytes`` (the batch's, on every rank alike).
+    are put together at one rank (reduce, broadcast), else what is fastest for ``nbytes`` (the batch's, on every rank alike); but
+    not two trees for rows that belong to ranks (reduce_scatter, all_gather), which would go to the trees' tops besides.
     """
     rows: Rows = tuple(range(len(dests)))
     direct = tuple(row for row in rows if EVERYONE not in (dests[row], sources[row]))
@@ -46,7 +47,10 @@ def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ra
     roots = {owner(dest, source) for dest, source in zip(dests, sources, strict=True)}
     if len(roots) == 1 and EVERYONE not in roots:
         return binomial_tree.plan(rank, workers, dests, roots.pop())
-    return ALGORITHMS[choose(workers, nbytes)](rank, workers, dests, sources)
+    name = choose(workers, nbytes)
+    if name == "double_binary_tree" and roots != {EVERYONE}:
+        name = "parameter_server"
+    return ALGORITHMS[name](rank, workers, dests, sources)
 
 
 def _at(rows: Rows, dests: Ranks, sources: Ranks) -> tuple[Ranks, Ranks]:
