@@ -1,4 +1,4 @@
-"""The commands in docs/controller.md, run in order: they print what the page says."""
+"""The commands in docs/controller.md, and in the pages that go on with it, run in order: they print what the pages say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netsum_controller import cli
 
 from tests.controller.fake_switch import FakeSwitch
 
-PAGE = Path(__file__).parents[2] / "docs" / "controller.md"
+PAGES = [Path(__file__).parents[2] / "docs" / f"{name}.md" for name in ("controller", "sharing", "trees")]
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,13 +32,13 @@ def commands(block: str) -> list[tuple[list[str], str]]:
 
 @pytest.fixture
 def second(sockets: Path) -> Iterator[FakeSwitch]:
-    """Where the page has two switches."""
+    """Where a page has two switches."""
     fake = FakeSwitch(f"unix:{sockets}/s2", device_id=2).start()
     yield fake
     fake.stop()
 
 
-def test_the_page_tells_the_truth(
+def test_the_pages_tell_the_truth(
     switch: FakeSwitch,
     second: FakeSwitch,
     tmp_path: Path,
@@ -50,7 +50,7 @@ def test_the_page_tells_the_truth(
     monkeypatch.setenv("NETSUM_STATE", "state.db")
     monkeypatch.setenv("COLUMNS", "300")  # tables do not fold
     done = 0
-    for kind, title, text in _BLOCK.findall(PAGE.read_text("utf-8")):
+    for kind, title, text in _BLOCK.findall("".join(page.read_text("utf-8") for page in PAGES)):
         if kind == "yaml":
             name = title.strip().removeprefix("file=")
             here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second.address)
