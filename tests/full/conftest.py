@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -50,7 +51,9 @@ def joined(fabric: Fabric, workers: int, *, first: int = 0, **options: Any) -> I
     job = fabric.create_job(spec)
     communicators: list[Communicator] = []
     try:
-        communicators.extend(fabric.join(job, rank) for rank in range(workers))
+        # At once: where no switch combines, nobody is in before all are.
+        with ThreadPoolExecutor(workers) as pool:
+            communicators.extend(pool.map(lambda rank: fabric.join(job, rank), range(workers)))
         yield communicators
     finally:
         for comm in communicators:

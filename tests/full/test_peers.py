@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum.errors import Desynchronized
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
@@ -93,3 +94,32 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
                 return [int(work.wait()[0]) for work in both]
 
         assert results(on_all(communicators, split, timeout=PATIENCE)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
+
+
+def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
+    """Nobody is refused by a switch: the others hear of it by asking."""
+    with joined(fragile, 3, algorithm="ring") as communicators:
+        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
+            [3, 6]
+        ] * 3
+        job = fragile.controller.job(communicators[0].descriptor.job)
+
+        def start_again(old: Communicator) -> list[int]:
+            new = communicators[1] = fragile.join(job, 1, timeout=PATIENCE)
+            old.close()  # it would have died; the controller does not know it any more
+            state = np.zeros(2, np.int64)
+            return [new.resync(state, progress=0, timeout=PATIENCE), *state.tolist()]
+
+        def go_on(comm: Communicator) -> list[int]:
+            state = np.array([7, 8])
+            try:
+                comm.allreduce([1, 2], timeout=PATIENCE)
+            except Desynchronized:
+                return [comm.resync(state, progress=5, timeout=PATIENCE), *state.tolist()]
+            raise AssertionError("nobody told it")
+
+        got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm), timeout=PATIENCE)
+        assert results(got) == [[5, 7, 8]] * 3
+        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
+            [3, 6]
+        ] * 3
