@@ -61,7 +61,7 @@ def failing(fabric: FakeFabric, failure: tuple[str, int] | None) -> None:
 
 
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # an example takes seconds
     suppress_health_check=[HealthCheck.too_slow],

@@ -19,7 +19,7 @@ from tests.full.conftest import FABRICS, joined
 from tests.full.trouble import PATIENCE, Training, until
 
 
-@pytest.fixture(scope="module", params=FABRICS)
+@pytest.fixture(scope="module", params=[FABRICS[0], FABRICS[-1]])
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two spines, two leaves with two hosts each."""
     kind, switch = request.param.split("-")
@@ -178,4 +178,3 @@ def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
 
         got = results(on_all(communicators, work, timeout=PATIENCE))
         assert got == [[1, 2, 6], [1, 4, 6], [5, 2, 6], [5, 4, 6]]
-        assert len(leaves.controller.jobs()) == 1
