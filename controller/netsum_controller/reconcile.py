@@ -15,8 +15,8 @@ from netsum_controller.job_items import job_items
 from netsum_controller.jobs import clean_up
 from netsum_controller.logs import about
 from netsum_controller.model import Job, JobState, Rejoin
-from netsum_controller.reach import find_down
 from netsum_controller.priorities import priority_on, settle_quietly
+from netsum_controller.reach import find_down
 from netsum_controller.site import Site
 from netsum_controller.spread import desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import Item, JobEntry
