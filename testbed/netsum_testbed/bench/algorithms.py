@@ -1,7 +1,8 @@
 """Times the host algorithms beside each other and beside the switches, and makes the table that ``auto`` chooses by.
 
-Each rank is a process, and the members' datagrams go over the loopback, without a controller. The algorithms take turns, several
-times, so that a machine that is busy for a while is so for all of them; figures are medians over the turns.
+Each rank is a process, and the members' datagrams go over the loopback, without a controller. The algorithms take turns call by
+call, all of them and the switches again several times, so that a machine that is busy for a while is so for each; figures are
+medians.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import platform
 import secrets
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,7 +39,7 @@ class Trial:
 
     workers: Sequence[int] = WORKERS
     sizes: tuple[int, ...] = SIZES
-    iterations: int = 5
+    iterations: int = 15
     turns: int = 3
 
     def calls(self, workers: int) -> Calls:
@@ -55,11 +57,13 @@ def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) 
     for workers in trial.workers:
         turns: dict[str, list[list[Line]]] = {}
         for turn in range(trial.turns):
-            for name in (*HOST_ALGORITHMS, *switches):
-                say(f"{workers} workers, turn {turn + 1} of {trial.turns}: {name}")
-                calls = trial.calls(workers)
-                lines = time_switch(name, calls) if name in switches else time_algorithm(name, calls)
-                turns.setdefault(name, []).append(list(lines))
+            told = f"{workers} workers, turn {turn + 1} of {trial.turns}"
+            say(f"{told}: without a switch")
+            for name, lines in time_algorithms(trial.calls(workers)).items():
+                turns.setdefault(name, []).append(lines)
+            for name in switches:
+                say(f"{told}: {name}")
+                turns.setdefault(name, []).append(list(time_switch(name, trial.calls(workers))))
         for name, lines_of_turns in turns.items():
             timed[workers, name] = [_median(lines) for lines in zip(*lines_of_turns, strict=True)]
     return timed
@@ -77,19 +81,27 @@ def time_switch(name: str, calls: Calls) -> Iterator[Line]:
         yield from time_allreduce(fabric, calls)
 
 
-def time_algorithm(algorithm: str, calls: Calls) -> Iterator[Line]:
-    """Every rank a process on the loopback."""
+def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
+    """Every rank a process on the loopback; of each algorithm a line for each size."""
+    timed: dict[str, list[Line]] = {name: [] for name in HOST_ALGORITHMS}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
+        for name in HOST_ALGORITHMS:
+            for descriptor in descriptors(name, calls.workers):
+                (directory / f"{name}.{descriptor.rank}.json").write_text(descriptor.to_json())
         ranks = []
-        for rank, descriptor in enumerate(descriptors(algorithm, calls.workers)):
-            path = directory / f"{rank}.json"
-            path.write_text(descriptor.to_json())
-            log = directory / f"rank{rank}.log"
-            environment = {"NETSUM_DESCRIPTOR": str(path), "NETSUM_RANK": str(rank)}
-            ranks.append(Child(calls.command(), output=log, piped=True, environment=environment))
+        for rank in range(calls.workers):
+            words = [str(directory), str(rank), ",".join(map(str, calls.sizes)), str(calls.iterations)]
+            command = [sys.executable, "-m", "netsum_testbed.bench.algorithm_rank", *words]
+            ranks.append(Child(command, output=directory / f"rank{rank}.log", piped=True))
             stack.callback(ranks[-1].stop)
-        yield from time_ranks(ranks, calls)
+        for line in time_ranks(ranks, calls):
+            for which, name in enumerate(HOST_ALGORITHMS):
+                only = slice(which, which + 1)
+                timed[name].append(
+                    replace(line, seconds=line.seconds[only], wrong=line.wrong[only], sent=line.sent[only])
+                )
+    return timed
 
 
 def descriptors(algorithm: str, workers: int) -> list[Descriptor]:

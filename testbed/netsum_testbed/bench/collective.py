@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from netsum.descriptor import SWITCH
 from netsum_controller.job_spec import JobSpec
 
 from netsum_testbed.errors import TestbedError
@@ -80,7 +81,9 @@ class Line:
 
 def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
     """Every rank as a process on a host of its own; a line for each size, as it comes."""
-    job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers]))
+    job = fabric.create_job(
+        JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH)
+    )
     ranks = [
         fabric.spawn(host, calls.command(), name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
         for rank, host in enumerate(job.members)
@@ -89,7 +92,8 @@ def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
 
 
 def time_ranks(ranks: Sequence[Child], calls: Calls) -> Iterator[Line]:
-    """A line for each size, as it comes, from processes that run :meth:`Calls.command`; returns when they have ended."""
+    """A line for each size, as it comes, from processes that run :meth:`Calls.command` (or print such lines); returns when
+    they have ended."""
     for size in calls.sizes:
         said = [rank.stdout.readline() for rank in ranks]
         for number, line in enumerate(said):

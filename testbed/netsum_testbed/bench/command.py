@@ -31,6 +31,7 @@ from netsum_testbed.switches import available_switches, choose_switch, switch_ve
 
 HOSTS = 4
 SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20)
+ITERATIONS = 5
 
 
 def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -52,7 +53,7 @@ def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -
 @click.option("--sizes", callback=sizes, help="[default: 4K,64K,1M,4M, with --algorithms 4K,16K,64K,256K,1M]")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @click.option("--workers", type=click.IntRange(1, 8), help="[default: 4, with --algorithms 2, 4 and 8]")
-@click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True, help="of each call")
+@click.option("--iterations", type=click.IntRange(min=1), help="of each call [default: 5, with --algorithms 15]")
 @click.option("--flood", is_flag=True, help="with --collective: once more, beside a job that floods the switch")
 @click.option(
     "--algorithms", is_flag=True, help="time the host algorithms next to the switches, by allreduce of float32"
@@ -89,18 +90,19 @@ def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -
         measured = (workers or Setting.workers, size, given["seconds"], turns or Setting.turns, given["rate_mbps"])
         bench_fairness(names, Setting(*measured), neighbours)
     elif algorithms:
-        usual = Trial(iterations=given["iterations"])
+        usual = Trial()
         trial = replace(
             usual,
             workers=(workers,) if workers else usual.workers,
             sizes=given["sizes"] or usual.sizes,
+            iterations=given["iterations"] or usual.iterations,
             turns=turns or usual.turns,
         )
         _bench_algorithms(names, trial, given["table"])
     elif collective is None:
         _bench_switches(names, Plan(turns or Plan.repetitions, given["rounds"], given["window"]))
     else:
-        calls = Calls(given["sizes"] or SIZES, given["dtype"], workers or HOSTS, given["iterations"])
+        calls = Calls(given["sizes"] or SIZES, given["dtype"], workers or HOSTS, given["iterations"] or ITERATIONS)
         _bench_collective(names, calls, flood=given["flood"])
 
 
