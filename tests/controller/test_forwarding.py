@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.wire.schema import FLOOD_GROUP
 from netsum_controller.addresses import ip_to_int, mac_to_int
@@ -63,6 +63,7 @@ class Network:
         raise AssertionError("a storm")
 
 
+@settings(max_examples=30)
 @given(topologies(connected=False), st.data())
 def test_every_host_is_reached_on_a_shortest_path(topology: Topology, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.sampled_from(list(topology.switches))))
@@ -84,6 +85,7 @@ def test_every_host_is_reached_on_a_shortest_path(topology: Topology, data: st.D
                 assert mac_to_int(switch.mac) not in network.forward[start]
 
 
+@settings(max_examples=30)
 @given(topologies(connected=False), st.data())
 def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.sampled_from(list(topology.switches))))

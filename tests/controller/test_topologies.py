@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from netsum_controller.cli import cli
 from netsum_controller.errors import InputError
 from netsum_controller.graph import distances, switch_graph
@@ -67,6 +67,7 @@ def test_bad_links(old: str, new: str, error: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@settings(max_examples=20)
 @given(topologies(connected=False))
 def test_both_ways_of_writing_are_read_back(topology: Topology) -> None:
     assert parse_topology(topology.to_yaml()) == topology
