@@ -47,6 +47,7 @@ class Pair:
             raise
         addresses = {name: {"p4runtime": switch.grpc_address} for name, switch in self.switches.items()}
         self.topology: Topology = parse_topology(PAIR).filled(addresses)
+        self.state = state
         self.controller = Controller(self.topology, state)
         self.controller.push()
 
@@ -68,9 +69,12 @@ class Pair:
             return client.read_ports(self.topology.on_ports(switch))
 
 
-@pytest.fixture
-def pair(kind: str, tmp_path: Path) -> Iterator[Pair]:
-    both = Pair(kind, tmp_path / "state.db")
+@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    if request.param == "bmv2":
+        request.getfixturevalue("require_root")
+        request.getfixturevalue("require_bmv2")
+    both = Pair(request.param, tmp_path_factory.mktemp("pair") / "state.db")
     yield both
     both.controller.close()
     both.close()
@@ -82,6 +86,10 @@ def frame(topology: Topology, to: bytes | str, sender: str, size: int = 100) -> 
     return destination + mac(topology.hosts[sender].mac) + b"\x88\xb5" + bytes(size - 14)
 
 
+def more(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
+    return now[0] - before[0], now[1] - before[1]
+
+
 def mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
@@ -90,6 +98,7 @@ def test_hosts_reach_each_other_and_ports_count(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     s1, s2 = pair.switches["s1"], pair.switches["s2"]
+    before = {name: pair.ports(name) for name in BETWEEN}
     sent = frame(pair.topology, "h3", "h1", 100)
     s1.send(1, sent)
     assert pair.cross("s1", "s2") == sent
@@ -104,20 +113,22 @@ def test_hosts_reach_each_other_and_ports_count(
     assert [s1.recv(1), s2.recv(1), s2.recv(2)] == [everyone] * 3
     assert pair.silent("s1", 2, 4)  # nothing comes back to the sender, or to the link
     assert pair.silent("s2", 3)
-    seen = {name: {port: counted for port, counted in pair.ports(name).items() if port < 510} for name in BETWEEN}
-    assert seen == {
+    now = {name: pair.ports(name) for name in BETWEEN}
+    assert {
+        name: {port: more(before[name][port], now[name][port]) for port in now[name] if port < 510} for name in now
+    } == {
         "s1": {1: (1, 100), 2: (1, 300), 4: (1, 200)},
         "s2": {1: (0, 0), 2: (1, 200), 3: (2, 400)},
     }
     (tmp_path / "pair.yaml").write_text(pair.topology.to_yaml())
     monkeypatch.setenv("NETSUM_TOPOLOGY", str(tmp_path / "pair.yaml"))
-    monkeypatch.setenv("NETSUM_STATE", str(tmp_path / "state.db"))
+    monkeypatch.setenv("NETSUM_STATE", str(pair.state))
     cli(["switch", "ports", "s2", "--json"], standalone_mode=False)
     rows = json.loads(capsys.readouterr().out)
     assert [tuple(row.values()) for row in rows[:3]] == [
-        ("s2", 1, "h3", 0, 0),
-        ("s2", 2, "h4", 1, 200),
-        ("s2", 3, "s1:4", 2, 400),
+        ("s2", 1, "h3", *now["s2"][1]),
+        ("s2", 2, "h4", *now["s2"][2]),
+        ("s2", 3, "s1:4", *now["s2"][3]),
     ]
     assert rows[3]["from"] == "controller"
     cli(["switch", "ports"], standalone_mode=False)
@@ -131,13 +142,13 @@ def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
 
     pair.controller.create_job(JobSpec(name="far", members=("h3", "h4"), window=8, token=TOKEN))
     members = [pair.controller.join("far", TOKEN, rank, "a") for rank in (0, 1)]
-    victim = members[0]
+    victim, before = members[0], pair.ports("s1")[1][0]
     for hop in (Hop.HOST, Hop.UP, Hop.DOWN):
         packet = pack_header(Header(victim.job_id, victim.first_block_id, src_id=0, hop=int(hop)))
         forged = bytearray(FrameFormat.of(victim).prefix(len(packet)) + packet)
         pair.switches["s1"].send(1, bytes(forged))
     assert pair.silent("s1", 1, 2, 4)
-    wait_until(lambda: pair.ports("s1")[1][0] == 3)
+    wait_until(lambda: pair.ports("s1")[1][0] == before + 3)
     other = bytearray(FrameFormat.of(victim).prefix(0))
     other[36:38] = (9).to_bytes(2, "big")  # another UDP port: no business of netsum's
     other[40:42] = bytes(2)
