@@ -152,9 +152,10 @@ def sweep_frame(job_id: int) -> bytes:
 
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:
-    """A member's packet; ``header`` gets the job, the source id and the hop."""
+    """A member's packet; ``header`` gets the job and the source id, of a switch the hop too."""
     at = end(member.port, switch=member.switch)
-    header = header._replace(job_id=job_id, src_id=member.src_id, hop=Hop.UP if member.switch else Hop.HOST)
+    hop = Hop.UP if member.switch else header.hop
+    header = header._replace(job_id=job_id, src_id=member.src_id, hop=hop)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=netsum_body(header, payload))
 
 

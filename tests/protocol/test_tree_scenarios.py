@@ -197,8 +197,11 @@ class TreeRun(Run):
             compare_state(self.models[self.at], self.target)
 
 
-@pytest.mark.parametrize("place", ["root", "leaf"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario(target: Target, scenario: Scenario, place: str) -> None:
-    at = 0 if place == "root" else scenario.roots
-    TreeRun(scenario, target, len(scenario.name), at).play()
+def test_as_a_leaf(target: Target, scenario: Scenario) -> None:
+    TreeRun(scenario, target, len(scenario.name), at=scenario.roots).play()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS[3::2], ids=lambda scenario: scenario.name)
+def test_as_the_root(target: Target, scenario: Scenario) -> None:
+    TreeRun(scenario, target, len(scenario.name), at=0).play()
