@@ -128,3 +128,13 @@ def test_servers_at_ports_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert [switch.p4runtime for switch in made.switches.values()] == [f"127.0.0.1:{9559 + n}" for n in range(3)]
     with pytest.raises(InputError, match="room for 3 ports from there"):
         cli(["topology", "make", "tree", "--p4runtime", "127.0.0.1:65534"], standalone_mode=False)
+
+
+def test_links_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(MININET / "leafspine2x2x2.yaml")
+    monkeypatch.setenv("COLUMNS", "200")
+    cli(["--topology", file, "topology", "show"], standalone_mode=False)
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if "leaf2_spine1" in line)
+    assert row == ["leaf2_spine1", "leaf2", "3", "spine1", "2", "9000", "1000", "Mbit/s"]
+    cli(["--topology", file, "topology", "check"], standalone_mode=False)
+    assert capsys.readouterr().out == "leafspine2x2x2: 4 switches, 4 hosts, 4 links, no errors\n"
