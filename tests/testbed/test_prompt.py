@@ -46,13 +46,15 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
     command.nothing_left()
 
 
-def test_a_tree(netsum: Start, switch: str) -> None:
+@pytest.mark.bmv2
+@pytest.mark.usefixtures("require_root", "require_bmv2")
+def test_a_tree(netsum: Start) -> None:
     """Two leaves under a root: ping and sum across it, and again after the root restarted."""
     sums = "all python -c 'import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()'"
     file = str(ROOT / "mininet" / "tree2x2.yaml")
     commands = ["h1 ping -c1 -W5 h4", sums, "switch root stop", "switch root start", "sh netsum reconcile", sums,
                 "sh netsum job show train", "exit"]  # fmt: skip
-    command = netsum("testbed", "--topology", file, "--switch", switch, commands=commands)
+    command = netsum("testbed", "--topology", file, "--switch", "bmv2", commands=commands)
     assert command.finish() == 0, command.output
     assert "switch root stop | switch root start" in command.output
     assert "1 packets transmitted, 1 received" in command.output

@@ -29,12 +29,6 @@ PATIENCE = 20.0
 TYPE = b"\x88\xb5"  # for local experiments (IEEE 802)
 BROADCAST = b"\xff" * 6
 
-SHAPES = [tree(2, 2), leaf_spine(2, 2, 2), fat_tree(4)]
-
-
-def named(topology: Topology) -> str:
-    return topology.name
-
 
 def mac(fabric: Fabric, host: str) -> bytes:
     return bytes.fromhex(fabric.topology.hosts[host].mac.replace(":", ""))
@@ -80,16 +74,18 @@ def check_forwarding(fabric: Fabric) -> None:
         assert collect(ends, len(pairs)) == Counter((other, f"{one} to all") for one, other in pairs)
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=named)
-def test_rootless_forwarding_on_the_embedded_switch(topology: Topology) -> None:
-    with RootlessFabric(topology) as fabric:
+def test_rootless_forwarding_on_the_embedded_switch() -> None:
+    with RootlessFabric(leaf_spine(2, 2, 2)) as fabric:
         check_forwarding(fabric)
         check_processes(fabric)
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=named)
-def test_namespace_forwarding(topology: Topology, switch: str) -> None:
-    with NamespaceFabric(topology, switch) as fabric:
+@pytest.mark.root
+@pytest.mark.bmv2
+@pytest.mark.usefixtures("require_root", "require_bmv2")
+@pytest.mark.parametrize("topology", [leaf_spine(2, 2, 2), fat_tree(4)], ids=lambda topology: topology.name)
+def test_namespace_forwarding(topology: Topology) -> None:
+    with NamespaceFabric(topology, "bmv2") as fabric:
         check_forwarding(fabric)
         check_processes(fabric)
 
@@ -123,11 +119,10 @@ def check_pings(fabric: MininetFabric) -> None:
         assert said.count(" 1 received") == len(hosts) - 1, said
 
 
-@pytest.mark.parametrize("file", ["tree2x2", "leafspine2x2x2"])
-def test_mininet(file: str, switch: str) -> None:
+def test_mininet(switch: str) -> None:
     from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 
-    with MininetFabric(load_topology(ROOT / "mininet" / f"{file}.yaml"), switch) as fabric:
+    with MininetFabric(load_topology(ROOT / "mininet" / "leafspine2x2x2.yaml"), switch) as fabric:
         check_pings(fabric)
         check_link(fabric)
         check_processes(fabric)
@@ -135,10 +130,8 @@ def test_mininet(file: str, switch: str) -> None:
 
 def check_link(fabric: MininetFabric) -> None:
     """A link between switches has the rate and MTU of the file, and no offloads."""
-    name, link = next(iter(fabric.topology.links.items()))
-    host = list(fabric.topology.hosts)[-1]
-    there = fabric.topology.hosts[host]
-    assert there.switch not in link.switches or len(fabric.topology.links) > 1, name
+    link = next(iter(fabric.topology.links.values()))
+    there = list(fabric.topology.hosts.values())[-1]
     for switch, port in zip(link.switches, link.ports, strict=True):
         node, end = fabric.net[switch], f"{switch}-eth{port}"
         assert "tcp-segmentation-offload: off" in node.cmd(f"ethtool -k {end}")
