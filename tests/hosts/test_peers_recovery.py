@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 from netsum import silence
 from netsum.communicator import Communicator
+from netsum.descriptor import HOST_ALGORITHMS, Descriptor
 from netsum.errors import Desynchronized
 from netsum.peers.window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
+from netsum.transports import Faults, FaultyTransport, Transport
 
 from tests.hosts.calls import allreduce, good, on_each
 from tests.hosts.moving import MovingNetwork
@@ -80,6 +83,56 @@ def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window:
         assert [comm.stats.resumes for comm in communicators] == [2] * 3
 
 
+def asks(comm: Communicator) -> None:
+    """As if it had heard nothing for long."""
+    assert comm._recovery is not None
+    comm._recovery.wonder()
+
+
+class BadNetwork(MovingNetwork):
+    """Whoever combines, the way there loses, doubles and reorders."""
+
+    opened = 0
+
+    def open(self, member: Descriptor) -> Transport:
+        self.opened += 1
+        return FaultyTransport(super().open(member), Faults(drop=0.02, duplicate=0.02, reorder=0.02), self.opened)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_moves_over_a_bad_network(seed: int) -> None:
+    rng = random.Random(seed)
+    workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
+    expected = undisturbed(workers, 24)
+    network = BadNetwork(workers, window, algorithm=rng.choice(HOST_ALGORITHMS))
+    communicators = network.communicators()
+    reached = [0] * workers
+    moves = 0
+    with ThreadPoolExecutor(1) as elsewhere:
+        training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 24, reached))
+        while moves < 6:
+            goal = min(reached) + 2
+
+            def settled(goal: int = goal) -> bool:
+                there = all(comm.descriptor.epoch == network.epoch for comm in communicators)
+                return training.done() or (there and min(reached) >= goal)
+
+            until(settled)
+            if training.done():
+                break
+            if network.by_switch and rng.random() < 0.4:
+                network.cut_off()
+            else:
+                network.move(by_switch=rng.random() < 0.4)
+            moves += 1
+            asks(rng.choice(communicators))
+        assert training.result() == expected
+    assert moves > 2
+    assert {comm.stats.resumes for comm in communicators} in ({moves}, {moves - 1}), "all, or all but the last"
+    for comm in communicators:
+        comm.close()
+
+
 def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members() -> None:
     with moving(3) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 3))
@@ -104,9 +157,7 @@ def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
         until(lambda: min(reached) >= 5)
         network.cut_off()
         until(lambda: min(reached) >= 8)
-        recovery = communicators[1]._recovery
-        assert recovery is not None
-        recovery.wonder()
+        asks(communicators[1])
         assert training.result() == expected
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
