@@ -13,7 +13,7 @@ from netsum.errors import Unsupported
 from netsum_testbed.verify.reference import bias
 
 from tests.hosts.calls import Array, data, good, on_each, ranks
-from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
+from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
 
 
@@ -118,8 +118,12 @@ def test_bytes_are_halved_and_quartered(dtype: str, bits: int, part: int) -> Non
 
 
 def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:
-    with ranks(128) as communicators, pytest.raises(Unsupported, match="128 ranks are too many"):
-        communicators[0].allreduce(np.ones(3), bits=8)
+    network = make_network(128)
+    with (
+        Communicator(network.descriptors[0], network.transports[0]) as comm,
+        pytest.raises(Unsupported, match="128 ranks are too many"),
+    ):
+        comm.allreduce(np.ones(3), bits=8)
 
 
 def sparse(workers: int, blocks: int, full: set[int], dtype: str, width: int) -> list[Array]:
