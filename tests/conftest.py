@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,3 +79,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"*** data plane: NOT TESTED on {words.upper()} ***", red=True, bold=True)
         if left_out[name]:
             terminalreporter.write_line(f"*** {left_out[name]} tests of {words} were LEFT OUT ***", red=True, bold=True)
+
+
+_ON_THEIR_OWN = ("hosts", "model", "house", "docs", "wire", "fuzz", "soak", "testbed", "faults", "full")
+"""Parts whose files have little in common; tests of the others share switches that serve a whole session."""
+
+
+def _group(item: pytest.Item) -> str:
+    """What a worker of pytest-xdist runs as a whole (``--dist loadgroup``), so that no fixture is made more often than needed."""
+    place = item.path.relative_to(Path(__file__).parent)
+    shared = "fabric" in getattr(item, "fixturenames", ()) and place.parts[0] == "full"
+    return str(place) if place.parts[0] in _ON_THEIR_OWN and not shared else place.parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tell the groups."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
