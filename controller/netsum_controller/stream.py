@@ -21,6 +21,10 @@ the controller out. The low half is the time in nanoseconds, so a later connecti
 ATTEMPTS = 8
 
 
+_CLOSING = 2.0
+"""Seconds that the reader may take to see the end of its stream; it is a daemon."""
+
+
 class Stream:
     """One stream of one switch. Open it with :meth:`become_primary`; a thread of its own receives."""
 
@@ -79,7 +83,8 @@ class Stream:
         if self._call is not None:
             self._call.cancel()
         if self._reader is not None:
-            self._reader.join()
+            # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
+            self._reader.join(_CLOSING)
         self._call = self._reader = None
 
     def _start(self) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -16,6 +14,7 @@ from netsum_controller.topology import Topology, load_topology
 from rich.console import Console
 
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import end_on_signals
 
 MAX_WORKERS: Final = 64
 WORKERS: Final = 4
@@ -69,16 +68,6 @@ def without_mininet() -> str | None:
     return None
 
 
-def end_on_sigterm() -> None:
-    """SIGTERM and SIGHUP clear up as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
-
-
 @click.command()
 @_workers
 @_switch
@@ -92,7 +81,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     """
     from netsum_testbed.demo.run import run_demo  # noqa: PLC0415 - numpy, which `--help` does not need
 
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
@@ -143,6 +132,6 @@ def testbed(workers: int | None, switch: str, topology_file: Path | None) -> Non
         raise TestbedError(f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` does not")
     from netsum_testbed.prompt import run_prompt  # noqa: PLC0415 - needs Mininet
 
-    end_on_sigterm()
+    end_on_signals()
     topology, workers = choose_topology(topology_file, workers)
     run_prompt(topology, switch, workers)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import netsum
 from netsum.descriptor import Descriptor
@@ -21,6 +19,7 @@ from netsum_controller.model import Job
 from netsum_controller.topology import Topology
 
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import interrupts_deferred, interrupts_held
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
@@ -29,24 +28,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Wrap = Callable[[Transport], Transport]
-
-
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP are ignored: a second one must not break off the clearing up after the first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # Not a signal mask: another thread would take the signal, and Python's handler runs in this one all the same.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Fabric:
@@ -108,9 +89,10 @@ class Fabric:
             self._start_switches()
             addresses = {name: {"p4runtime": process.address} for name, process in self._processes.items()}
             self.topology = self.topology.filled(switches=addresses)
-            self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
-            self._controller.push()
-            self._serve(self._controller)
+            with interrupts_deferred():
+                self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
+                self._controller.push()
+                self._serve(self._controller)
         except BaseException:
             self._close()
             raise
@@ -168,13 +150,19 @@ class Fabric:
     def create_job(self, spec: JobSpec) -> Job:
         """Create a job and remember its token for :meth:`join`. One that no switch serves is refused unless its spec names who
         combines instead: what is measured here is to be what was meant."""
-        job = self.controller.create_job(spec)
+        with interrupts_deferred():
+            job = self.controller.create_job(spec)
         if job.why_hosts:
-            self.controller.delete_job(job.name)
+            self.delete_job(job.name)
             raise TestbedError(f"no switch serves job {job.name}: {job.why_hosts}")
         if job.token is not None:
             self.tokens[job.name] = job.token
         return job
+
+    def delete_job(self, name: str, *, force: bool = False) -> None:
+        """Delete a job; ``force`` also when a switch of its does not answer."""
+        with interrupts_deferred():
+            self.controller.delete_job(name, force=force)
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """What a member's process needs to know to join with :func:`netsum.join` and no arguments."""

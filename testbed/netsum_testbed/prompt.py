@@ -16,7 +16,7 @@ from mininet.log import lg, output
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.topology import Topology
 
-from netsum_testbed.fabric import interrupts_held
+from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.mininet_fabric import MininetFabric
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch

@@ -132,9 +132,9 @@ def main() -> int:
     if options.here:
         fuzz_here(names[0], options.runs, options.seed, options.here)
         return 0
-    from netsum_testbed.commands import end_on_sigterm  # not where we fuzz: what is imported before is not watched
+    from netsum_testbed.interrupts import end_on_signals  # not where we fuzz: what is imported before is not watched
 
-    end_on_sigterm()  # and with it the process that fuzzes
+    end_on_signals()  # and with it the process that fuzzes
     try:
         return 1 if sum(_broken(name, options.runs, options.seed) for name in names) else 0
     except KeyboardInterrupt:

@@ -23,9 +23,9 @@ from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
-from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import available_switches, choose_switch, switch_version
 
@@ -83,7 +83,7 @@ def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -
                 "the packets of this bench are raw frames: run it as root, or with one of its other options"
             )
         names = [name for name in names if name == "embedded"] or names
-    end_on_sigterm()
+    end_on_signals()
     turns, workers = given["repetitions"], given["workers"]
     if neighbours:
         size, *_ = given["sizes"] or (Setting.size,)

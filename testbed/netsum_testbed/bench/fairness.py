@@ -101,7 +101,7 @@ class SteadyJob:
         for rank in self._ranks:
             rank.wait()
             rank.stop()
-        self._fabric.controller.delete_job(self._name)
+        self._fabric.delete_job(self._name)
         return found[0]["ends"], sum(each["wrong"] for each in found)
 
     def stop(self) -> tuple[list[float], int]:

@@ -64,7 +64,7 @@ def flooding(fabric: Fabric, kind: Kind = Kind.DUPLICATE) -> Iterator[Callable[[
         yield packets
     finally:
         flooder.stop()
-        fabric.controller.delete_job(JOB)
+        fabric.delete_job(JOB)
 
 
 def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes: int) -> Packet:

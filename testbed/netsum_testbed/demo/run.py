@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import sys
@@ -19,6 +20,7 @@ from netsum_testbed.demo.model import Digits, train_alone
 from netsum_testbed.demo.progress import Display, Tally
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.interrupts import raise_if_interrupted
 from netsum_testbed.processes import Child
 
 JOB: Final = "demo"
@@ -83,10 +85,7 @@ class Workers:
         """Return when all have finished; raise :class:`TestbedError` with a worker's last words when one fails."""
         running = set(range(len(self._children)))
         while running:
-            try:
-                rank, line = self._said.get(timeout=SILENCE)
-            except queue.Empty:
-                raise TestbedError(f"workers {sorted(running)} say nothing for {SILENCE:.0f} s") from None
+            rank, line = self._next(running)
             if line is None:
                 running.discard(rank)
                 self._judge(rank)
@@ -94,6 +93,15 @@ class Workers:
                 said: dict[str, Any] = json.loads(line)
                 tally.add(said)
                 display.show(tally)
+
+    def _next(self, running: set[int]) -> tuple[int, str | None]:
+        """What a worker says next; None: nothing more."""
+        deadline = time.monotonic() + SILENCE
+        while time.monotonic() < deadline:
+            raise_if_interrupted()
+            with contextlib.suppress(queue.Empty):
+                return self._said.get(timeout=1.0)
+        raise TestbedError(f"workers {sorted(running)} say nothing for {SILENCE:.0f} s")
 
     def _judge(self, rank: int) -> None:
         child = self._children[rank]

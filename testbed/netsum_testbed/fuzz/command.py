@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from netsum_testbed.checking import counting, progress_bar, say_beside, seed_option, switch_option
-from netsum_testbed.commands import end_on_sigterm
-from netsum_testbed.fabric import interrupts_held
 from netsum_testbed.fuzz.in_process import InProcess
 from netsum_testbed.fuzz.on_wires import OnWires
 from netsum_testbed.fuzz.report import Totals
 from netsum_testbed.fuzz.run import Plan, Run
 from netsum_testbed.fuzz.target import Target
+from netsum_testbed.interrupts import end_on_signals, interrupts_held
 from netsum_testbed.switches import choose_switch
 
 PACKETS: Final = 1_000_000
@@ -73,7 +72,7 @@ def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
         choose_switch(switch)
         if rootless:
             raise click.UsageError("simple_switch_grpc needs network interfaces: run as root, or --switch embedded")
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     totals = Totals(seed)
     with counting(totals), progress_bar(console) as bar:

@@ -12,7 +12,7 @@ from netsum_controller.topology import Topology
 from rich.console import Console
 
 from netsum_testbed.checking import chosen_switch, counting, rootless_option, switch_option
-from netsum_testbed.commands import end_on_sigterm
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.links.below import below
 from netsum_testbed.links.measure import RANKS, SIZE, collectives, network
 from netsum_testbed.links.report import Report, below_table, lines_table, stripes_table
@@ -45,7 +45,7 @@ def links(switch: str, rootless: bool) -> None:
     link carried less than its formula says.
     """
     name = chosen_switch(switch, rootless=rootless)
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     wide = Console(width=max(console.width, TABLE_WIDTH))
     report, start = Report(name), time.monotonic()

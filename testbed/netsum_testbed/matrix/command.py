@@ -19,7 +19,7 @@ from netsum_testbed.checking import (
     seed_option,
     switch_option,
 )
-from netsum_testbed.commands import end_on_sigterm
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.matrix.cells import WORKERS
 from netsum_testbed.matrix.report import Totals, table_of
 from netsum_testbed.matrix.run import Options, Run
@@ -77,7 +77,7 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
     formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     options = Options(**given)
     totals = Totals(name, options.algorithm, seed=options.seed)

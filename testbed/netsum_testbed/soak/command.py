@@ -17,10 +17,10 @@ from netsum_testbed.checking import (
     seed_option,
     switch_option,
 )
-from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.faults.kernel import KernelError, check_kernel
 from netsum_testbed.faults.make import Possible
 from netsum_testbed.faults.scenario import Scenario, ScenarioError, Where
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.soak.cases import MAX_WORKERS, highest_rank
 from netsum_testbed.soak.crew import quiet_hosts
 from netsum_testbed.soak.outside import open_outside
@@ -73,7 +73,7 @@ def soak(
     """
     name = chosen_switch(switch, rootless=rootless)
     scenario = None if scenario_file is None else Scenario.load(scenario_file)
-    end_on_sigterm()
+    end_on_signals()
     quiet_hosts()
     console = Console()
     rootless = rootless or os.geteuid() != 0

@@ -169,9 +169,9 @@ class _Round:
 
     def _delete(self, name: str) -> None:
         try:
-            self._fabric.controller.delete_job(name)
+            self._fabric.delete_job(name)
         except ControllerError:
-            self._fabric.controller.delete_job(name, force=True)
+            self._fabric.delete_job(name, force=True)
 
     def _expect(self, rank: int, seconds: float) -> None:
         """The rank must say something within these seconds, and what a loaded machine takes longer."""

@@ -10,8 +10,9 @@ from netsum_controller.topologies import star
 from rich.console import Console
 
 from netsum_testbed.checking import seed_option, switch_option
-from netsum_testbed.commands import MAX_WORKERS, end_on_sigterm, open_topology, without_mininet
+from netsum_testbed.commands import MAX_WORKERS, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.stragglers.options import probabilities
 
 PROBABILITIES = "0.08,0.16,0.32"
@@ -68,7 +69,7 @@ def stragglers(
     from netsum_testbed.stragglers.run import run_all  # noqa: PLC0415
     from netsum_testbed.stragglers.trial import Setting  # noqa: PLC0415
 
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     setting = Setting(workers, steps, compute / 1000, block_exp / 1000, sleepy)
     patterns = [Pattern(chance, points, seed) for chance in chances]

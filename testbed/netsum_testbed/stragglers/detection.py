@@ -113,7 +113,7 @@ class Straggling:
         """Delete the job."""
         for link in self._links:
             link.close()
-        self._fabric.controller.delete_job(self._job.name, force=True)
+        self._fabric.delete_job(self._job.name, force=True)
 
     def run(self, samples: int) -> Iterator[Sample]:
         """That many samples, as they come, in batches that fit the job's slots."""

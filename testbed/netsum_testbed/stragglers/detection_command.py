@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 
 from netsum_testbed.checking import seed_option, switch_option
-from netsum_testbed.commands import end_on_sigterm
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.stragglers.detection import Detected, detect
 from netsum_testbed.stragglers.detection_report import histogram_table, to_json
@@ -35,7 +35,7 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
     rootless = os.geteuid() != 0
     if rootless and switch == "bmv2":
         raise TestbedError("simple_switch_grpc needs network interfaces: run as root, or with --switch embedded")
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     console.print("From a contribution to the partial result of its block, in units of block_exp.", highlight=False)
     measured: list[Detected] = []

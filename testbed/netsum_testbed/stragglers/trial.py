@@ -123,7 +123,7 @@ class Trial:
             environment = {**_ONE_THREAD, **self._fabric.environment(job, rank)}
             children.append(self._fabric.spawn(host, command, name=f"{name}.worker{rank}", environment=environment))
         _finish(children)
-        self._fabric.controller.delete_job(name)
+        self._fabric.delete_job(name)
         return self._judge(folder, mode, pattern)
 
     def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> Outcome:

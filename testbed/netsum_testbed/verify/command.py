@@ -23,7 +23,7 @@ from netsum_testbed.checking import (
     switch_option,
     topology_option,
 )
-from netsum_testbed.commands import end_on_sigterm
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS
 from netsum_testbed.verify.report import Totals
@@ -70,7 +70,7 @@ def verify(
     The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
     """
     name = chosen_switch(switch, rootless=rootless)
-    end_on_sigterm()
+    end_on_signals()
     console = Console()
     topology = star(MAX_WORKERS) if topology_file is None else load_topology(topology_file)
     options = Options(duration=duration, round=round_, topology=topology_file, **given)

@@ -45,7 +45,7 @@ def joined(
     created = HOST_ALGORITHMS[0] if algorithm == AUTO else algorithm
     job = fabric.create_job(spec.model_copy(update={"algorithm": created}))
     with ExitStack() as stack:
-        stack.callback(fabric.controller.delete_job, spec.name)
+        stack.callback(fabric.delete_job, spec.name)
         spoilers = [spoiler(rank) for rank in range(len(spec.members))]
         members.communicators = fabric.join_all(job, spoilers, algorithm=AUTO if algorithm == AUTO else None)
         for comm in members.communicators:
