@@ -92,6 +92,7 @@ def _group(item: pytest.Item) -> str:
     return str(place) if place.parts[0] in _ON_THEIR_OWN and not shared else place.parts[0]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tell the groups."""
     for item in items:
