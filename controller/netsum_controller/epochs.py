@@ -189,6 +189,15 @@ def install(site: Site, job: Job) -> None:
         spread(clients, job.job_id, desired_items(site, job, switches))
 
 
+def keep_old(site: Site, job: Job, error: ControllerError) -> None:
+    """An epoch could not be installed: the one before goes on, if the switches are as they were."""
+    if not isinstance(error, RollbackError):
+        with site.store.transaction():
+            site.store.set_combining(job)
+            site.store.set_epoch(job.name, job.epoch.number)
+            site.store.set_state(job.name, job.state)
+
+
 def begin_epoch(site: Site, job: Job) -> Job:
     """A new epoch for all members, on the switches before this returns; what still sends in the old one is refused there.
 
@@ -207,11 +216,7 @@ def begin_epoch(site: Site, job: Job) -> Job:
                     clients[name].clear_outcomes(new.job_id)
             spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
         except ControllerError as error:
-            if not isinstance(error, RollbackError):
-                with site.store.transaction():
-                    site.store.set_combining(job)
-                    site.store.set_epoch(job.name, job.epoch.number)
-                    site.store.set_state(job.name, job.state)
+            keep_old(site, job, error)
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 
 from netsum_controller.admission import place
-from netsum_controller.converge import RollbackError
 from netsum_controller.epochs import (
     FILE_INSTANCE,
     goes_around,
     is_resumable,
+    keep_old,
     record_new_epoch,
     record_resuming_epoch,
     table_size,
@@ -156,11 +156,7 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
                 clients[name].clear_outcomes(new.job_id)
             spread(clients, new.job_id, desired_items(site, new))
         except ControllerError as error:
-            if not isinstance(error, RollbackError):
-                with site.store.transaction():
-                    site.store.set_combining(job)
-                    site.store.set_epoch(job.name, job.epoch.number)
-                    site.store.set_state(job.name, job.state)
+            keep_old(site, job, error)
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from netsum_controller.controller import Controller
 from netsum_controller.job_spec import JobSpec
+from netsum_controller.topologies import leaf_spine
 from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.certificates import Certificates, make_certificates
+from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.live import start
 from tests.switch.harness.api import SwitchUnderTest
@@ -75,6 +77,14 @@ def controller(open_controller: Callable[[], Controller]) -> Controller:
     one = open_controller()
     one.push()
     return one
+
+
+@pytest.fixture
+def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
+    """Two spines, two leaves with two hosts each."""
+    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
+    yield one
+    one.close()
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller.controller import Controller
@@ -13,7 +10,6 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job, JobState, Late, Rejoin
 from netsum_controller.rejoin import Place
 from netsum_controller.stages import JobEntry, MemberEntry
-from netsum_controller.topologies import leaf_spine
 from netsum_controller.topology import Topology
 
 from tests.controller.fake_fabric import FakeFabric
@@ -22,14 +18,6 @@ from tests.controller.fake_switch import pack_record
 HOSTS = ("h1", "h2", "h3", "h4")
 ALL = ("spine1", "spine2", "leaf1", "leaf2")
 TOKEN = "correct-horse"
-
-
-@pytest.fixture
-def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
-    """Two spines, two leaves with two hosts each."""
-    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,6 @@ from tests.controller.fake_fabric import FakeFabric, Killed, dying_after
 
 HOSTS = ("h1", "h2", "h3", "h4")
 ALL = ("spine1", "spine2", "leaf1", "leaf2")
-
-
-@pytest.fixture
-def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
-    """Two spines, two leaves with two hosts each."""
-    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from netsum_controller.metrics import SwitchCollector
 from netsum_controller.model import Late
 from netsum_controller.observe import Observer, Presence, whole
 from netsum_controller.sweeper import Sweeper
-from netsum_controller.topologies import leaf_spine
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import pack_record
@@ -26,14 +25,6 @@ from tests.controller.test_sweeper import wait_until
 
 HOSTS = ("h1", "h2", "h3", "h4")
 TOKEN = "correct-horse"
-
-
-@pytest.fixture
-def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
-    """Two spines, two leaves with two hosts each."""
-    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
-    yield one
-    one.close()
 
 
 @pytest.fixture
