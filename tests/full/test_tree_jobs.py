@@ -178,3 +178,4 @@ def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
 
         got = results(on_all(communicators, work, timeout=PATIENCE))
         assert got == [[1, 2, 6], [1, 4, 6], [5, 2, 6], [5, 4, 6]]
+        until(lambda: len(leaves.controller.jobs()) == 1, "the groups have gone with their last members")
