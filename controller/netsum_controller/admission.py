@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from netsum.descriptor import IP_UDP_BYTES
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
 from netsum_controller.allocation import JOB_IDS, allocate_job_id, allocate_slots
@@ -17,8 +18,6 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import DEFAULT_TENANT, Job, Part
 from netsum_controller.topology import Topology
 from netsum_controller.trees import Trees, plan_trees
-
-IP_UDP_BYTES = 28
 
 
 def block_mtu(chunks: int) -> int:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.block import Block
-from netsum.descriptor import ALGORITHMS, Descriptor
+from netsum.descriptor import ALGORITHMS, IP_UDP_BYTES, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
@@ -27,13 +27,12 @@ from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
+from netsum.window import ID_MASK
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
-ID_MASK: Final = 0xFFFFFFFF
 LONGEST: Final = 64
 """Rows of a batch, at most: a call goes on submitting only while fewer blocks wait."""
-IP_UDP_BYTES: Final = 28
 LINGER: Final = 2.0
 """Seconds that a member that leaves waits for others to acknowledge what it has sent."""
 _SLICE: Final = 0.002
