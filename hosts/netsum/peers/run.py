@@ -36,11 +36,6 @@ class Run:
         """Whether the algorithm is at its end."""
         return self._round == len(self._plan.rounds) and not self._receives
 
-    @property
-    def waits_for(self) -> int | None:
-        """The rank whose message is the next that this rank needs."""
-        return self._ranks[self._receives[0].peer] if self._receives else None
-
     def take(self, rank: int, message: Message) -> None:
         """A message of this batch has come. Raises :class:`Differ`."""
         if rank not in self._come or message.total != len(self.batch):
