@@ -82,7 +82,7 @@ class _Watch:
         self._connected_to: tuple[str | None, Tls | None] = (None, None)
         self._trouble: str | None = None
         self._around: frozenset[str] | None = None
-        """Which other switches were down when this one was last reconciled; None: it never was."""
+        """Which other switches were down when this one was last reconciled; None: it never was, or that failed."""
         self._failures = self._unanswered = 0
         self._about = {"switch": name}
         self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)
@@ -142,7 +142,7 @@ class _Watch:
         return frozenset(self._site.down) - {self._name}
 
     def _restore(self) -> None:
-        around = self._others_down()
+        around, self._around = self._others_down(), None  # if this fails half-way, the next look tries again
         report = self._reconcile(self._site, self._name)
         self._around = None if report.waiting else around
         self._tell("; ".join(f"job {job} waits ({why})" for job, why in report.waiting.items()) or None)

@@ -98,6 +98,27 @@ def test_it_keeps_trying(
 
 
 @pytest.mark.usefixtures("watcher")
+def test_what_fails_after_the_program_is_loaded_is_tried_again(
+    controller: Controller, switch: FakeSwitch, recorder: Recorder
+) -> None:
+    """From then on the cookie says that all is well, and the jobs are missing."""
+    controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
+    before = switch.installed
+    refusals = [2]
+
+    def stalled(_: object) -> str | None:
+        refusals[0] -= 1
+        return "stalled" if refusals[0] >= 0 else None
+
+    switch.fail_update = stalled
+    switch.restart()
+    wait_until(lambda: len(recorder.reports) == 1)
+    assert refusals[0] < 0
+    assert len(switch.installed) == len(before)
+    assert controller.reconcile() == [Report("s1")]
+
+
+@pytest.mark.usefixtures("watcher")
 def test_a_switch_that_is_away(switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     switch.stop()
     wait_until(lambda: "switch s1 does not answer" in caplog.text)
