@@ -17,7 +17,10 @@ from netsum_controller.job_items import job_trees
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import DEFAULT_TENANT, Job, Part
 from netsum_controller.topology import Topology
-from netsum_controller.trees import Trees, plan_trees
+from netsum_controller.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
+
+BLOCK_EXP_BITS = 32
+"""Of a job's block_exp in the P4 program, microseconds."""
 
 
 def block_mtu(chunks: int) -> int:
@@ -138,6 +141,7 @@ def place(
     """
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
+    _check_ageing(spec.name, spec.block_exp_us, trees)
     check_tenant(spec, topology)
     slots = max(spec.slots, trees.stripes)
     there = {switch: [job for job in others if job.part(switch)] for switch in trees.nodes}
@@ -151,6 +155,18 @@ def place(
         _check_entries(spec.name, topology, switch, jobs, trees, table_size)
         parts.append(Part(switch, _slots_on(spec.name, switch, jobs, slots, spec.window)))
     return Placement(trees, in_order(trees, parts), job_id, slots, chunks)
+
+
+def _check_ageing(name: str, lowest_us: int, trees: Trees) -> None:
+    """Raise :class:`Refused` when the roots would have to wait longer than the switch can count."""
+    height = max(node.height for node in trees.nodes.values())
+    longest = block_exp_us(lowest_us, height)
+    if longest >= 1 << BLOCK_EXP_BITS:
+        most = ((1 << BLOCK_EXP_BITS) >> height) - ROUND_TRIP_US
+        raise Refused(
+            f"job {name!r}: block_exp is {lowest_us // 1000} ms, for which the root of its trees would have to wait "
+            f"{longest // 1000} ms; a switch counts to {(1 << BLOCK_EXP_BITS) // 1000}. Give {most // 1000} ms or less"
+        )
 
 
 def _without_id(there: Mapping[str, Sequence[Job]]) -> str:
@@ -198,6 +214,7 @@ def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job
     """Parts of a job that is there, for other trees than it has: on their switches those that it has, or new ones; the rest is
     kept for when it is needed again. Quotas are not asked. :class:`Refused` when there is no room."""
     parts = {part.switch: part for part in job.parts}
+    _check_ageing(job.name, job.block_exp_us, trees)
     if trees.stripes > job.slots:
         raise Refused(f"job {job.name!r}: {trees.stripes} stripes do not fit into its {job.slots} slots")
     for switch in trees.nodes:

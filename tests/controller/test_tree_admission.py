@@ -54,6 +54,18 @@ def test_slots_lie_where_there_is_room() -> None:
     assert (placement.job_id, placement.slots, placement.chunks) == (3, 128, 16)
 
 
+def test_a_root_does_not_wait_longer_than_it_can_count() -> None:
+    degrade = {"late": "degrade", "block_exp": 3_600_000.0}
+    with pytest.raises(
+        Refused, match=r"block_exp is 3600000 ms, .* a switch counts to 4294967. Give 2147478 ms or less"
+    ):
+        place(spec(**degrade), TOPO, [], 0, TABLE)
+    assert place(spec("h1", "h2", **degrade), TOPO, [], 0, TABLE).trees.stripes == 1  # one switch is enough
+    place(spec(late="degrade", block_exp=2_147_478.0), TOPO, [], 0, TABLE)
+    with pytest.raises(Refused, match="block_exp is"):
+        place(spec(late="degrade", block_exp=2_147_482.0), TOPO, [], 0, TABLE)
+
+
 def test_the_id_is_free_on_all_switches() -> None:
     there = [other("leaf1", 1), other("spine2", 2), other("leaf2", 4)]
     assert place(spec(), TOPO, there, 255, TABLE).job_id == 3
