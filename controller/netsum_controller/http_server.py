@@ -1,7 +1,8 @@
 """The HTTP server's walls: what a stranger may cost us before the token is read, and TLS.
 
 A request has a deadline as a whole, handshake included: a client that sends a byte now and then cannot hold a thread
-longer. Connections beyond the limit are answered 503 and closed, and members ask again.
+longer. Where all places are taken, a connection that has not shown a token makes room, the oldest of the address that
+has most of them; where members have all of them, the newcomer is answered 503, and asks again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,7 +36,7 @@ MAX_BODY = 64 * 1024
 """Bytes of a request's body."""
 
 MAX_CONNECTIONS = 512
-"""Connections served at once, each by a thread: two ranks for each of the 255 that a job can have."""
+"""Places: connections served at once, each by a thread: two ranks for each of the 255 that a job can have."""
 
 REQUEST_TIME = 10.0
 """Seconds that a client has for its whole request, and again for taking the answer."""
@@ -147,8 +150,17 @@ class WalledServer(ThreadingHTTPServer):
         limit: int = MAX_CONNECTIONS,
     ) -> None:
         self._tls = tls
-        self._free = threading.BoundedSemaphore(limit)
+        self._limit = limit
+        self._open: dict[socket.socket, str | None] = {}
+        """The connections that hold a place, oldest first, and their address; None of one that has shown a token."""
+        self._lock = threading.Lock()
         super().__init__(address, handler)
+
+    def trust(self, connection: socket.socket) -> None:
+        """The connection is a member's: nobody takes its place."""
+        with self._lock:
+            if connection in self._open:
+                self._open[connection] = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
@@ -161,20 +173,41 @@ class WalledServer(ThreadingHTTPServer):
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
+        with self._lock:
+            admitted = len(self._open) < self._limit or self._displace()
+            if admitted:
+                self._open[request] = client_address[0]
+        if not admitted:
             self._turn_away(request, client_address)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._free.release()
+            self._forget(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._forget(request)
+
+    def _forget(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+
+    def _displace(self) -> bool:
+        """Close one stranger's connection, if there is any. Call it under the lock."""
+        strangers = Counter(address for address in self._open.values() if address is not None)
+        if not strangers:
+            return False
+        ((crowded, _),) = strangers.most_common(1)
+        victim = next(connection for connection, address in self._open.items() if address == crowded)
+        del self._open[victim]
+        log.warning("a connection from %s makes room: too many at once", crowded)
+        with suppress(OSError):  # it has ended by itself
+            socket.socket.shutdown(victim, socket.SHUT_RDWR)  # not TLS's, which its thread may be in
+        return True
 
     def _turn_away(self, request: Any, client_address: Any) -> None:
         log.warning("connection from %s turned away: too many at once", client_address)

@@ -38,8 +38,8 @@ JOIN = (
 class Raw:
     """Speaks to the endpoint byte by byte."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, places: Callable[[], list[str | None]] = list) -> None:
+        self.port, self.places = port, places
 
     def open(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -72,7 +72,7 @@ def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]
         def start(**limits: float) -> Raw:
             server = HttpServer(controller.site, controller.membership, "127.0.0.1", 0, **limits)  # type: ignore[arg-type]
             stack.callback(server.close)
-            return Raw(server.port)
+            return Raw(server.port, lambda: list(server._server._open.values()))
 
         yield start
 
@@ -173,19 +173,40 @@ def test_a_client_that_drips_is_cut_off(serve: Callable[..., Raw]) -> None:
     raw.serves()
 
 
-def test_too_many_connections(serve: Callable[..., Raw]) -> None:
+def test_strangers_make_room(serve: Callable[..., Raw]) -> None:
+    """Whoever holds every place without a token does not keep a member out: the oldest of them goes."""
     raw = serve(limit=3)
     with ExitStack() as stack:
-        held = [stack.enter_context(raw.open()) for _ in range(3)]
+        held = [stack.enter_context(raw.open()) for _ in range(5)]
         for connection in held:
-            connection.sendall(b"GET")
-        with raw.open() as turned_away:
-            status, body = raw.answer(turned_away)
-        assert status == 503
-        assert body["retry_ms"] == 500
-        held[0].sendall(MEMBERS[3:])
-        assert raw.answer(held[0])[0] == 200
+            with suppress(ConnectionError):
+                connection.sendall(b"GET")
+        assert raw(MEMBERS)[0] == 200
+        for gone in held[:2]:
+            with suppress(ConnectionError):
+                assert gone.recv(1) == b""
+        held[4].sendall(MEMBERS[3:])  # the newest had its place all the while
+        assert raw.answer(held[4])[0] == 200
     raw.serves()  # all places are free again
+
+
+def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Controller) -> None:
+    raw = serve(limit=2)
+    with ExitStack() as stack:
+        with controller.site.store.lock:
+            held = [stack.enter_context(raw.open()) for _ in range(2)]
+            for connection in held:
+                connection.sendall(JOIN.replace(b"   }", b"  }"))  # waits for the lock
+            deadline = time.monotonic() + 30
+            while raw.places() != [None, None]:
+                assert time.monotonic() < deadline, "their tokens are not read"
+                time.sleep(0.005)
+            with raw.open() as turned_away:
+                status, body = raw.answer(turned_away)
+            assert status == 503
+            assert body["retry_ms"] == 500
+        assert [raw.answer(connection)[0] for connection in held] == [200, 200]
+    raw.serves()
 
 
 def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Certificates) -> None:
