@@ -302,4 +302,8 @@ def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
         raise InputError(f"{name} must be {'a number' if kind is int else 'a text'}")
     if isinstance(value, str) and not 0 < len(value) <= 256:
         raise InputError(f"{name} must have 1 to 256 characters")
+    if (
+        isinstance(value, str) and not value.isprintable()
+    ):  # JSON can spell half of a surrogate pair, which no file can hold
+        raise InputError(f"{name} must be printable text")
     return value

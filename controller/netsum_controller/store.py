@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from netsum_controller import store_schema
 from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
@@ -39,6 +40,30 @@ def _shape(text: str) -> Shape:
     return Shape(roots, values.get("parents", {}), homes)
 
 
+class _Database(sqlite3.Connection):
+    """SQLite, whose complaints about the disk are :class:`StateError`: whoever asked may ask again."""
+
+    path = Path()
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        with self._explained():
+            return super().execute(*args)
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        with self._explained():
+            return super().executemany(*args)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StateError(
+                f"{self.path}: the controller's state cannot be read or written ({error}); nothing was changed. "
+                f"See that its disk has room and can be written, then ask again"
+            ) from None
+
+
 class Store:
     """The state file. All methods may be called from any thread; changes need :meth:`transaction`."""
 
@@ -52,7 +77,10 @@ class Store:
         self.lock = StateLock(self.path.with_name(self.path.name + ".lock"))
         self._guard = threading.RLock()
         try:
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
+            self._db = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=_Database
+            )
+            self._db.path = self.path
             self._prepare()
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: not a usable netsum state file ({error})") from None
@@ -81,15 +109,16 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, on disk when it ends."""
+        """All or nothing, on disk when it ends. Raises :class:`StateError` where the disk takes nothing."""
         with self._guard:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     # -- counters
 

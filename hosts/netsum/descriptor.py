@@ -49,6 +49,9 @@ class Link:
     interface: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str | None) or not (value or "").isprintable():
+                raise ValueError(f"a link's `{name}` is {value!r}, must be a printable text")
         if self.kind not in LINK_KINDS:
             raise ValueError(f"link kind {self.kind!r} is not one of {', '.join(LINK_KINDS)}")
         if self.kind == "frames" and not (self.local and self.remote):

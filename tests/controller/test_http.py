@@ -102,6 +102,41 @@ def test_a_link_of_ones_own(call: Caller) -> None:
     assert body["link"] == link
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("link", {"kind": "frames", "local": "127.0.0.1:1", "remote": 5}, "a link's `remote` is 5"),
+        ("link", {"kind": "packet", "interface": ["eth7"]}, "a link's `interface` is"),
+        ("link", {"kind": "packet", "interface": "eth\ud800"}, "a link's `interface` is"),
+        ("instance", "a\ud800", "instance must be printable"),
+        ("instance", "a\nb", "instance must be printable"),
+    ],
+)
+def test_what_no_member_would_say_takes_no_rank(
+    controller: Controller, call: Caller, field: str, value: Any, words: str
+) -> None:
+    body = {"rank": 0, "instance": "a", field: value}
+    status, answer = call("POST", "/v1/jobs/resnet/join", body)
+    assert (status, words in answer["error"]) == (400, True), answer
+    assert not controller.job("resnet").epoch.seats[0].joined
+
+
+def test_a_full_disk_is_said_and_members_ask_again(controller: Controller, call: Caller) -> None:
+    database = controller.site.store._db
+    pages = database.execute("PRAGMA page_count").fetchone()[0]
+    database.execute(f"PRAGMA max_page_count = {pages}")  # as SQLite sees a full disk
+    for run in range(200):  # each takes the rank anew, which begins an epoch
+        status, answer = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": f"run {run}"})
+        if status != 200:
+            break
+    assert status == 503
+    assert "state.db: the controller's state cannot be read or written (database or disk is full)" in answer["error"]
+    before = controller.job("resnet")
+    database.execute("PRAGMA max_page_count = 1000000")
+    assert call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "later"})[0] == 200
+    assert controller.job("resnet").epoch.number > before.epoch.number
+
+
 def test_busy_says_when_to_come_back(call: Caller) -> None:
     for rank in range(3):
         call("POST", "/v1/jobs/resnet/join", {"rank": rank, "instance": "a"})
