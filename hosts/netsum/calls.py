@@ -77,7 +77,8 @@ class CollectiveCalls:
                 element of the sum is then off by less than n quanta.
             late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
                 divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
-                next call of the same kind (sums and means of floats). ``wait``: wait for every rank. ``raise``: Degraded.
+                next call of the same kind (sums and means of floats). ``wait``, on all ranks alike: wait for every rank.
+                ``raise``: Degraded.
             give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
                 late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
 
