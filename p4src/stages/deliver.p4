@@ -28,6 +28,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
         hdr.netsum.final = 0;
         hdr.netsum.hop = HOP_HOST;
+        hdr.netsum.age_op = AGE_NORMAL;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
         hdr.netsum.firm = RECORD_FIRM(meta.record);
         hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
@@ -148,8 +149,10 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         } else if (meta.outcome == OUTCOME_SWEPT) {
             standard.egress_spec = CPU_PORT;
         } else if (meta.outcome == OUTCOME_TOLD) {
-            if (hdr.netsum.status == STATUS_STALE || hdr.netsum.status == STATUS_REFUSED) {
-                answer(hdr.netsum.status, hdr.netsum.age_op);
+            if (hdr.netsum.status == STATUS_STALE) {
+                answer(STATUS_STALE, 0);
+            } else if (hdr.netsum.status == STATUS_REFUSED) {
+                answer(STATUS_REFUSED, hdr.netsum.age_op);
             } else {
                 answer(STATUS_AGAIN, 0);
                 how_much();

@@ -10,7 +10,6 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.udp.dst_port = NETSUM_PORT;
         hdr.netsum.hop = HOP_UP;
         hdr.netsum.src_id = src_id;
-        hdr.netsum.age_op = 0;
         hdr.netsum.give_way = 0;    // the parent's business, when it makes the result
     }
     action drop() {

@@ -28,6 +28,15 @@ def test_traffic_of_trees(target: Target, seed: int) -> None:
     replay(TreeTraffic(seed).steps(400), target)
 
 
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(446010367290, 60), (103351006898, 120), (6689199983897, 150), (264389241082126, 200)]
+)
+def test_traffic_that_once_made_a_difference(target: Target, seed: int, steps: int) -> None:
+    """A leaf passed on what its parent said in ``age_op``, of a result that is not partial (until somebody asked again) or
+    beside STALE."""
+    replay(TreeTraffic(seed).steps(steps), target)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
