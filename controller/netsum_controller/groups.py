@@ -2,7 +2,8 @@
 
 A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant, priority and
 algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It goes when its last member
-leaves, when members of a later epoch of the parent make groups, and with its parent.
+leaves, when members of a later epoch of the parent make groups, and with its parent. An epoch that resumes another is no
+later one: who was in a group is in it still.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ log = logging.getLogger(__name__)
 
 MARK = ".g-"
 MAX_LABEL = 64
-_PARENT_PART = 32
-"""Characters of the parent's name in a group's; its token says whose it is."""
+_PARENT_PART = 20
+"""Characters of the parent's name in a group's, for people; a digest of all of it tells parents apart."""
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _prefix(parent: Job) -> str:
-    return parent.name[:_PARENT_PART] + MARK
+    return f"{parent.name[:_PARENT_PART]}{MARK}{_digest(parent.name)}-"
 
 
 def groups_of(site: Site, parent: Job) -> list[Job]:
@@ -57,12 +62,14 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
     if is_group(parent):
         raise Refused(f"job {parent.name!r} is a group itself: split the communicator that it came from")
     with site.store.lock:
-        if parent.epoch.number != epoch:
+        same = [parent.epoch.number, *site.store.resumed(parent.epoch.number)]
+        if epoch not in same:
             raise CannotResume(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
-        _clear_old(site, parent)
+        prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
+        _clear_old(site, parent, prefix)
         degrade = parent.late is Late.DEGRADE
         spec = JobSpec(
-            name=_name(parent, label, ranks),
+            name=prefix + _digest(f"{label}/{','.join(map(str, ranks))}"),
             members=tuple(parent.members[rank] for rank in ranks),
             window=parent.window,
             chunks=parent.chunks,
@@ -77,15 +84,8 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
         return create_job(site, spec)
 
 
-def _name(parent: Job, label: str, ranks: Sequence[int]) -> str:
-    text = f"{label}/{','.join(map(str, ranks))}".encode()
-    digest = hashlib.blake2b(text, digest_size=6).hexdigest()
-    return f"{_prefix(parent)}{parent.epoch.number:x}-{digest}"
-
-
-def _clear_old(site: Site, parent: Job) -> None:
+def _clear_old(site: Site, parent: Job, current: str) -> None:
     """Groups of the parent's earlier epochs have nobody left who could use them."""
-    current = f"{_prefix(parent)}{parent.epoch.number:x}-"
     for group in groups_of(site, parent):
         if not group.name.startswith(current):
             delete_job(site, group.name)

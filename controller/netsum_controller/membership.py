@@ -185,7 +185,8 @@ class Membership:
         with self._site.store.lock:
             job = self.job(name, token)
             seat = self._seat(job, rank)
-            if not (seat.active and seat.instance == instance):
+            there = seat.joined or job.epoch.resumes is not None  # it may not have heard yet that its epoch was resumed
+            if not there or seat.left or seat.evicted or seat.instance != instance:
                 raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
                 raise InputError(f"rank {rank} asks for a group that it is not in")

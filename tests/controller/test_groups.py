@@ -1,0 +1,62 @@
+"""Whose a group is, and how long it lives."""
+
+from __future__ import annotations
+
+import pytest
+from netsum_controller.controller import Controller
+from netsum_controller.errors import CannotResume
+from netsum_controller.job_spec import JobSpec
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.test_rejoin import TOKEN, Member, busy, members, restart
+
+__all__ = ["members"]  # the fixture
+
+
+def split(controller: Controller, member: Member, label: str, ranks: list[int]) -> str:
+    epoch = member.descriptor.epoch
+    name, _ = controller.membership.group(member.job, TOKEN, member.rank, member.instance, epoch, label, ranks)
+    return name
+
+
+def names(controller: Controller) -> set[str]:
+    return {job.name for job in controller.jobs()}
+
+
+def test_groups_live_on_in_the_epoch_that_resumes_theirs(
+    controller: Controller, switch: FakeSwitch, members: list[Member]
+) -> None:
+    first = split(controller, members[0], "0.7", [0, 1])
+    group = [Member(controller, rank, f"b{rank}", first) for rank in range(2)]
+    restart(controller, switch)
+    early = split(controller, members[0], "1.7", [0, 1])  # rank 0 has not heard of the restart
+    for everyone in (members, group):
+        for member in everyone[:-1]:
+            busy(member)
+        for member in reversed(everyone):
+            member.rejoin()
+    assert split(controller, members[1], "1.7", [0, 1]) == early, "whoever has heard of it finds the same group"
+    later = split(controller, members[1], "2.7", [0, 1])
+    assert names(controller) == {"resnet", first, early, later}, "the first is in use"
+    assert group[0].rejoin(1).epoch == group[0].descriptor.epoch
+
+
+def test_groups_of_an_epoch_that_is_over_are_gone(controller: Controller, members: list[Member]) -> None:
+    first = split(controller, members[0], "0.7", [0, 1])
+    fresh = [Member(controller, rank, f"c{rank}") for rank in range(3)]
+    with pytest.raises(CannotResume, match="groups are made in epoch"):
+        controller.membership.group("resnet", TOKEN, 0, "c0", members[0].descriptor.epoch, "1.7", [0, 1])
+    second = split(controller, fresh[0], "0.7", [0, 1])
+    assert first != second
+    assert names(controller) == {"resnet", second}
+
+
+def test_jobs_of_one_token_and_almost_one_name_keep_their_own_groups(controller: Controller) -> None:
+    jobs = [f"a-job-with-a-name-of-more-than-32-characters-{which}" for which in "xy"]
+    made = []
+    for name in jobs:
+        controller.create_job(JobSpec(name=name, members=("h1", "h2"), window=8, token=TOKEN))
+        made.append(split(controller, Member(controller, 0, "a0", name), "0.0", [0, 1]))
+    assert names(controller) == {*jobs, *made}
+    controller.delete_job(jobs[0])
+    assert names(controller) == {jobs[1], made[1]}
