@@ -38,6 +38,9 @@ _SLICE: Final = 0.002
 """Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
 
 
+_LISTENINGS: Final = 256
+"""Batches taken in between calls, at most: more than a socket's buffer holds, and an end while somebody floods it."""
+
 _TELLINGS: Final = 3
 """How often a member that leaves says so: nothing repeats it later."""
 
@@ -132,7 +135,10 @@ class Engine:
             if self._works or self._closed or self._failure is not None:
                 return
             try:
-                while packets := self._transport.recv(0.0):
+                for _ in range(_LISTENINGS):
+                    packets = self._transport.recv(0.0)
+                    if not packets:
+                        return
                     now = time.monotonic()
                     for packet in packets:
                         self.window.receive(packet, now)

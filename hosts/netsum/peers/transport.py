@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import select
 import socket
 import sys
@@ -14,22 +13,13 @@ from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.peers.wire import KEY_BYTES, RANK
 from netsum.transports.base import Packet
-from netsum.transports.sockets import BATCH, enlarge_buffers, parse_address
+from netsum.transports.only_from import hear_only
+from netsum.transports.sockets import BATCH, LOST, enlarge_buffers, parse_address
 
 _SLOT_BYTES: Final = 9216  # the largest datagram over a link with jumbo frames
 _SEND_PATIENCE_MS: Final = 100
 _IP_MTU_DISCOVER: Final = 10
-_IP_PMTUDISC_DONT: Final = 0
-# The datagram is lost, as on any network.
-_LOST: Final = {
-    errno.ECONNREFUSED,
-    errno.ENOBUFS,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.EHOSTUNREACH,
-    errno.EPERM,
-    errno.EHOSTDOWN,
-}
+_IP_PMTUDISC_OMIT: Final = 5
 
 
 class PeerSocket:
@@ -41,8 +31,9 @@ class PeerSocket:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.sock.setblocking(False)
-            if sys.platform == "linux":  # the way between hosts may be narrower than the one to a switch
-                self.sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
+            if sys.platform == "linux":
+                # Fragments where the way is narrower than the one to a switch; how narrow, no ICMP message tells us.
+                self.sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_OMIT)
             enlarge_buffers(self.sock)
             self.sock.bind((host, port))
         except OSError as error:
@@ -92,6 +83,10 @@ class PeerTransport:
             for rank, address in enumerate(descriptor.peers)
             if address and rank not in (descriptor.rank, *descriptor.evicted)
         }
+        try:
+            hear_only(self._sock, self._peers.values())
+        except OSError as error:
+            raise JoinError(f"the other members' addresses are not all IPv4: {', '.join(descriptor.peers)}") from error
         pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
         self._slots = [pool[start : start + _SLOT_BYTES] for start in range(0, len(pool), _SLOT_BYTES)]
         self._readable = select.poll()
@@ -112,7 +107,7 @@ class PeerTransport:
             try:
                 self._send_one(parts, address)
             except OSError as error:
-                if error.errno not in _LOST:
+                if error.errno not in LOST:
                     raise
                 self.last_error = error.strerror
 
@@ -129,7 +124,9 @@ class PeerTransport:
     def recv(self, timeout: float | None) -> list[memoryview]:
         received: list[memoryview] = []
         waited = timeout == 0 or self._closed
-        while len(received) < BATCH and not self._closed:
+        for _ in range(BATCH + 1):  # strangers' count, too: a flood does not keep us here
+            if self._closed or len(received) == BATCH:
+                break
             slot = self._slots[len(received)]
             try:
                 size, address = self._sock.recvfrom_into(slot)
@@ -141,9 +138,9 @@ class PeerTransport:
                 self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
                 continue
             except OSError as error:
-                if error.errno not in _LOST:
+                if error.errno not in LOST:
                     raise
-                self.last_error = error.strerror  # an ICMP error about an earlier datagram
+                self.last_error = error.strerror
                 continue
             if self._is_peers(slot[:size], address):
                 received.append(slot[KEY_BYTES:size])

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from netsum.frames import FrameFormat
 from netsum.transports.base import Packet
-from netsum.transports.shared_wire import Address, Inbox, SharedWire
+from netsum.transports.only_from import Address
+from netsum.transports.shared_wire import Inbox, SharedWire
 
 
 class FramesTransport:

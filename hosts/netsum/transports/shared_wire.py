@@ -13,9 +13,8 @@ from typing import ClassVar, Final
 
 from netsum.frames import FrameFormat
 from netsum.transports.base import Packet
-from netsum.transports.sockets import SocketBatch
-
-Address = tuple[str, int]
+from netsum.transports.only_from import Address
+from netsum.transports.sockets import open_datagrams
 
 _SLICE: Final = 0.001
 """Seconds that a member waits while another one receives, before it looks again whether to do so itself."""
@@ -48,9 +47,7 @@ class SharedWire:
         self._ends = ends
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            sock.bind(ends[0])
-            sock.connect(ends[1])
-            self.batch = SocketBatch(sock)
+            self.batch = open_datagrams(sock, *ends)
         except BaseException:
             sock.close()
             raise

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from netsum.errors import CommunicatorError
 from netsum.transports.base import Packet
+from netsum.transports.only_from import Address, hear_only
 
 BATCH = 64
 """Packets that one :meth:`SocketBatch.recv` brings at most."""
@@ -19,16 +20,15 @@ BUFFER_BYTES = 8 << 20
 
 _SLOT_BYTES = 4608  # the largest packet, 4096 bytes of payload and its headers, rounded up
 _SEND_PATIENCE_MS = 100
-# The datagram is lost, as on any network; the window sends it again, and a timeout tells the caller.
-_LOST = {
-    errno.ECONNREFUSED,
-    errno.ENOBUFS,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.EHOSTUNREACH,
-    errno.EPERM,
-    errno.EHOSTDOWN,
-}
+LOST = frozenset(
+    {
+        *(errno.ENOBUFS, errno.ENETDOWN, errno.EPERM, errno.EACCES),
+        # What Linux makes of the kinds of ICMP messages, but for "fragmentation needed": any stranger can send them.
+        *(errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EHOSTDOWN),
+        *(errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, getattr(errno, "ENONET", errno.EHOSTDOWN)),
+    }
+)
+"""Errors after which a datagram is lost, as on any network; it is sent again, and a timeout tells the caller."""
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
@@ -36,8 +36,10 @@ _SO_RCVBUFFORCE = 33
 class SocketBatch:
     """A non-blocking datagram socket with a pool of receive buffers. Owns the socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, remote: Address | None = None) -> None:
+        """``remote``: where to send, for a socket that is not connected."""
         self.sock = sock
+        self._remote = remote
         sock.setblocking(False)
         enlarge_buffers(sock)
         pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
@@ -65,7 +67,9 @@ class SocketBatch:
                 self._lose(error, packet)
 
     def _send_one(self, packet: Packet) -> None:
-        if len(packet) == 1:
+        if self._remote is not None:
+            self.sock.sendmsg(packet, (), 0, self._remote)
+        elif len(packet) == 1:
             self.sock.send(packet[0])
         else:
             self.sock.sendmsg(packet)
@@ -76,7 +80,7 @@ class SocketBatch:
             raise CommunicatorError(
                 f"a packet of {size} bytes is too big for the way to the switch: raise the MTU or lower the job's `chunks`"
             ) from error
-        if error.errno not in _LOST:
+        if error.errno not in LOST:
             raise error
         self.last_error = error.strerror
 
@@ -86,7 +90,9 @@ class SocketBatch:
         receive = self.sock.recv_into
         waited = timeout == 0
         slots = self._slots
-        while len(received) < BATCH:
+        for _ in range(BATCH + 1):  # errors count, too: who causes them does not keep us here
+            if len(received) == BATCH:
+                break
             slot = slots[len(received)]
             try:
                 received.append(slot[: receive(slot)])
@@ -97,9 +103,9 @@ class SocketBatch:
                 # Rounded up: a timeout of less than a millisecond must not become a busy loop.
                 self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
             except OSError as error:
-                if error.errno not in _LOST:
+                if error.errno not in LOST:
                     raise
-                self.last_error = error.strerror  # an ICMP error about an earlier datagram
+                self.last_error = error.strerror
         return received
 
     def fileno(self) -> int:
@@ -107,6 +113,16 @@ class SocketBatch:
 
     def close(self) -> None:
         self.sock.close()
+
+
+def open_datagrams(sock: socket.socket, local: Address, remote: Address) -> SocketBatch:
+    """The UDP socket, bound to ``local``, and hearing ``remote`` alone. OSError when the address is taken or not ours."""
+    remote = socket.gethostbyname(remote[0]), remote[1]
+    hear_only(sock, [remote])
+    sock.bind(local)
+    if sys.platform != "linux":
+        sock.connect(remote)
+    return SocketBatch(sock, remote if sys.platform == "linux" else None)
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
@@ -122,7 +138,7 @@ def enlarge_buffers(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> Address:
     """``HOST:PORT`` as a tuple; ValueError for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit():

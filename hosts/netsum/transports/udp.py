@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import sys
 from collections.abc import Sequence
 
 from netsum.transports.base import Packet
-from netsum.transports.sockets import SocketBatch
+from netsum.transports.sockets import open_datagrams
 
 _SO_NO_CHECK = 11
 _IP_MTU_DISCOVER = 10
-_IP_PMTUDISC_DO = 2
+_IP_PMTUDISC_PROBE = 3
 
 
 class UdpTransport:
-    """A UDP socket bound to the member's own port and connected to the switch, so that the kernel drops all else."""
+    """A UDP socket bound to the member's own port that hears the switch alone."""
 
     def __init__(self, local: tuple[str, int], remote: tuple[str, int]) -> None:
         """``local`` and ``remote`` are (IPv4 address, port). Raises OSError when the port is taken or not ours."""
@@ -25,12 +24,10 @@ class UdpTransport:
             if sys.platform == "linux":
                 # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
                 sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-                # The switch takes no fragments: too big is an error here, not a silence there.
-                sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-            sock.bind(local)
-            with contextlib.suppress(ConnectionRefusedError):
-                sock.connect(remote)
-            self._batch = SocketBatch(sock)
+                # The switch takes no fragments: too big for the interface is an error here, not a silence there. What ICMP
+                # messages say of the way beyond is not believed: there is no router on it, and any stranger can send one.
+                sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+            self._batch = open_datagrams(sock, local, remote)
         except BaseException:
             sock.close()
             raise

@@ -1,0 +1,168 @@
+"""What strangers send to a member's sockets: it costs them packets, and the member nothing but looking at them."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from netsum.communicator import Communicator
+from netsum.frames import FrameFormat, internet_checksum
+from netsum.peers.transport import PeerSocket, PeerTransport
+from netsum.transports import FramesTransport, MemoryTransport, Transport, UdpTransport
+from netsum.transports.sockets import BATCH, SocketBatch
+from netsum_testbed.netns import NetworkNamespace
+
+from tests.hosts.network import descriptor
+from tests.hosts.peers import peer_descriptor
+
+HERE, THERE = ("127.0.0.1", 20001), ("127.0.0.2", 12000)
+LARGE = b"\x01" + bytes(4000)
+UNREACHABLE, TIME_EXCEEDED, PARAMETER_PROBLEM = 3, 11, 12
+KINDS = [(UNREACHABLE, code) for code in range(16)] + [(TIME_EXCEEDED, 0), (PARAMETER_PROBLEM, 0)]
+PATIENCE = 100_000
+"""Packets that a loop is fed before the test says that it does not end."""
+
+
+def icmp_error(kind: int, code: int) -> bytes:
+    """An ICMP message about a datagram from HERE to THERE; "fragmentation needed" asks for packets of 600 bytes."""
+    addresses = socket.inet_aton(HERE[0]) + socket.inet_aton(THERE[0])
+    about = struct.pack(">BBHHHBBH", 0x45, 0, 4028, 0, 0x4000, 64, socket.IPPROTO_UDP, 0) + addresses
+    about += struct.pack(">HHHH", HERE[1], THERE[1], 4008, 0)
+    bare = struct.pack(">BBHHH", kind, code, 0, 0, 600 if (kind, code) == (UNREACHABLE, 4) else 0) + about
+    return bare[:2] + struct.pack(">H", internet_checksum(bare)) + bare[4:]
+
+
+@pytest.fixture
+def namespace(require_root: None) -> Iterator[NetworkNamespace]:  # noqa: ARG001 - only asked for
+    """A network of the test's own: what an ICMP message says of a route stays in it."""
+    made = NetworkNamespace([], 9000)
+    yield made
+    made.close()
+
+
+def udp() -> tuple[Transport, Transport]:
+    return UdpTransport(HERE, THERE), UdpTransport(THERE, HERE)
+
+
+def frames() -> tuple[Transport, Transport]:
+    host, switch = ("02:00:00:00:00:01", "10.9.0.1", 20001), ("02:00:00:00:00:fe", "10.9.0.254", 12000)
+    there, here = FrameFormat(switch, host), FrameFormat(host, switch)
+    return FramesTransport(here, HERE, THERE), FramesTransport(there, THERE, HERE)
+
+
+def peers() -> tuple[Transport, Transport]:
+    addresses = tuple(f"{host}:{port}" for host, port in (HERE, THERE))
+    one, other = (
+        PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True)
+        for rank in range(2)
+    )
+    other.send([(b"\x00",)])  # they have met before the stranger comes
+    one.recv(1.0)
+    one.send([(b"\x01",)])
+    other.recv(1.0)
+    return one, other
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("open_pair", [udp, frames, peers])
+def test_no_icmp_message_is_an_error_or_makes_packets_smaller(
+    namespace: NetworkNamespace, open_pair: Callable[[], tuple[Transport, Transport]]
+) -> None:
+    def attacked() -> list[int]:
+        ours, theirs = open_pair()
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stranger:
+            arrived = []
+            for kind, code in KINDS:
+                for meets in (lambda: ours.send([(LARGE,)]), lambda: ours.recv(0.0)):
+                    stranger.sendto(icmp_error(kind, code), (HERE[0], 0))
+                    meets()
+                ours.send([(LARGE,)])
+                arrived.append(sum(len(packet) == len(LARGE) for packet in [*theirs.recv(1.0), *theirs.recv(0.0)]))
+        for each in (ours, theirs):
+            each.close()
+        return arrived
+
+    assert namespace.call(attacked) == [2] * len(KINDS)
+
+
+class Flooded:
+    """A socket to which a stranger's datagram has always just come."""
+
+    def __init__(self, inner: socket.socket, datagram: bytes, sender: tuple[str, int]) -> None:
+        self._inner, self._datagram, self._sender = inner, datagram, sender
+        self.looked_at = 0
+
+    def recvfrom_into(self, slot: memoryview) -> tuple[int, tuple[str, int]]:
+        self.looked_at += 1
+        assert self.looked_at < PATIENCE, "the loop does not end as long as a stranger sends"
+        slot[: len(self._datagram)] = self._datagram
+        return len(self._datagram), self._sender
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.01, None])
+def test_receiving_from_peers_ends_while_a_stranger_sends(timeout: float | None) -> None:
+    sock = PeerSocket("127.0.0.1")
+    addresses = (sock.address, "127.0.0.1:9")
+    flooded = Flooded(sock.sock, b"\x01" * 100, ("127.0.0.1", 9))
+    sock.sock = flooded  # type: ignore[assignment]
+    transport = PeerTransport(sock, peer_descriptor(0, 2, peers=addresses), owns=True)
+    assert transport.recv(timeout) == []
+    assert transport.strangers == flooded.looked_at <= 2 * BATCH
+    transport.close()
+
+
+def test_receiving_ends_while_the_network_reports_errors() -> None:
+    class Failing:
+        def __init__(self, inner: socket.socket) -> None:
+            self._inner, self.errors = inner, itertools.count()
+
+        def recv_into(self, slot: memoryview) -> int:  # noqa: ARG002 - a socket's
+            assert next(self.errors) < PATIENCE, "the loop does not end as long as errors come"
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inner:
+        batch = SocketBatch(Failing(inner))  # type: ignore[arg-type]
+        assert batch.recv(None) == []
+        assert batch.last_error == "No route to host"
+
+
+def test_listening_between_calls_ends_while_a_stranger_sends() -> None:
+    class Endless(MemoryTransport):
+        came = 0
+
+        def recv(self, timeout: float | None) -> list[memoryview]:  # noqa: ARG002 - a transport's
+            self.came += BATCH
+            assert self.came < PATIENCE, "the loop does not end as long as a stranger sends"
+            return [memoryview(b"nonsense")] * BATCH
+
+    with Communicator(descriptor(0, 2, block_exp_ms=50.0), Endless()) as comm:
+        assert comm.behind() == 0
+
+
+@pytest.mark.parametrize("open_end", [udp, frames])
+def test_what_others_send_to_the_socket_never_reaches_it(
+    open_end: Callable[[], tuple[Transport, Transport]],
+) -> None:
+    ours, theirs = open_end()
+    waiting = ours.fileno()
+    assert waiting is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for _ in range(10):
+            stranger.sendto(b"nonsense", HERE)
+    received = socket.socket(fileno=os.dup(waiting))
+    with received, pytest.raises(BlockingIOError):
+        received.recv(1)
+    for each in (ours, theirs):
+        each.close()
