@@ -81,12 +81,12 @@ class NotFinite(CallError, ValueError):
         index: where the first one is, an index into the input's shape.
     """
 
-    def __init__(self, rank: int, index: tuple[int, ...], value: float) -> None:
+    def __init__(self, rank: int, index: tuple[int, ...], value: float, what: str = "") -> None:
         self.rank = rank
         self.index = index
         self.value = value
         super().__init__(
-            f"rank {rank}: element {list(index)} is {value}; a sum needs finite numbers (the other ranks raise Aborted)"
+            f"rank {rank}: element {list(index)} is {value}{what}; a sum needs finite numbers (the other ranks raise Aborted)"
         )
 
 

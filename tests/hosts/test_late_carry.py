@@ -81,3 +81,51 @@ def test_a_call_that_is_given_up_keeps_what_it_took_along() -> None:
         assert [type(outcome) for outcome in outcomes] == [Aborted, Aborted, NotFinite]
         zeros = [np.zeros(10, np.float32)] * WORKERS
         np.testing.assert_array_equal(good(allreduce(communicators, zeros, late="carry")), share(1, 0, 10))
+
+
+LARGE = np.array([3e38, -3e38], np.float32)
+
+
+def zeros(communicators: list[Communicator]) -> Any:
+    return good(allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, late="carry")).tolist()
+
+
+def test_what_overflows_with_what_was_carried_is_not_finite() -> None:
+    """Each alone is finite, what would be sent is not; what was carried waits for a call that has room for it."""
+    with stragglers(WORKERS) as (network, communicators):
+        one_late(network, communicators, 1, lambda comm: comm.allreduce(LARGE * (comm.rank == 1), late="carry"))
+        given_ = [np.ones(2, np.float32), LARGE, np.ones(2, np.float32)]
+        outcomes = allreduce(communicators, given_, late="carry")
+        assert [type(outcome) for outcome in outcomes] == [Aborted, NotFinite, Aborted]
+        assert (outcomes[1].rank, outcomes[1].index) == (1, (0,))
+        assert "carried" in str(outcomes[1])
+        assert zeros(communicators) == LARGE.tolist()
+        assert zeros(communicators) == [0.0, 0.0]
+
+
+def test_a_late_rank_whose_carry_overflows_keeps_only_what_it_had() -> None:
+    with stragglers(WORKERS) as (network, communicators):
+
+        def late() -> list[type]:
+            given_ = [LARGE * (rank == 1) for rank in range(WORKERS)]
+            outcomes = one_late(network, communicators, 1, lambda comm: comm.allreduce(given_[comm.rank], late="carry"))
+            return [type(outcome) for outcome in outcomes]
+
+        assert late() == [np.ndarray] * 3
+        assert late() == [np.ndarray, NotFinite, np.ndarray]
+        assert zeros(communicators) == LARGE.tolist()
+
+
+def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
+    """Together they are no number that any call could send."""
+    with stragglers(WORKERS) as (network, communicators):
+
+        def pair(comm: Communicator) -> Any:
+            return [
+                work.wait() for work in [comm.allreduce_async(LARGE * (comm.rank == 1), late="carry") for _ in range(2)]
+            ]
+
+        one_late(network, communicators, 1, pair)
+        outcomes = allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, late="carry")
+        assert [type(outcome) for outcome in outcomes] == [Aborted, NotFinite, Aborted]
+        assert zeros(communicators) == [0.0, 0.0]

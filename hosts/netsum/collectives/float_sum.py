@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from netsum import exponents, fixed_point
 from netsum.collectives.blocks import GROUP, Blocks, Group, Numbers
 from netsum.collectives.call import Context, Verdict, agree, agree_on, open_call
+from netsum.collectives.finite import not_finite
 from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
 from netsum.collectives.stream import Stream, all_in, blocks_of, place
@@ -53,13 +54,15 @@ class Carried:
         return self.rest.pop(signature, None)
 
     def leave(self, signature: tuple[object, ...], rest: Array) -> None:
-        """Remember what a call could not give. Calls may overlap, so there may be something already."""
+        """Remember what a call could not give. Calls may overlap, so there may be something already; what both make may be no
+        number that can be sent, which the next call says."""
         before = self.rest.get(signature)
-        self.rest[signature] = rest if before is None else before + rest
+        with np.errstate(over="ignore"):
+            self.rest[signature] = rest if before is None else before + rest
 
 
 class FloatSum:
-    """One sum or mean of floats."""
+    """One sum or mean of floats. ``error``: why this rank gives the call up."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class FloatSum:
         redone: Any,
         error: CallError | None,
         *,
+        shape: tuple[int, ...],
         layout: Layout,
         options: Options,
         carried: Carried | None = None,
@@ -90,13 +94,15 @@ class FloatSum:
         self._flat = self._blocks.cut.padded(self._flat)
         self._taken = None if self._carried is None else self._carried.take(signature)
         if self._taken is not None:
-            self._flat = self._flat + self._taken
+            with np.errstate(over="ignore"):
+                self._flat = self._flat + self._taken
+            error = not_finite(context.rank, self._flat, shape, " with what late calls have carried over")
         self._result = np.zeros(len(self._flat), flat.dtype)  # what is skipped stays 0
-        self._error = error
+        self.error = error
 
     def _codes(self) -> exponents.Codes:
         """Codes of all blocks; zeros when the values are not finite, since the call is given up then."""
-        if self._error is not None:
+        if self.error is not None:
             return np.zeros(self._blocks.number, np.uint16)
         parts = [exponents.float_codes(self._blocks.rows(self._flat, numbers)) for numbers in self._blocks.groups()]
         return np.concatenate(parts)
@@ -116,20 +122,26 @@ class FloatSum:
         try:
             missed = yield from self._agreed(remember)
         except BaseException:
-            if self._carried is not None and self._taken is not None:
-                self._carried.leave(self._signature, self._taken)  # nothing of the call counts, so it was not given
+            self._keep_taken()
             raise
-        if self._carried is not None and missed:
+        if self.error is not None:
+            self._keep_taken()
+        elif self._carried is not None and missed:
             rest = np.zeros_like(self._flat)
             for where in blocks_of(missed, self._blocks.width):
                 rest[where] = self._flat[where]
             self._carried.leave(self._signature, rest)
         return self._blocks.cut.parts(self._result)
 
+    def _keep_taken(self) -> None:
+        """Nothing of the call counts, so what it took along was not given. (What is no number never can be.)"""
+        if self._carried is not None and self._taken is not None and np.isfinite(self._taken).all():
+            self._carried.leave(self._signature, self._taken)
+
     def _agreed(self, remember: bool) -> Flow:
         """The numbers of the blocks that are without this rank's contribution."""
         codes = self._codes()
-        agreed = yield from agree(self._context, self._signature, codes, self._error)
+        agreed = yield from agree(self._context, self._signature, codes, self.error)
         blocks = self._blocks
 
         def ready(numbers: range) -> Any:
@@ -180,18 +192,18 @@ class FloatSum:
         powers = self._predictions.exponents[self._signature]
         codes = self._codes()
         fits = (exponents.float_exponents(codes) <= powers) | (codes == exponents.ZERO_CODE)
-        opened = open_call(self._context, self._signature, np.zeros(0, np.uint16), self._error)
+        opened = open_call(self._context, self._signature, np.zeros(0, np.uint16), self.error)
         groups = []
         for numbers in self._blocks.groups():
             rows = self._blocks.rows(self._flat, numbers)
             fitting = fits[numbers.start : numbers.stop]
 
             def skip(row: int, fitting: NDArray[np.bool_] = fitting) -> Status:
-                if self._error is not None:
+                if self.error is not None:
                     return Status.ABORT
                 return Status.OK if fitting[row] else Status.RANGE
 
-            safe = np.where(fitting[:, None], rows, 0) if self._error is None else np.zeros_like(rows)
+            safe = np.where(fitting[:, None], rows, 0) if self.error is None else np.zeros_like(rows)
             lanes = self._encode(safe, powers[numbers.start : numbers.stop])
             final = numbers.stop == self._blocks.number
             groups.append(self._blocks.submit(Op.SUM, lanes, numbers, skip, final=final))
@@ -200,7 +212,7 @@ class FloatSum:
                 break
         # Ranks whose calls differ may never send each other's blocks; one that gives up does.
         yield lambda: opened.differ or (opened.answered and all(group.missing == 0 for group in groups))
-        opened.check(self._error)
+        opened.check(self.error)
         redo = yield from self._take_predicted(groups, powers)
         following = np.concatenate([self._following(group, powers) for group in groups])
         if len(redo):
@@ -229,7 +241,7 @@ class FloatSum:
                 verdict.add(status)
         if verdict.highest >= Status.ABORT:
             yield SUBMITTED
-        verdict.raise_failure(self._error)
+        verdict.raise_failure(self.error)
         redo: list[int] = []
         for group in groups:
             self._decode(group, powers[np.asarray(group.numbers)])

@@ -16,13 +16,14 @@ import numpy as np
 from netsum import exponents, fixed_point
 from netsum.collectives.blocks import Blocks, Group, Numbers
 from netsum.collectives.call import Context, agree
+from netsum.collectives.finite import not_finite
 from netsum.collectives.float_sum import Carried, FloatSum, Predictions
 from netsum.collectives.layout import Layout
 from netsum.collectives.options import ARITHMETIC, ORDER, Options
 from netsum.collectives.stream import Stream, place
 from netsum.engine import SUBMITTED, Flow
-from netsum.errors import Behind, CallError, Degraded, Desynchronized, DoesNotFit, NotFinite
-from netsum.fixed_point import FLOATS, INTEGERS, Array
+from netsum.errors import Behind, CallError, Degraded, Desynchronized, DoesNotFit
+from netsum.fixed_point import INTEGERS, Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 
 OPS: Final = {"min": Op.MIN, "max": Op.MAX, "and": Op.AND, "or": Op.OR, "xor": Op.XOR}
@@ -51,7 +52,7 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
         return [np.empty(0, array.dtype) for _ in layout.counts]
     if not context.give:
         flat = np.zeros_like(flat)
-    error = _not_finite(context.rank, flat, array.shape)
+    error: CallError | None = not_finite(context.rank, flat, array.shape)
     if options.op not in ARITHMETIC:
         result = yield from _own_lanes(context, flat, layout, options.op, signature, error)
     elif array.dtype.name in INTEGERS:
@@ -60,8 +61,18 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
         carried = memory.carried if options.late == "carry" else None
         predictions = memory.predictions
         summing = FloatSum(
-            context, flat, signature, predictions, memory.redone, error, layout=layout, options=options, carried=carried
+            context,
+            flat,
+            signature,
+            predictions,
+            memory.redone,
+            error,
+            shape=array.shape,
+            layout=layout,
+            options=options,
+            carried=carried,
         )
+        error = summing.error
         if options.scale == "predicted" and signature in predictions.exponents:
             result = yield from summing.predicted()
         else:
@@ -74,18 +85,6 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
     if options.late == "raise" and report.degraded:
         raise Degraded(report)
     return result
-
-
-def _not_finite(rank: int, array: Array, shape: tuple[int, ...]) -> NotFinite | None:
-    """The error for the first NaN (or infinity) of a float array, or None."""
-    if array.dtype.name not in FLOATS:
-        return None
-    bad = ~np.isfinite(array)
-    if not bad.any():
-        return None
-    where = int(bad.argmax())
-    index = tuple(int(each) for each in np.unravel_index(where, shape))
-    return NotFinite(rank, index, float(array[where]))
 
 
 def _own_lanes(
