@@ -79,7 +79,9 @@ def encode_floats(
     if dither is None:
         np.rint(scaled, out=scaled)
     else:
-        scaled = np.floor(scaled + dither.random(scaled.shape, np.float64))
+        whole = np.trunc(scaled)
+        rest = scaled - whole  # exactly: a number plus a dither would be rounded where floats have few bits of fraction
+        scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
     return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
 
 
@@ -123,10 +125,15 @@ def decode_floats(
         return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
 
 
+def _own_bits(values: Array) -> Array:
+    """The values' own bits, unsigned. Of a bool 0 or 1, though any byte but 0 is True in memory."""
+    unsigned = np.ascontiguousarray(values).view(_UNSIGNED[own_lane(values.dtype)])
+    return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
+
+
 def encode_bits(values: Array) -> Array:
     """The values' own bits as lanes."""
-    lane = own_lane(values.dtype)
-    return np.ascontiguousarray(values).view(_UNSIGNED[lane]).astype(WIRE_LANES[lane])
+    return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
@@ -140,7 +147,7 @@ def encode_order(values: Array) -> Array:
     lane = own_lane(values.dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
-    bits = np.ascontiguousarray(values).view(unsigned)
+    bits = _own_bits(values)
     if values.dtype.name in FLOATS:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":

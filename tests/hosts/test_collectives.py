@@ -17,7 +17,7 @@ from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.matrix.expect import complaints
 from netsum_testbed.matrix.volume import RANKS, measure
 
-from tests.hosts.calls import on_each, ranks
+from tests.hosts.calls import good, on_each, ranks
 from tests.hosts.cells import SIZES, cell_of, check
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
@@ -237,3 +237,15 @@ def test_the_check_finds_what_is_wrong() -> None:
     assert "differ" in complaints(cell, 1024, results)[0]
     assert complaints(cell, 1024, results[::-1]) == ["rank 0 has a result", "rank 1 has no result"]
     assert "int64[5]" in complaints(cell, 1024, [None, np.zeros(5, np.int64)])[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "want"),
+    [("xor", [0, 1, 1]), ("and", [1, 0, 0]), ("or", [1, 1, 1]), ("max", [1, 1, 1]), ("min", [1, 0, 0])],
+)
+def test_bools_are_true_or_false_whatever_they_are_in_memory(op: str, want: list[int]) -> None:
+    """As numpy has them: any byte but 0 is True."""
+    given_ = [np.frombuffer(bytes(row), np.bool_) for row in ([2, 0, 4], [1, 8, 0])]
+    with ranks(2) as communicators:
+        got = good(on_each(communicators, lambda comm: comm.allreduce(given_[comm.rank], op)))
+    assert got.view(np.uint8).tolist() == want

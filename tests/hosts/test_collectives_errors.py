@@ -143,6 +143,14 @@ DIFFERENT: dict[str, tuple[Call, Call]] = {
     "root of an exchange": (lambda comm: comm.broadcast(X, root=0), lambda comm: comm.broadcast(X, root=1)),
     "operation": (lambda comm: comm.reduce(X, op="min"), lambda comm: comm.reduce(X, op="max")),
     "type": (lambda comm: comm.broadcast(X), lambda comm: comm.broadcast(X.astype(np.int32))),
+    "fields of a type": (
+        lambda comm: comm.broadcast(np.zeros(3, [("a", "f4"), ("b", "i4")])),
+        lambda comm: comm.broadcast(np.zeros(3, [("a", "i4"), ("b", "f4")])),
+    ),
+    "fields of rows": (
+        lambda comm: comm.all_gather(np.zeros(3, [("a", "f4"), ("b", "i4")])),
+        lambda comm: comm.all_gather(np.zeros(3, [("b", "f4"), ("a", "i4")])),
+    ),
     "rows": (lambda comm: comm.all_gather(X), lambda comm: comm.all_gather(X[:5])),
     "counts": (
         lambda comm: comm.reduce_scatter(X, counts=[2, 4]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -173,3 +174,22 @@ def test_order_map_keeps_the_order_and_the_bits(dtype: str, data: st.DataObject 
 def test_lanes_are_big_endian_on_the_wire() -> None:
     one = fixed_point.encode_integers(np.array([[1]], np.int32), Lane.L32, 1)
     assert one.tobytes() == (fixed_point.bias(Lane.L32, 1) + 1).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("encode", [fixed_point.encode_bits, fixed_point.encode_order])
+def test_a_bool_is_one_whatever_it_is_in_memory(encode: Callable[[Array], Array]) -> None:
+    odd = np.frombuffer(bytes([0, 1, 2, 128, 255]), np.bool_)[None]
+    assert encode(odd).tolist() == [[0, 1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("rest", [0.5, -0.5, 0.25, -0.75])
+def test_stochastic_rounding_has_no_bias_where_floats_have_few_bits_of_fraction(rest: float) -> None:
+    """A dither that is added is itself rounded there: 2^51 + 1/2 came out as 2^51 + 1 three times of four."""
+    whole, workers, tries = 2.0**50, 2, 4000
+    exponents = np.array([fixed_point.scale_bits(Lane.L64, workers)])  # a quantum of 1
+    values = np.full((1, tries), np.copysign(whole, rest) + rest)
+    rng = np.random.default_rng(1)
+    lanes = fixed_point.encode_floats(values, exponents, Lane.L64, workers, rng)
+    got = fixed_point.decode_integers(lanes, np.ones(1, np.int64), Lane.L64, workers) - int(np.copysign(whole, rest))
+    deviation = np.sqrt(abs(rest) * (1 - abs(rest)) / tries)
+    assert abs(float(got.mean()) - rest) < 5 * deviation
