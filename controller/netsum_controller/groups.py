@@ -81,7 +81,7 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
             priority=parent.priority,
             algorithm=parent.algorithm,
         )
-        return create_job(site, spec)
+        return create_job(site, spec, wait_for_switch=parent.by_switch)
 
 
 def _clear_old(site: Site, parent: Job, current: str) -> None:

@@ -13,7 +13,7 @@
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
     roots: {spine1: 2, spine2: 1} # optional, where switches form a tree: which make results, and what share of the blocks
     algorithm: auto               # optional: who combines, `switch`, or the members: `ring` or another (default: `auto`, a switch
-                                  # where one can, else the members)
+                                  # where one has room, else the members)
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class JobSpec(BaseModel):
 
     @property
     def may_do_without(self) -> bool:
-        """Whether the members may combine themselves where no switch can."""
+        """Whether the members may combine themselves where no switch can. (That one does not answer is another matter.)"""
         return self.algorithm == AUTO and self.late is Late.WAIT
 
     @property

@@ -80,9 +80,10 @@ def _weights(roots: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={weight}" for name, weight in roots.items()) or "as the controller chooses"
 
 
-def create_job(site: Site, spec: JobSpec) -> Job:
-    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). One of which no
-    switch must combine is made without: its ``why_hosts`` says why none can.
+def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Job:
+    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). One of "auto"
+    that no switch has room for is made without: its ``why_hosts`` says why. A switch that does not answer is an error, unless
+    the job is not to ``wait_for_switch``: else a restart at the wrong moment would cost it the switch for good.
 
     Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; nothing changed.
     """
@@ -102,7 +103,20 @@ def create_job(site: Site, spec: JobSpec) -> Job:
         except (NoSwitch, Unreachable) as error:
             if not spec.may_do_without:
                 raise
+            if isinstance(error, Unreachable) and wait_for_switch:
+                instead = "start it, or let the members combine without it: `--algorithm ring` or another"
+                raise Unreachable(f"{error}; {instead}") from None
             return _create_without_switch(site, spec, str(error))
+
+
+def _trees_now(site: Site, spec: JobSpec) -> Trees:
+    """The job's trees around the switches that do not answer; :class:`Unreachable` when there are none for that reason."""
+    choose_trees(spec, site.topology)
+    down = find_down(site)
+    try:
+        return choose_trees(spec, site.topology, down)
+    except NoSwitch as error:
+        raise Unreachable(str(error)) from None
 
 
 def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
@@ -126,7 +140,7 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
 def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
     """``existing`` is what an interrupted command has left of one of its name."""
     left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
-    trees = choose_trees(spec, site.topology, find_down(site))
+    trees = _trees_now(site, spec)
     with open_clients(site, [*trees.nodes, *left]) as clients:
         for client in clients.values():
             clean_up(site, client)

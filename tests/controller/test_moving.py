@@ -20,6 +20,7 @@ from netsum_controller.errors import (
     SwitchError,
     Unreachable,
 )
+from netsum_controller.groups import open_group
 from netsum_controller.job_spec import JobSpec, parse_job
 from netsum_controller.model import JobState, Rejoin
 from netsum_controller.reconcile import Report
@@ -88,17 +89,10 @@ def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: F
     assert (switch.installed, controller.site.store.last_job_id) == (installed, last)
 
 
-@pytest.mark.parametrize("how", ["no room", "nobody answers"])
-def test_auto_does_without_a_switch_that_cannot(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec, how: str
-) -> None:
-    if how == "no room":
-        controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
-        words = "needs 16 slots in a row on switch s1; 0 of 8192 are free"
-    else:
-        switch.stop()
-        words = "no P4Runtime server answers"
-    with pytest.raises((NoSwitch, Unreachable), match=words):
+def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spec: JobSpec) -> None:
+    controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
+    words = "needs 16 slots in a row on switch s1; 0 of 8192 are free"
+    with pytest.raises(NoSwitch, match=words):
         controller.create_job(spec.model_copy(update={"algorithm": "switch"}))
     assert controller.site.store.find_job("resnet") is None
     job = controller.create_job(spec)
@@ -106,6 +100,34 @@ def test_auto_does_without_a_switch_that_cannot(
     assert words in job.why_hosts
     assert everyone(controller)[0].algorithm == "auto"
     assert not controller.create_job(spec).created
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "switch"])
+def test_a_switch_that_does_not_answer_is_an_error(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, algorithm: str
+) -> None:
+    """Nobody asked for a job without it, and a job of its members would stay one when the switch is there again."""
+    switch.stop()
+    with pytest.raises(Unreachable, match="no P4Runtime server answers") as caught:
+        controller.create_job(spec.model_copy(update={"algorithm": algorithm}))
+    assert ("--algorithm ring" in str(caught.value)) == (algorithm == "auto")
+    assert controller.site.store.jobs() == []
+    switch.start()
+    controller.push()
+    assert controller.create_job(spec).by_switch
+
+
+def test_groups_of_a_job_without_its_switch_have_none(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec
+) -> None:
+    """It was asked for "auto" and its switch has gone: its groups are its members', like itself."""
+    controller.create_job(spec)
+    switch.stop()
+    moved = controller.move("resnet", "auto").job
+    assert not moved.by_switch
+    everyone(controller)
+    group = open_group(controller.site, controller.job("resnet"), TOKEN, moved.epoch.number, "0.1", [0, 2])
+    assert (group.by_switch, group.workers) == (False, 2)
 
 
 def test_auto_does_not_hide_what_is_asked_wrong(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum_controller.addresses import mac_to_int
 from netsum_controller.controller import Controller
-from netsum_controller.errors import SwitchError
+from netsum_controller.errors import SwitchError, Unreachable
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.reach import find_down
 from netsum_controller.reconcile import Report
@@ -83,7 +83,8 @@ def test_a_star_whose_switch_is_back_has_none_that_is_down(
     site.down.add("s1")
     switch.stop()
     assert find_down(site) == {"s1"}
-    assert not controller.create_job(spec.model_copy(update={"name": "without"})).by_switch
+    with pytest.raises(Unreachable, match="s1 is down"):
+        controller.create_job(spec)
     switch.start()
     assert controller.create_job(spec).by_switch
     assert site.down == set()

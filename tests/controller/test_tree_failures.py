@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller.controller import Controller
-from netsum_controller.errors import Busy, NoSwitch, SwitchError
+from netsum_controller.errors import Busy, NoSwitch, SwitchError, Unreachable
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job, JobState, Late, Rejoin
 from netsum_controller.rejoin import Place
@@ -85,6 +85,15 @@ def test_all_switches_restart_at_once(fabric: FakeFabric, controller: Controller
     assert controller.job("wide").state is JobState.READY
     number = come_back(controller, job).epoch.number
     assert epochs_on(fabric, controller, job) == dict.fromkeys(fabric.switches, number)
+
+
+def test_no_job_is_made_without_a_leaf_that_does_not_answer(fabric: FakeFabric, controller: Controller) -> None:
+    """Its hosts are not to combine themselves unasked, though no tree goes around it."""
+    fabric.switches["leaf2"].stop()
+    with pytest.raises(Unreachable, match=r"leaf2 is down.*--algorithm ring"):
+        controller.create_job(JobSpec(name="unasked", members=HOSTS, window=8))
+    assert controller.jobs() == []
+    assert controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8)).by_switch
 
 
 def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Job) -> None:
