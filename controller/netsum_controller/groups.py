@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 MARK = ".g-"
 MAX_LABEL = 64
+MAX_GROUPS = 32
+"""Groups at once that a member may be in, so that one which never closes them does not use up the switch."""
 _PARENT_PART = 20
 """Characters of the parent's name in a group's, for people; a digest of all of it tells parents apart."""
 
@@ -67,9 +69,11 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
             raise CannotResume(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
         prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
         _clear_old(site, parent, prefix)
+        name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
+        _check_number(parent, [group for group in groups_of(site, parent) if group.name != name], ranks)
         degrade = parent.late is Late.DEGRADE
         spec = JobSpec(
-            name=prefix + _digest(f"{label}/{','.join(map(str, ranks))}"),
+            name=name,
             members=tuple(parent.members[rank] for rank in ranks),
             window=parent.window,
             chunks=parent.chunks,
@@ -82,6 +86,17 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
             algorithm=parent.algorithm,
         )
         return create_job(site, spec, wait_for_switch=parent.by_switch)
+
+
+def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
+    """Raise :class:`Refused` when one of the ranks is in as many groups as it may be. Ranks of one host share their numbers."""
+    for rank in ranks:
+        host = parent.members[rank]
+        there = sum(group.members.count(host) for group in others)
+        if there >= MAX_GROUPS * parent.members.count(host):
+            raise Refused(
+                f"job {parent.name!r}: rank {rank} is in {MAX_GROUPS} groups already; close those that are done"
+            )
 
 
 def _clear_old(site: Site, parent: Job, current: str) -> None:

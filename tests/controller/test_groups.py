@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from netsum_controller.controller import Controller
-from netsum_controller.errors import CannotResume
+from netsum_controller.errors import CannotResume, Refused
+from netsum_controller.groups import MAX_GROUPS
 from netsum_controller.job_spec import JobSpec
 
 from tests.controller.fake_switch import FakeSwitch
@@ -49,6 +50,18 @@ def test_groups_of_an_epoch_that_is_over_are_gone(controller: Controller, member
     second = split(controller, fresh[0], "0.7", [0, 1])
     assert first != second
     assert names(controller) == {"resnet", second}
+
+
+def test_a_member_that_never_closes_its_groups_is_stopped(controller: Controller, members: list[Member]) -> None:
+    made = [split(controller, members[0], f"{number}.0", [0]) for number in range(MAX_GROUPS)]
+    assert split(controller, members[0], "0.0", [0]) == made[0], "the same again is no other one"
+    with pytest.raises(Refused, match="rank 0 is in 32 groups already"):
+        split(controller, members[0], "more", [0])
+    with pytest.raises(Refused, match="rank 0 is in 32 groups already"):
+        split(controller, members[1], "more", [1, 0])
+    split(controller, members[1], "more", [1])
+    controller.delete_job(made[0])
+    split(controller, members[0], "more", [0])
 
 
 def test_jobs_of_one_token_and_almost_one_name_keep_their_own_groups(controller: Controller) -> None:
