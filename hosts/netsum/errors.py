@@ -18,7 +18,8 @@
     │   └── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
     └── CommunicatorError          the communicator has ended
         ├── Refused                the switch refused a contribution for good; names the reason
-        ├── Desynchronized         a new epoch of the job began (a rank joined again): `resync()`, or join again
+        ├── Desynchronized         a new epoch of the job began (a rank joined again), or this rank was so late that it cannot
+        │                          know what the others have called: `resync()`, or join again
         ├── Evicted                the controller took this rank out of the job
         └── Closed                 used after ``close()`` or after an error that ended it
 
@@ -161,7 +162,8 @@ class Refused(CommunicatorError):
 
 
 class Desynchronized(CommunicatorError):
-    """A new epoch of the job began; this communicator belongs to an earlier one. Join again."""
+    """A new epoch of the job began, and this communicator belongs to an earlier one; or this rank was so late that it cannot know
+    what calls the others have made. :meth:`netsum.Communicator.resync`, or join again."""
 
 
 class Evicted(CommunicatorError):

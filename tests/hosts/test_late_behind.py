@@ -1,86 +1,197 @@
-"""A rank slept so long that results are gone: it is told, and by which error."""
+"""A rank was away for so long that results are gone: it is told, and by which error.
+
+If it has not heard how a call opened it knows neither the call nor its length: it adds nothing to it, nor to any later one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
+from netsum.errors import Aborted, Behind, Closed, Desynchronized, NotFinite
+from netsum.transports import MemoryTransport
+from netsum.transports.base import Packet
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.stragglers import AgeingNetwork, stragglers
 
-CALLS = 60
-"""Two blocks each, through 64 slots: of the first calls nothing is left."""
-SIZE = 200
+ROWS = 400
+"""Blocks of the long call: the slots, 64, go round six times."""
+WIDTH = 256
+"""4-byte elements in a block of these networks."""
+PATIENCE = 20.0
+LAST = 2
 
 
-def sum_of(comm: Communicator, dtype: str, step: int, op: str = "sum") -> Any:
-    return comm.allreduce(np.full(SIZE, comm.rank + step, dtype), op, timeout=10.0)
+CALLS = [("min", "int32"), ("min", "float32"), ("max", "int32"), ("xor", "int32"), ("sum", "float32"), ("sum", "int32")]
 
 
-def sleep_through(network: AgeingNetwork, communicators: list[Communicator], dtype: str, op: str = "sum") -> list[Any]:
-    """Rank 2 sleeps while the others make their calls; their results."""
-    with network.ageing():
-        got = on_each(communicators[:2], lambda comm: [sum_of(comm, dtype, step, op) for step in range(CALLS)])
-    for first, second in zip(*got, strict=True):
-        assert first.tobytes() == second.tobytes()
-    results: list[Any] = got[0]
-    return results
+class Link:
+    """A rank's transport; what it sends is lost while it is ``mute``, what comes for it while it is ``deaf``."""
+
+    def __init__(self, inner: MemoryTransport) -> None:
+        self._inner = inner
+        self.mute = self.deaf = False
+        self.fileno, self.close = inner.fileno, inner.close
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        if not self.mute:
+            self._inner.send(packets)
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        received = self._inner.recv(timeout)
+        return [] if self.deaf else received
 
 
-@pytest.mark.parametrize(("dtype", "op"), [("float32", "sum"), ("float64", "mean"), ("float32", "max")])
-def test_what_is_gone_is_behind_and_what_is_still_there_is_taken(dtype: str, op: str) -> None:
-    with stragglers(3) as (network, communicators):
-        theirs = sleep_through(network, communicators, dtype, op)
-        last = communicators[2]
-        assert last.behind() > 0
-        errors: dict[int, Behind] = {}
-        for step in range(CALLS):
-            try:
-                result = sum_of(last, dtype, step, op)
-            except Behind as error:
-                errors[step] = error
-            else:
-                assert result.tobytes() == theirs[step].tobytes()
-        assert 0 < len(errors) < CALLS
-        assert list(errors) == list(range(len(errors))), "what is still there lies after what is gone"
-        for each in errors.values():
-            assert 0 < each.report.lost <= each.report.blocks
-            assert "resync()" in str(each)
-        assert last.stats.lost >= len(errors)
-        assert last.behind() == 0
-        # It has caught up, and the sums are whole again; only what it computed from the lost ones is not the others'.
-        result = good(on_each(communicators, lambda comm: sum_of(comm, dtype, CALLS, op)))
-        assert result.shape == (SIZE,)
+@contextmanager
+def linked(workers: int = 3) -> Iterator[tuple[AgeingNetwork, list[Communicator], Link]]:
+    """A network, its ranks, and the link of the last one, which may be cut."""
+    network = AgeingNetwork(workers)
+    links = [Link(each) for each in network.transports]
+    communicators = network.communicators(lambda _, rank: links[rank], timeout=PATIENCE)
+    try:
+        yield network, communicators, links[-1]
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def wait_until(comm: Communicator, blocks: int, work: Any) -> None:
+    """Until a call in the background has come so far."""
+    while comm.stats.blocks < blocks and not work.finished(0.001):
+        pass
+
+
+def long_array(rank: int, dtype: str, rows: int = ROWS) -> Any:
+    """Every row says whose and which it is."""
+    number = np.repeat(np.arange(rows), WIDTH) + (1 if rank == LAST else 4096 * (rank + 1))
+    return number.astype(dtype)
+
+
+REDUCTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "sum": lambda arrays: np.sum(arrays, axis=0),
+    "min": lambda arrays: np.min(arrays, axis=0),
+    "max": lambda arrays: np.max(arrays, axis=0),
+    "xor": np.bitwise_xor.reduce,
+}
+
+
+def wrong_rows(result: Any, op: str, dtype: str) -> int:
+    """Rows of a result that no quorum of the ranks' :func:`long_array` makes."""
+    arrays = [long_array(rank, dtype) for rank in range(3)]
+    quorums = [chosen for count in (2, 3) for chosen in combinations(arrays, count)]
+    right = [(result == REDUCTIONS[op](list(chosen))).reshape(ROWS, WIDTH).all(axis=1) for chosen in quorums]
+    return int((~np.any(right, axis=0)).sum())
+
+
+@pytest.mark.parametrize(("op", "dtype"), CALLS)
+def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtype: str) -> None:
+    """Call 0 is aborted while rank 2's link is down, so it takes one id and not ten; the link returns in the middle of call 1."""
+    spoilt = np.ones(10 * WIDTH, np.float32)
+    spoilt[3] = np.nan
+    with linked() as (network, communicators, link):
+        link.mute = link.deaf = True
+        works = []
+        for comm in communicators:
+            first = comm.allreduce_async(spoilt if comm.rank == 0 else np.ones(10 * WIDTH, np.float32), "min")
+            works.append((first, comm.allreduce_async(long_array(comm.rank, dtype), op)))
+        with network.ageing():
+            wait_until(communicators[0], 200, works[0][1])
+            link.mute = link.deaf = False
+            got = on_each(communicators, lambda comm: outcomes_of(works[comm.rank]))
+        assert isinstance(got[0][0], NotFinite)
+        assert isinstance(got[1][0], Aborted)
+        result = good([got[0][1], got[1][1]])
+        assert wrong_rows(result, op, dtype) == 0
+        assert [type(outcome) for outcome in got[LAST]] == [Desynchronized] * 2
+
+
+def outcomes_of(works: Any) -> list[Any]:
+    """What each of a rank's calls returned or raised."""
+    outcomes = []
+    for work in works:
+        try:
+            outcomes.append(work.wait(PATIENCE))
+        except Exception as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def call_of(name: str) -> Callable[[Communicator], Any]:
+    ones = np.ones(3, np.float32)
+    return {
+        "sum": lambda comm: comm.allreduce(ones),
+        "give nothing": lambda comm: comm.allreduce(ones, give=False),
+        "integers": lambda comm: comm.allreduce(np.ones(3, np.int16)),
+        "min": lambda comm: comm.allreduce(ones, "min"),
+        "nothing": lambda comm: comm.allreduce(ones[:0]),
+        "reduce": lambda comm: comm.reduce(ones, op="max"),
+        "barrier": lambda comm: comm.barrier(),
+        "broadcast": lambda comm: comm.broadcast(ones),
+        "all_gather": lambda comm: comm.all_gather(ones),
+        "product": lambda comm: comm.allreduce(ones, "product"),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sum", "give nothing", "integers", "min", "nothing", "reduce", "barrier", "broadcast", "all_gather", "product"],
+)
+def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
+    """Rank 2 hears nothing of 60 calls; what it calls then it cannot tell from what the others have called."""
+    with linked() as (network, communicators, link), network.ageing():
+        link.mute = link.deaf = True
+        on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.full(300, step, "f")) for step in range(60)])
+        link.mute = link.deaf = False
+        last = communicators[LAST]
+        with pytest.raises(Desynchronized, match=r"resync\(\)"):
+            call_of(name)(last)
+        with pytest.raises(Closed):
+            last.allreduce(np.ones(3))
+        # And the others do not hear of it.
+        assert good(on_each(communicators[:LAST], lambda comm: comm.allreduce(np.ones(3)))).tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(("op", "dtype"), CALLS)
+def test_who_has_heard_the_opening_and_lost_data_is_behind_and_in_step(op: str, dtype: str) -> None:
+    """It knows the call, and so how many ids it took."""
+    with linked() as (network, communicators, link):
+        works = [comm.allreduce_async(long_array(comm.rank, dtype), op) for comm in communicators]
+        wait_until(communicators[LAST], 20, works[LAST])
+        link.mute = link.deaf = True
+        with network.ageing():
+            result = good([work.wait() for work in works[:LAST]])
+        link.mute = link.deaf = False
+        assert wrong_rows(result, op, dtype) == 0
+        with pytest.raises(Behind) as caught:
+            works[LAST].wait()
+        assert 0 < caught.value.report.lost < caught.value.report.blocks
+        whole = good(on_each(communicators, lambda comm: comm.allreduce(long_array(comm.rank, dtype, 30), op)))
+        np.testing.assert_array_equal(whole, REDUCTIONS[op]([long_array(rank, dtype, 30) for rank in range(3)]))
         assert all(comm.report.degraded == 0 for comm in communicators)
 
 
-def test_a_lost_agreement_of_integers_cannot_be_gone_on_from() -> None:
-    """How wide the others' lanes were nobody can tell it, so it cannot even count their blocks."""
-    with stragglers(3) as (network, communicators):
-        sleep_through(network, communicators, "int32")
-        with pytest.raises(Desynchronized, match=r"resync\(\)"):
-            sum_of(communicators[2], "int32", 0)
-        with pytest.raises(Exception, match="has ended"):
-            communicators[2].barrier()
-
-
 def test_giving_nothing_while_behind_is_cheap() -> None:
-    """It catches up without computing: what is lost is lost, and the rest is not counted as its own."""
+    """What it slept through is still there, all of it: it catches up without computing."""
+    size, calls = 200, 20
     with stragglers(3) as (network, communicators):
-        theirs = sleep_through(network, communicators, "float32")
-        last, step, got = communicators[2], 0, []
+        last, step = communicators[LAST], 0
+        with network.ageing():
+            theirs, _ = on_each(
+                communicators[:LAST],
+                lambda comm: [comm.allreduce(np.full(size, comm.rank + step, "f")) for step in range(calls)],
+            )
         while last.behind():
-            try:
-                got.append((step, last.allreduce(np.zeros(SIZE, np.float32), give=False)))
-                assert last.report.missed == last.report.blocks == 1
-            except Behind:
-                pass
+            got = last.allreduce(np.zeros(size, np.float32), give=False)
+            assert last.report.missed == last.report.blocks == 1
+            assert got.tobytes() == theirs[step].tobytes()
             step += 1
-        assert step == CALLS
-        assert got
-        for at, result in got:
-            assert result.tobytes() == theirs[at].tobytes()
+        assert step == calls
+        # It has caught up, and the sums are whole again.
+        assert good(on_each(communicators, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
+        assert all(comm.report.degraded == 0 for comm in communicators)

@@ -34,7 +34,8 @@ class Call(NamedTuple):
     """One collective call of one rank: a value a block, None for an empty contribution.
 
     ``predicted``: with predicted exponents, hence a fence behind it; ``misfits``: offsets of blocks whose values do not
-    fit and are RANGE at first; ``aborts``: this rank's caller failed.
+    fit and are RANGE at first; ``aborts``: this rank's caller failed; ``opens``: the others follow when the result of the
+    first block is held, and not at all when that is ABORT.
     """
 
     gen: int
@@ -47,6 +48,7 @@ class Call(NamedTuple):
     bare: bool = False  # empties leave without room for the result, which then has to be fetched
     firm: bool = False  # its blocks wait for everybody, also in a job that degrades
     passes: bool = False  # this rank answers, adds nothing and is not counted
+    opens: bool = False
 
 
 class Todo(NamedTuple):
@@ -84,6 +86,7 @@ class HostRules:
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
     rewind: bool = True  # off: after a rejoin only blocks without a result are sent
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
+    lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
 
 ALL_HOST_RULES = HostRules()
@@ -153,9 +156,23 @@ def _redo(host: Host, call: int) -> tuple[Todo, ...] | None:
     return (Todo(call, 0, Phase.EXPONENTS),) if again else ()
 
 
+def _rest(host: Host, call: int) -> tuple[Todo, ...] | None:
+    """What follows the opening of a call that opens: its other blocks; () nothing; None: not known before its result."""
+    opening, *others = _results_of(host, call)
+    if not host.program[call].opens or others:
+        return ()
+    _, result = opening
+    if result is None:
+        return None
+    given_up = result.status >= Status.ABORT and result != LOST
+    return () if given_up else tuple(Todo(call, at, Phase.DATA) for at in range(1, len(host.program[call].blocks)))
+
+
 def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
     """What follows the plan: blocks; () when the program is over; None while the fence keeps it from being known."""
     planned = host.plan[-1].call if host.plan else -1
+    if planned >= 0 and (rest := _rest(host, planned)) != ():
+        return rest
     for call in range(planned if rules.fence else 0, planned + 1):
         more = _redo(host, call) if call >= 0 else ()
         if more or (more is None and rules.fence):
@@ -165,7 +182,7 @@ def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...
         return None if waits else ()
     call = planned + 1
     count = len(host.program[call].blocks)
-    if host.program[call].aborts and not rules.abort_finishes_call:
+    if host.program[call].opens or (host.program[call].aborts and not rules.abort_finishes_call):
         count = 1
     return tuple(Todo(call, offset, Phase.DATA) for offset in range(count))
 
@@ -205,13 +222,14 @@ def contribution(host: Host, index: int) -> Packet:
     """The packet of a block that was sent: the same whenever it is sent again, but for MISMATCH and room."""
     todo = host.plan[index]
     call = host.program[todo.call]
+    passes = call.passes or (call.aborts and call.opens and todo.offset > 0)  # the others did not hear of it
     value: int | None = call.blocks[todo.offset] if todo.phase != Phase.EXPONENTS else exponent_of(call)
     status, op = Status.OK, Op.MAX if todo.phase == Phase.EXPONENTS else call.op
     if host.mismatched and host.results[index] is None:
         status = Status.MISMATCH
-    elif call.aborts:
+    elif call.aborts and not (call.opens and todo.offset):
         status = Status.ABORT
-    elif call.passes:
+    elif passes:
         value = None
     elif todo.phase == Phase.DATA and todo.offset in call.misfits:
         status = Status.RANGE
@@ -220,10 +238,10 @@ def contribution(host: Host, index: int) -> Packet:
     header = Header(
         job_id=JOB_ID,
         block_id=(host.origin + index) & ID_MASK,
-        degraded=int(call.passes),
+        degraded=int(passes),
         firm=int(call.firm and host.degrades),
         src_id=host.rank,
-        src_cnt=int(not call.passes),
+        src_cnt=int(not passes),
         gen_id=call.gen,
         grad_cnt=LANES if value is not None else 0,
         op=op,
@@ -292,7 +310,9 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
         if host.results[index] is not None:
             return host
         if host.degrades and rules.lost_is_settled:
-            return advance(_settled(host, index, LOST), rules)
+            todo = host.plan[index]
+            unheard = host.program[todo.call].opens and not todo.offset and rules.lost_opening_ends
+            return advance(_settled(host, index, LOST)._replace(ended=unheard), rules)
         return host._replace(broken=f"block {index} is STALE and still needed")
     if h.status == Status.AGAIN:
         return host if index in host.settled else host._replace(fetching=host.fetching | {index})

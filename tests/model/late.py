@@ -38,6 +38,14 @@ LATE_BARE = replace(
     programs=each(change(LATE_EMPTIES.programs, 1, 0, bare=True), 1, bare=True),
 )
 LATE_ABORT = Scenario("a member aborts, somebody is late", change(sums(2, (2, 1)), 1, 0, aborts=True), quorum=1)
+UNHEARD_ABORT = Scenario(
+    "a member aborts as a call opens, and the others may not hear of it",
+    change(each(each(sums(2, (2, 4)), 0, opens=True), 1, opens=True), 1, 0, aborts=True),
+    window=1,
+    slots=2,
+    quorum=1,
+    sweeper=False,
+)
 EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)
 EVICTED_OF_THREE = Scenario(
     "one of three is evicted from a job that waits", sums(3, (3,)), window=1, slots=2, mortals=(2,), evicts=True
@@ -76,6 +84,7 @@ LATE_SCENARIOS = (
     LATE_EMPTIES,
     LATE_BARE,
     LATE_ABORT,
+    UNHEARD_ABORT,
     EVICTED,
     EVICTED_OF_THREE,
     EVICTED_LATE,
@@ -98,4 +107,5 @@ LATE_MUTATIONS = (
     epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),
     epoch_rules(RESTART_EVICTED_OF_THREE, "two results", "only_whole_epochs_resume"),
     host_rule("lost_is_settled", LATE, "STALE and still needed"),
+    host_rule("lost_opening_ends", UNHEARD_ABORT, "a wrong sum"),
 )

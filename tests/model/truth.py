@@ -58,6 +58,8 @@ def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
     if record.state == BlockState.EMPTY or record.epoch != job.epoch or index >= len(blocks):
         return ""
     call, offset = blocks[index]
+    if any(each.opens and each.aborts for program in scenario.programs for each in program[: call + 1]):
+        return ""  # whose block it is depends on whether the others heard of it
     calls = [program[call] for program in scenario.programs]
     seen = [rank for rank in range(scenario.workers) if record.seen >> rank & 1]
     values = _values(calls, offset)

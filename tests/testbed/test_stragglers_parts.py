@@ -73,6 +73,7 @@ class Others:
         was_late = call == "late"
         self.report = Report(blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not give))
         if call == "behind":
+            self.stats.lost = 1
             raise Behind(self.report)
         if call == "new epoch":
             raise Desynchronized("another rank is new")

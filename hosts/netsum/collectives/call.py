@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsum.block import Block
 from netsum.collectives.layout import chunked
-from netsum.errors import Aborted, CallError, Mismatch
+from netsum.errors import Aborted, CallError, Desynchronized, Mismatch
 from netsum.exponents import (
     CODE_LANE,
     FIRST_CODES,
@@ -78,8 +78,9 @@ class _Codes:
     """Codes that arrive block by block.
 
     In a job that degrades, the others may have agreed before this member came (``late``), without its codes; or what they
-    agreed on may be gone (``unknown``). If it has an error of its own that they have not heard of, or nothing to give, it is
-    ``mute``: it adds nothing to the call. ``nobody``: nor does anyone else.
+    agreed on may be gone (``unknown``; ``unheard``: the first block's result, which says what the call is). If it has an
+    error of its own that they have not heard of, or nothing to give, or nobody said what the call is (``nobody``), it is
+    ``mute``: it adds nothing to the call.
     """
 
     def __init__(self, own: Codes, opening: Codes) -> None:
@@ -93,6 +94,7 @@ class _Codes:
         self.late = False
         self.mute = False
         self.nobody = False
+        self.unheard = False
         self.lost = False
         self.unknown = np.zeros(len(own), np.bool_)
 
@@ -105,24 +107,29 @@ class _Codes:
         self.answered = True
 
     def lose_first(self) -> None:
-        self.lost = self.answered = True
-        self.unknown[:FIRST_CODES] = True
+        self.unheard = self.answered = True
 
     @property
     def differ(self) -> bool:
         """Whether the first block's result is there and says that the ranks made different calls."""
-        if not self.answered or self.lost or self.verdict.highest != Status.OK:
+        if not self.answered or self.unheard or self.verdict.highest != Status.OK:
             return False
         if self.first is None:
             return not self.nobody
         return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
-        """Raise if the first block's result says so: a rank gave up, or made another call."""
+        """Raise if the first block's result says so: a rank gave up, or made another call. Where it is gone, nobody can tell
+        this rank what the call is, nor whether it was given up after one block: it knows none of the ids that follow."""
+        if self.unheard:
+            raise Desynchronized(
+                "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "
+                "resync(), or join again"
+            )
         self.verdict.raise_failure(own_error)
         if self.differ:
             raise Mismatch("the ranks made different calls (operation, type, shape or options)")
-        self.mute |= own_error is not None
+        self.mute |= own_error is not None or self.nobody
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
             self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]

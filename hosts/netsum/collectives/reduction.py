@@ -22,7 +22,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import ARITHMETIC, ORDER, Options
 from netsum.collectives.stream import Stream, place
 from netsum.engine import SUBMITTED, Flow
-from netsum.errors import Behind, CallError, Degraded, Desynchronized, DoesNotFit
+from netsum.errors import Behind, CallError, Degraded, DoesNotFit
 from netsum.fixed_point import INTEGERS, Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 
@@ -116,10 +116,6 @@ def _own_lanes(
 def _integer_sum(context: Context, flat: Array, layout: Layout, signature: tuple[object, ...]) -> Flow:
     code = exponents.lane_code(exponents.largest_magnitude(flat), context.workers)
     agreed = yield from agree(context, signature, np.array([code], np.uint16))
-    if agreed.lost:
-        raise Desynchronized(
-            "this rank was so late that it cannot know how wide the others' integers were: resync(), or join again"
-        )
     lane = exponents.lane_of_code(int(agreed.values[0]))
     if lane is None:
         raise DoesNotFit(

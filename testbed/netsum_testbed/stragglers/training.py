@@ -90,9 +90,9 @@ class Training:
         while step <= self._plan.steps:
             try:
                 self._step(step)
-            except (Behind, Desynchronized) as error:
-                # Behind: we have missed results for good. Desynchronized: another rank has, and calls resync().
-                self.diary.behind += isinstance(error, Behind)
+            except (Behind, Desynchronized):
+                # We have missed results for good, or another rank has, and calls resync().
+                self.diary.behind += self._comm.stats.lost > 0
                 self.diary.resyncs += 1
                 step = self._comm.resync(self.model.parameters, self.model.velocity, progress=step + 1) - 1
                 self._late = False
