@@ -195,3 +195,32 @@ def test_giving_nothing_while_behind_is_cheap() -> None:
         # It has caught up, and the sums are whole again.
         assert good(on_each(communicators, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
         assert all(comm.report.degraded == 0 for comm in communicators)
+
+
+EXCHANGES: dict[str, Callable[[Communicator], Any]] = {
+    "broadcast": lambda comm: comm.broadcast_async(np.full(5 * WIDTH, comm.rank, np.float32)),
+    "all_gather": lambda comm: comm.all_gather_async(np.full(WIDTH, comm.rank, np.float32)),
+    "all_to_all": lambda comm: comm.all_to_all_async(np.full(3 * WIDTH, comm.rank, np.float32)),
+    "product": lambda comm: comm.allreduce_async(np.full(WIDTH, comm.rank, np.float32), "product"),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_what_an_exchange_lost_on_the_way_back_is_no_eviction(name: str) -> None:
+    """Everybody was waited for, and rank 2 answered; the results did not come through, and the others went on."""
+    with linked() as (network, communicators, link):
+        opened = communicators[0].descriptor.first_block_id
+        # Rank 0's data is held up until rank 2 has sent its own, and hears nothing.
+        network.lost = lambda rank, header: rank == 0 and header.block_id > opened
+        works = [EXCHANGES[name](comm) for comm in communicators]
+        wait_until(communicators[LAST], 2, works[LAST])
+        link.deaf = True
+        network.lost = lambda _rank, _header: False
+        with network.ageing():
+            for work in works[:LAST]:
+                work.wait()
+            on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.ones(300)) for _ in range(60)])
+        link.deaf = False
+        with pytest.raises(Behind) as caught:
+            works[LAST].wait()
+        assert 0 < caught.value.report.lost <= caught.value.report.blocks

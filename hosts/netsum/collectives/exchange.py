@@ -20,7 +20,7 @@ from netsum.collectives.call import Context, agree
 from netsum.collectives.layout import Layout
 from netsum.collectives.stream import Stream, all_in, place
 from netsum.engine import SUBMITTED, Flow
-from netsum.errors import Aborted
+from netsum.errors import Aborted, Behind
 from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 
@@ -70,16 +70,21 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
             groups.append((group, blocks, part.source, result if given is None else None))
             yield room(context)
     yield SUBMITTED
+    bereft: set[int] = set()
     for group, blocks, source, result in groups:
         yield all_in(group)
         stream = Stream(context, blocks, Op.COPY)
         stream.take(group)
         stream.raise_failure()
         if not group.data_cnt.all():
-            # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
-            raise Aborted(f"rank {source} was evicted before it had sent what this call is to bring")
-        if result is not None:
+            bereft.add(source)
+        elif result is not None:
             place(result, group.results, group.numbers)
+    if context.report.lost:
+        raise Behind(context.report)  # also where somebody was evicted: of what is gone, nobody can tell
+    if bereft:
+        # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
+        raise Aborted(f"rank {min(bereft)} was evicted before it had sent what this call is to bring")
     return results
 
 
