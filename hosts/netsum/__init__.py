@@ -11,6 +11,7 @@ from netsum.descriptor import Descriptor
 from netsum.engine import Work
 from netsum.errors import (
     Aborted,
+    BadTimeout,
     Behind,
     CallError,
     Closed,
@@ -36,6 +37,7 @@ from netsum.stats import Stats
 
 __all__ = [
     "Aborted",
+    "BadTimeout",
     "Behind",
     "CallError",
     "Closed",

@@ -29,7 +29,8 @@ from netsum.fixed_point import Array
 class CollectiveCalls:
     """What :class:`netsum.Communicator` inherits. Every rank makes the same calls in the same order.
 
-    Arrays of any shape; results are new arrays, or ``out``, which may be the input itself where it has the result's shape.
+    Arrays of any shape; results are new arrays in this machine's byte order (whatever the input's), or ``out``, which may be the
+    input itself where it has the result's shape.
     What a rank gives must not change until the call is over. Every call takes ``timeout`` in seconds (default: the
     communicator's). Errors: Unsupported before anything is sent; NotFinite, Aborted, DoesNotFit, Degraded, Behind, Mismatch,
     Timeout, Refused, Evicted, Desynchronized, Closed as in :mod:`netsum.errors`.
@@ -96,7 +97,7 @@ class CollectiveCalls:
             Degraded: partial results and ``late="raise"``.
             Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
         """
-        array = np.asarray(x)
+        array = _array(x)
         options = check(array, op, scale, late, degrade=self._degrades)
         options = compressed(options, array, bits, rounding, self.size)
         if not give and (not self._degrades or options.firm):
@@ -122,7 +123,7 @@ class CollectiveCalls:
     ) -> Call[Array | None]:
         """Reduce ``x`` over all ranks; ``root`` gets the result, the others None. ``op`` and ``late`` as for :meth:`allreduce`;
         DoesNotFit is raised by the root alone."""
-        array = np.asarray(x)
+        array = _array(x)
         options = self._options(array, op, late)
         self._check_root(root)
         if self.rank == root:
@@ -147,7 +148,7 @@ class CollectiveCalls:
         ``counts``: how many rows each rank gets, together as many as ``x`` has. Default: equally many. ``op`` and ``late`` as for
         :meth:`allreduce`; DoesNotFit is raised by the ranks in whose part it happens.
         """
-        array = np.atleast_1d(np.asarray(x))
+        array = np.atleast_1d(_array(x))
         options = self._options(array, op, late)
         rows = self._split(counts, len(array))
         _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
@@ -163,7 +164,7 @@ class CollectiveCalls:
     ) -> Call[Array]:
         """Every rank gets the root's ``x``, bit for bit. ``x``: of any plain type, of the same shape and type on every rank; only
         the root's values count."""
-        array = _plain(np.asarray(x))
+        array = _plain(_array(x))
         self._check_root(root)
         _check_out(out, array.shape, array.dtype)
         make = _into(out, lambda context: broadcast(context, _whole(array), root))
@@ -181,7 +182,7 @@ class CollectiveCalls:
     ) -> Call[Array]:
         """Every rank gets all ranks' rows (along the first axis), in the order of ranks. ``counts``: how many rows each rank has;
         default: as many as this one."""
-        array = np.atleast_1d(_plain(np.asarray(x)))
+        array = np.atleast_1d(_plain(_array(x)))
         rows = self._rows(counts, array)
         _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_gather(context, _whole(array), rows))
@@ -200,7 +201,7 @@ class CollectiveCalls:
     ) -> Call[Array | None]:
         """The root gets all ranks' rows (along the first axis), in the order of ranks; the others None. ``counts`` as for
         :meth:`all_gather`."""
-        array = np.atleast_1d(_plain(np.asarray(x)))
+        array = np.atleast_1d(_plain(_array(x)))
         self._check_root(root)
         rows = self._rows(counts, array)
         if self.rank == root:
@@ -224,7 +225,7 @@ class CollectiveCalls:
         At the root ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (or,
         with ``counts``, of the rows at least). ``counts``: how many rows each rank gets; default: equally many.
         """
-        array = np.atleast_1d(_plain(np.asarray(x)))
+        array = np.atleast_1d(_plain(_array(x)))
         self._check_root(root)
         if self.rank == root:
             rows = self._split(counts, len(array))
@@ -249,7 +250,7 @@ class CollectiveCalls:
         ``counts``: a matrix, ``counts[i][j]`` rows from rank i to rank j, the same on every rank. Default: each rank's rows are
         cut into equally many for everyone.
         """
-        array = np.atleast_1d(_plain(np.asarray(x)))
+        array = np.atleast_1d(_plain(_array(x)))
         if counts is None:
             matrix = np.tile(self._split(None, len(array)), (self.size, 1))
         else:
@@ -308,6 +309,14 @@ class CollectiveCalls:
         return numbers
 
 
+def _array(x: Any) -> Array:
+    """The array, in this machine's order of bytes."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise Unsupported("x is a masked array, and masks cannot be sent: give x.filled(value), or x.data")
+    array = np.asarray(x)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _whole(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
@@ -334,9 +343,9 @@ def _into(out: Array | None, flow: Make) -> Make:
 def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if out is None:
         return
-    if not isinstance(out, np.ndarray):
-        raise Unsupported(f"out must be a numpy array, not {type(out).__name__}")
-    if out.shape != shape or out.dtype != dtype:
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise Unsupported(f"out must be a plain numpy array, not {type(out).__name__}")
+    if out.shape != shape or out.dtype.newbyteorder("=") != dtype:
         raise Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
     if not out.flags.writeable:
         raise Unsupported("out is read-only")

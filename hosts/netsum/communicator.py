@@ -15,7 +15,7 @@ from netsum.collectives.call import Context
 from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
-from netsum.environment import DEFAULT_CALL_TIMEOUT
+from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
 from netsum.errors import CommunicatorError, Desynchronized, Unsupported
 from netsum.fixed_point import Array
 from netsum.recovery import Recovery
@@ -67,7 +67,7 @@ class Communicator(CollectiveCalls):
     ) -> None:
         """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``seat`` and
         ``leave`` talk to the controller, if there is one."""
-        self.timeout = timeout
+        self.timeout = seconds(timeout)
         self._explain = explain
         self._seat = seat
         self._leave = leave
@@ -145,7 +145,7 @@ class Communicator(CollectiveCalls):
             raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
         if color is not None and not 0 <= color < 1 << 31:
             raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds(timeout)
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
         own = np.array([[-1 if color is None else color, key]], np.int64)
         table = self.all_gather(own, timeout=timeout).tolist()
@@ -175,9 +175,9 @@ class Communicator(CollectiveCalls):
             Evicted, NotReady, Timeout and other :mod:`netsum.errors`: not joined; the communicator has ended, and it may be
             tried again.
         """
+        deadline = time.monotonic() + seconds(timeout)
         if self._seat is None:
             raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
-        deadline = time.monotonic() + timeout
         self._log.resync()
         while True:
             self._engine.close()
@@ -210,7 +210,7 @@ class Communicator(CollectiveCalls):
         return self._descriptor.block_exp_ms > 0
 
     def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
-        bound = self.timeout if call.timeout is None else call.timeout
+        bound = seconds(self.timeout if call.timeout is None else call.timeout)
         began = time.monotonic()
 
         def ended(error: BaseException | None) -> None:

@@ -20,9 +20,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from netsum.descriptor import ALGORITHMS
-from netsum.errors import JoinError
+from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
 DEFAULT_CALL_TIMEOUT = 60.0
@@ -81,8 +83,15 @@ def _seconds(source: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         seconds = float("nan")
     if not seconds > 0:
-        raise JoinError(f"{name} is {text!r}, not a number of seconds above 0")
+        raise BadTimeout(f"{name} is {text!r}, not a number of seconds above 0")
     return seconds
+
+
+def seconds(given: Any, name: str = "timeout") -> float:
+    """A timeout that a caller gave; :class:`BadTimeout` if it is not a number of seconds, 0 or more."""
+    if isinstance(given, bool) or not isinstance(given, Real) or not given >= 0:
+        raise BadTimeout(f"{name} is {given!r}, not a number of seconds")
+    return float(given)
 
 
 def _one_of(source: Mapping[str, str], name: str, words: Sequence[str]) -> str | None:

@@ -3,6 +3,7 @@
 ::
 
     NetsumError
+    ├── BadTimeout                 a timeout that is not a number of seconds (also a ValueError; a JoinError and a CallError)
     ├── JoinError                  the job could not be joined
     │   ├── Unauthorized           wrong token
     │   ├── NoSuchMember           no job of that name, or no such rank in it
@@ -68,6 +69,10 @@ class NotReady(JoinError):
 
 class CallError(NetsumError):
     """One call failed."""
+
+
+class BadTimeout(JoinError, CallError, ValueError):
+    """A timeout that is not a number of seconds. Raised before anything is sent."""
 
 
 class Unsupported(CallError, TypeError):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from netsum.communicator import Communicator, Explain
 from netsum.descriptor import ALGORITHMS, Descriptor, Link
 from netsum.door import Door
-from netsum.environment import Environment
+from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.place import Place, Wishes, checked
@@ -56,16 +56,16 @@ def join(
             :class:`~netsum.transports.FaultyTransport`.
 
     Raises:
-        Unauthorized, NoSuchMember, NotReady, JoinError: nothing was joined.
+        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: nothing was joined.
     """
     environment = Environment.read()
     configure(environment.log, environment.log_level)
     given_rank, rank = rank, environment.rank if rank is None else rank
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + seconds(timeout)
     token = token or environment.token
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
     algorithm = _known(algorithm) or environment.algorithm
-    call_timeout = environment.timeout if call_timeout is None else call_timeout
+    call_timeout = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")
     peer = peer or environment.peer
     if descriptor is None:
         door = Door.find(job or environment.job, rank, token, controller or environment.controller)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
+from netsum.environment import seconds
 from netsum.report import Report
 
 Condition = Callable[[], bool]
@@ -59,7 +60,7 @@ class Work(Generic[Result]):
 
         ``timeout`` (seconds) bounds this wait only, with the built-in TimeoutError; the call goes on.
         """
-        self._engine.drive(self, timeout)
+        self._engine.drive(self, None if timeout is None else seconds(timeout))
         if not self._done.is_set():
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
         if self._error is not None:

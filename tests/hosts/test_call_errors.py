@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import netsum
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import (
     Aborted,
+    BadTimeout,
     CallError,
     Closed,
     CommunicatorError,
@@ -197,3 +199,28 @@ def test_an_interrupt_comes_through_and_ends_the_communicator() -> None:
 
 def test_every_call_error_is_a_call_error() -> None:
     assert all(issubclass(each, CallError) for each in (Aborted, DoesNotFit, Mismatch, NotFinite, Timeout, Unsupported))
+
+
+BAD_TIMEOUTS = (-1, -0.5, "x", "3", float("nan"), True, [1.0])
+
+
+@pytest.mark.parametrize("bad", BAD_TIMEOUTS, ids=repr)
+def test_a_timeout_that_is_none_is_said(bad: Any) -> None:
+    """Not a Timeout, not a TypeError from somewhere inside, and not a call without one."""
+    said = pytest.raises(ValueError, match=r"timeout is .*, not a number of seconds")
+    with ranks(2) as communicators:
+        outcomes = on_each(communicators, lambda comm: comm.barrier(timeout=bad))
+        assert [type(outcome) for outcome in outcomes] == [BadTimeout] * 2
+        work = communicators[0].allreduce_async(np.ones(3))
+        with said:
+            work.wait(timeout=bad)
+        assert good([communicators[1].allreduce(np.ones(3)), work.wait()]).tolist() == [2.0] * 3
+    network = MemoryNetwork(1)
+    with said:
+        Communicator(network.descriptors[0], network.transports[0], timeout=bad)
+    with said, Communicator(network.descriptors[0], network.transports[0]) as comm:
+        comm.resync(timeout=bad)
+    with said:
+        netsum.join(descriptor=network.descriptors[0], transport=network.transports[0], timeout=bad)
+    with pytest.raises(ValueError, match=r"call_timeout is .*, not a number of seconds"):
+        netsum.join(descriptor=network.descriptors[0], transport=network.transports[0], call_timeout=bad)

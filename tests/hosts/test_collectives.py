@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -249,3 +250,41 @@ def test_bools_are_true_or_false_whatever_they_are_in_memory(op: str, want: list
     with ranks(2) as communicators:
         got = good(on_each(communicators, lambda comm: comm.allreduce(given_[comm.rank], op)))
     assert got.view(np.uint8).tolist() == want
+
+
+CALLS: dict[str, Callable[[Communicator, Any], Any]] = {
+    "allreduce": lambda comm, x: comm.allreduce(x, "max"),
+    "sum": lambda comm, x: comm.allreduce(x),
+    "product": lambda comm, x: comm.allreduce(x, "product"),
+    "reduce_scatter": lambda comm, x: comm.reduce_scatter(x),
+    "broadcast": lambda comm, x: comm.broadcast(x, root=1),
+    "all_gather": lambda comm, x: comm.all_gather(x),
+    "all_to_all": lambda comm, x: comm.all_to_all(x),
+    "scatter": lambda comm, x: comm.scatter(x, root=1, counts=[1, 3]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">f2", ">u2"])
+def test_arrays_in_another_byte_order_are_swapped(name: str, dtype: str) -> None:
+    """One rank has its values in the other order: no mismatch, the same values, and results in the machine's own order."""
+    foreign = np.arange(4).astype(dtype)
+    native = foreign.astype(foreign.dtype.newbyteorder("="))
+    with ranks(2) as communicators:
+        want = on_each(communicators, lambda comm: CALLS[name](comm, native))
+        got = on_each(communicators, lambda comm: CALLS[name](comm, (native, foreign)[comm.rank]))
+    for mine, other in zip(got, want, strict=True):
+        assert mine.dtype == native.dtype
+        assert mine.tobytes() == other.tobytes()
+
+
+def test_a_result_goes_into_an_array_of_another_byte_order() -> None:
+    arrays = [np.arange(4, dtype=dtype) for dtype in ("<f4", ">f4")]
+    records = np.array([(1, 2.5), (3, 4.5)], [("a", ">i2"), ("b", "<f8")])
+    with ranks(2) as communicators:
+        got = on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], out=arrays[comm.rank]))
+        sent = on_each(communicators, lambda comm: comm.broadcast(records))
+    assert got[1] is arrays[1]
+    assert [each.tolist() for each in arrays] == [[0.0, 2.0, 4.0, 6.0]] * 2
+    assert [each.tolist() for each in sent] == [records.tolist()] * 2
+    assert sent[1].dtype.isnative

@@ -25,7 +25,9 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
     "no bits of floats": (lambda comm: comm.allreduce(X, "and"), "cannot be reduced with op='and'"),
     "no sum of bools": (lambda comm: comm.reduce(X > 2), "cannot be reduced with op='sum'"),
     "no sum of complex numbers": (lambda comm: comm.reduce(X * 1j), "complex64|<c8"),
-    "not in this byte order": (lambda comm: comm.reduce(X.astype(">f4")), ">f4"),
+    "a masked array": (lambda comm: comm.reduce(np.ma.masked_less(X, 3)), "masks cannot be sent"),
+    "nor to exchange": (lambda comm: comm.all_gather(np.ma.masked_less(X, 3)), "masks cannot be sent"),
+    "out that is masked": (lambda comm: comm.allreduce(X, out=np.ma.masked_less(X, 3)), "plain numpy array"),
     "no such root": (lambda comm: comm.broadcast(X, root=2), "root 2 is not one of the 2 ranks"),
     "a negative root": (lambda comm: comm.gather(X, root=-1), "root -1"),
     "no such root of a reduction": (lambda comm: comm.reduce(X, root=7), "root 7"),
@@ -47,7 +49,7 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
         r"\(6,\), the result float32 \(12,\)",
     ),
     "out of another part": (lambda comm: comm.reduce_scatter(X, out=np.zeros(6, "f4")), r"the result float32 \(3,\)"),
-    "out that is a list": (lambda comm: comm.all_to_all(X, out=[0.0] * 6), "numpy array, not list"),  # type: ignore[arg-type]
+    "out that is a list": (lambda comm: comm.all_to_all(X, out=[0.0] * 6), "plain numpy array, not list"),  # type: ignore[arg-type]
     "out that is read-only": (lambda comm: comm.allreduce(X, out=READ_ONLY), "read-only"),
     "nothing to carry": (lambda comm: comm.reduce(X, late="carry"), "late='carry' is for allreduce"),
     "nor here to carry": (lambda comm: comm.reduce_scatter(X, late="carry"), "late='carry' is for allreduce"),

@@ -61,7 +61,7 @@ def check(array: Array, op: str, scale: str = "agreed", late: str = "accept", *,
     for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
-    if name not in TYPES[op] or not array.dtype.isnative:
+    if name not in TYPES[op]:
         raise Unsupported(_why(array.dtype, op))
     if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
