@@ -49,7 +49,8 @@ class Communicator(CollectiveCalls):
     """The ranks of one job, in one epoch. Every rank makes the same calls in the same order, as in MPI and NCCL.
 
     Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. Thread-safe, but calls from
-    several threads have no order: make them from one. Made by :func:`netsum.join`; a context manager.
+    several threads have no order: make them from one. A forked process cannot use it (Closed). Made by :func:`netsum.join`; a
+    context manager.
 
     Every call takes ``timeout`` in seconds (default: the communicator's) and raises one of :mod:`netsum.errors`.
     """
@@ -141,6 +142,7 @@ class Communicator(CollectiveCalls):
         Raises:
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
+        self._engine.home.check()
         if self._seat is None:
             raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
         if color is not None and not 0 <= color < 1 << 31:
@@ -175,6 +177,7 @@ class Communicator(CollectiveCalls):
             Evicted, NotReady, Timeout and other :mod:`netsum.errors`: not joined; the communicator has ended, and it may be
             tried again.
         """
+        self._engine.home.check()
         deadline = time.monotonic() + seconds(timeout)
         if self._seat is None:
             raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
@@ -210,6 +213,7 @@ class Communicator(CollectiveCalls):
         return self._descriptor.block_exp_ms > 0
 
     def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
+        self._engine.home.check()
         bound = seconds(self.timeout if call.timeout is None else call.timeout)
         began = time.monotonic()
 
@@ -233,7 +237,10 @@ class Communicator(CollectiveCalls):
         self._window.stats.redone += blocks
 
     def close(self) -> None:
-        """Leave the job. Calls under way end with Closed. May be called twice."""
+        """Leave the job. Calls under way end with Closed. May be called twice. In a process forked from the one that joined it
+        does nothing: the rank is that one's."""
+        if not self._engine.home.here:
+            return
         self._engine.close()
         self._log.closed(self.stats)
         leave, self._leave = self._leave, None

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from netsum.block import Block
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.home import Home
 from netsum.peers.keeper import Keeper
 from netsum.peers.window import PeerWindow
 from netsum.recovery import Recovery
@@ -58,6 +59,7 @@ class Engine:
     ) -> None:
         """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it
         what has become of the job when the switch refuses us."""
+        self.home = Home()
         self.window = window
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
@@ -93,6 +95,7 @@ class Engine:
         ended: Ended | None = None,
     ) -> Work[Any]:
         """Begin a call after all earlier ones; see :class:`Work`."""
+        self.home.check()
         work: Work[Any] = Work(self, flow, gen, timeout, report, ended)
         with self._gate:
             self._check()
@@ -116,6 +119,7 @@ class Engine:
 
     def drive(self, work: Work[Any], timeout: float | None) -> None:
         """Run until ``work`` is done or ``timeout`` seconds are over."""
+        self.home.check()
         until = None if timeout is None else time.monotonic() + timeout
         while not work.done() and (until is None or time.monotonic() < until):
             if not self._lock.acquire(blocking=False):
@@ -131,6 +135,7 @@ class Engine:
 
     def listen(self) -> None:
         """Take in what has come while no call was under way, and send nothing."""
+        self.home.check()
         with self._lock:
             if self._works or self._closed or self._failure is not None:
                 return
@@ -356,7 +361,9 @@ class Engine:
         return works
 
     def close(self) -> None:
-        """End calls under way with Closed, and give the transport back. May be called twice."""
+        """End calls under way with Closed, and give the transport back. May be called twice. Of no effect in a forked process."""
+        if not self.home.here:
+            return
         with self._gate:
             if self._closed:
                 return

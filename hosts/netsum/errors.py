@@ -22,7 +22,7 @@
         ├── Desynchronized         a new epoch of the job began (a rank joined again), or this rank was so late that it cannot
         │                          know what the others have called: `resync()`, or join again
         ├── Evicted                the controller took this rank out of the job
-        └── Closed                 used after ``close()`` or after an error that ended it
+        └── Closed                 used after ``close()``, after an error that ended it, or in a forked process
 
 ``NotFinite``, ``Aborted``, ``DoesNotFit``, ``Unsupported``, ``Degraded`` and ``Behind`` leave the communicator usable: the
 call is over for every rank. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise
@@ -176,4 +176,4 @@ class Evicted(CommunicatorError):
 
 
 class Closed(CommunicatorError):
-    """The communicator was closed, or an earlier error ended it."""
+    """The communicator was closed, an earlier error ended it, or it belongs to the process that this one was forked from."""

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from netsum.descriptor import Descriptor
+from netsum.home import Home, stays_home
 from netsum.stats import Stats
 from netsum.watching import CallEnd, Watcher
 
@@ -189,6 +190,7 @@ class Server:
     """An HTTP server with the metrics of one member alone."""
 
     def __init__(self, comm: Member, port: int, address: str) -> None:
+        self._home = Home()
         registry = CollectorRegistry()
         self._exporter = Exporter(comm, registry)
         try:
@@ -196,10 +198,13 @@ class Server:
         except OSError:
             self.close()
             raise
+        stays_home(self._server.socket)
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving. Of no effect in a forked process, which does not serve."""
+        if not self._home.here:
+            return
         if hasattr(self, "_server"):
             self._server.shutdown()
             self._server.server_close()

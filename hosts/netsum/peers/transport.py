@@ -11,6 +11,7 @@ from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
+from netsum.home import stays_home
 from netsum.peers.wire import KEY_BYTES, RANK
 from netsum.transports.base import Packet
 from netsum.transports.only_from import hear_only
@@ -29,6 +30,7 @@ class PeerSocket:
         """Bound to an address of this host, HOST or HOST:PORT; JoinError if that does not go."""
         host, port = parse_address(address) if ":" in address else (address, 0)
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        stays_home(self.sock)
         try:
             self.sock.setblocking(False)
             if sys.platform == "linux":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from netsum.frames import FrameFormat
+from netsum.home import in_child
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
 from netsum.transports.sockets import open_datagrams
@@ -64,6 +65,11 @@ class SharedWire:
             wire._users += (inbox,)
             return wire
 
+    @classmethod
+    def forget(cls) -> None:
+        """In a forked child: its parent's wires are not its own."""
+        cls._open, cls._guard = {}, threading.Lock()
+
     def detach(self, inbox: Inbox) -> None:
         """Give the wire back; the last one closes it. May be called twice."""
         with self._guard:
@@ -106,3 +112,6 @@ class SharedWire:
                     user.filled.set()
                     break
         return inbox.take()
+
+
+in_child(SharedWire.forget)

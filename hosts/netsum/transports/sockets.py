@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from netsum.errors import CommunicatorError
+from netsum.home import stays_home
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address, hear_only
 
@@ -40,6 +41,7 @@ class SocketBatch:
         """``remote``: where to send, for a socket that is not connected."""
         self.sock = sock
         self._remote = remote
+        stays_home(sock)
         sock.setblocking(False)
         enlarge_buffers(sock)
         pool = memoryview(bytearray(BATCH * _SLOT_BYTES))

@@ -1,0 +1,58 @@
+"""A communicator is at home in the process that made it.
+
+A forked child has a copy of everything, sockets and block ids included: what it sent would be taken for its parent's, and what it
+received its parent would lack. So it may use nothing of it, and whatever it does (call, leave a ``with`` block, end), its parent
+and the other ranks notice nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from netsum.errors import Closed
+
+
+class Home:
+    """The process that this was made in."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is that process. Asked before any lock is taken: a thread that the child lacks may hold it."""
+        return os.getpid() == self._process
+
+    def check(self) -> None:
+        """Raises Closed in another process."""
+        if not self.here:
+            raise Closed(
+                f"the communicator belongs to process {self._process}, which joined; this is process {os.getpid()}, "
+                "forked from it: make the calls there, or join here with a rank of its own"
+            )
+
+
+_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
+
+
+def stays_home(sock: socket.socket) -> None:
+    """A child is not to have this socket: it would take its packets, and hold its port when the parent is gone."""
+    _sockets.add(sock)
+
+
+def in_child(callback: Callable[[], object]) -> None:
+    """Call this in every forked child, where processes can fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=callback)
+
+
+def _leave_sockets() -> None:
+    for sock in list(_sockets):
+        sock.close()
+
+
+in_child(_leave_sockets)

@@ -1,0 +1,42 @@
+"""What a forked child of this process gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE = 30
+"""Seconds after which a child that hangs is ended."""
+
+
+def in_child(run: Callable[[], Any]) -> Any:
+    """What ``run()`` returned in a forked child, as JSON has it; of what it raised, the name and the words."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the child uses none of their locks
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(PATIENCE)
+            os.write(write, json.dumps(outcome(run)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    assert text, "the child did not come back"
+    return json.loads(text)
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """What it returned; or the name and the words of what it raised."""
+    try:
+        return run()
+    except BaseException as error:
+        return [type(error).__name__, str(error)]

@@ -1,0 +1,121 @@
+"""A forked child holds its parent's communicator: it may use nothing of it, and disturbs nobody. (DataLoader workers fork.)"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import netsum
+import numpy as np
+import pytest
+from netsum.communicator import Communicator
+from netsum.frames import FrameFormat
+from netsum.transports.shared_wire import Inbox, SharedWire
+from netsum.transports.sockets import SocketBatch
+
+from tests.hosts.calls import good, on_each
+from tests.hosts.forking import in_child, outcome
+from tests.hosts.network import MemoryNetwork, descriptor
+from tests.hosts.peers import peer_descriptor
+
+CALLS: dict[str, Callable[[Communicator], Any]] = {
+    "allreduce": lambda comm: comm.allreduce(np.full(3, 1000.0)).tolist(),
+    "allreduce_async": lambda comm: comm.allreduce_async(np.full(3, 1000.0)).wait().tolist(),
+    "a bad call": lambda comm: comm.allreduce(np.ones(3), op="median").tolist(),
+    "broadcast": lambda comm: comm.broadcast(np.ones(3)).tolist(),
+    "barrier": Communicator.barrier,
+    "behind": Communicator.behind,
+    "split": lambda comm: comm.split(0),
+    "resync": lambda comm: comm.resync(timeout=1.0),
+}
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Communicator]]:
+    """Two ranks over real sockets, that combine by themselves."""
+    taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for sock in taken:
+        sock.bind(("127.0.0.1", 0))
+    peers = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in taken)
+    for sock in taken:
+        sock.close()
+    communicators = [
+        netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=20.0) for rank in (0, 1)
+    ]
+    yield communicators
+    on_each(communicators, Communicator.close)
+
+
+def sums(communicators: list[Communicator]) -> list[float]:
+    total: list[float] = good(on_each(communicators, lambda comm: comm.allreduce(np.full(3, comm.rank + 1.0)))).tolist()
+    return total
+
+
+def test_every_call_is_refused_in_a_child_and_the_parents_go_on(pair: list[Communicator]) -> None:
+    assert sums(pair) == [3.0] * 3
+    refused = in_child(lambda: {name: outcome(lambda call=call: call(pair[0])) for name, call in CALLS.items()})
+    for name in CALLS:
+        kind, words = refused[name]
+        assert kind == ("Unsupported" if name == "a bad call" else "Closed"), name
+        assert kind == "Unsupported" or f"belongs to process {os.getpid()}" in words
+    assert sums(pair) == [3.0] * 3
+
+
+def test_a_call_under_way_is_the_parents(pair: list[Communicator]) -> None:
+    work = pair[0].allreduce_async(np.ones(3))
+    assert in_child(work.wait)[0] == "Closed"
+    assert good([pair[1].allreduce(np.ones(3)), work.wait()]).tolist() == [2.0] * 3
+
+
+def test_a_child_holds_none_of_its_parents_sockets(pair: list[Communicator]) -> None:
+    """It would take packets that are the parent's, and keep the port when the parent is gone."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    batch = SocketBatch(sock)
+    of_child = in_child(lambda: [comm._engine._transport.fileno() for comm in pair] + [batch.fileno()])
+    assert all(number in (None, -1) for number in of_child)
+    assert batch.fileno() > 0
+    batch.close()
+    assert sums(pair) == [3.0] * 3
+
+
+def test_a_child_does_not_share_its_parents_wire() -> None:
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.bind(("127.0.0.1", 0))
+    local, remote = taken.getsockname(), ("127.0.0.1", 9)
+    taken.close()
+    inbox = Inbox(FrameFormat.of(descriptor(0, 2)))
+    wire = SharedWire.attach(local, remote, inbox)
+    kind, words = in_child(lambda: SharedWire.attach(local, remote, inbox) and None)
+    assert (kind, "in use" in words) == ("OSError", True)
+    wire.detach(inbox)
+
+
+def test_who_leaves_a_with_block_in_a_child_signs_nobody_off() -> None:
+    """Nor does close(), which says what became of it, nor the end of the child."""
+    read, write = os.pipe()
+    network = MemoryNetwork(1)
+    comm = Communicator(
+        network.descriptors[0],
+        network.transports[0],
+        leave=lambda: os.write(write, json.dumps("left").encode()) and None,
+    )
+
+    def leave() -> str:
+        with comm:
+            pass
+        comm.close()
+        return "gone"
+
+    assert in_child(leave) == "gone"
+    os.set_blocking(read, False)
+    with pytest.raises(BlockingIOError):
+        os.read(read, 100)
+    assert comm.allreduce(np.ones(2)).tolist() == [1.0] * 2
+    comm.close()
+    assert json.loads(os.read(read, 100)) == "left"
+    os.close(read)
+    os.close(write)
