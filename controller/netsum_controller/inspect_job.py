@@ -120,8 +120,8 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Why:
-    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first. ``combines``:
-    "switch", or by which algorithm the members do."""
+    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first; ``trouble`` are
+    those that are about the whole job. ``combines``: "switch", or by which algorithm the members do."""
 
     job: str
     epoch: int
@@ -129,6 +129,7 @@ class Why:
     waiting_for: tuple[Straggler, ...] = field(default=())
     hints: tuple[str, ...] = field(default=())
     combines: str = SWITCH
+    trouble: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -159,14 +160,15 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
     waiting = [report for report in blocks if report.state in ("open", "absent")]
     waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
     late = [] if any(state.lost for state in states.values()) else stragglers(job, waited, states)
+    trouble = tuple(job_hints(job, trees, states))
     hints = [
-        *job_hints(job, trees, states),
+        *trouble,
         *(source.sentence for source in late),
         *way_hints(blocks[0].under_way if waiting else ()),
         *seat_hints(job, {source.rank for source in late}),
         *refusal_hints(total({switch: state.outcomes for switch, state in states.items()})),
     ]
-    return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints))
+    return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints), trouble=trouble)
 
 
 def _nobody_knows(block: int) -> BlockReport:
@@ -237,7 +239,7 @@ class _Search:
         assert part is not None
         later = newest is not None and 0 < (newest.block_id - block) % SERIAL < SERIAL // 2
         records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
-        missing, under_way = ([], []) if later or root not in self.states else self._missing(root, block)
+        missing, under_way = ([], []) if later else self._missing(root, block)
         shown = records.get(root) or next(iter(records.values()), None)
         waits = any(record.state in UNDER_WAY for record in records.values())
         state = shown.state.name.lower() if shown is not None else "recycled" if later else "absent"
@@ -265,7 +267,11 @@ class _Search:
         return record if record is not None and record.block_id == block else None
 
     def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
-        """Ranks below a switch that have not contributed, and the edges on which partials are."""
+        """Ranks below a switch that have not contributed, and the edges on which partials are. Of a switch that says nothing,
+        or has forgotten all, nobody is known to be missing."""
+        state = self.states.get(switch)
+        if state is None or state.trouble or state.lost:
+            return [], []
         record = self._record(switch, block)
         missing: list[int] = []
         under_way: list[tuple[str, str]] = []

@@ -228,7 +228,8 @@ class Communicator(CollectiveCalls):
             size = self._descriptor.block_bytes
             context = Context(self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
             flow = call.make(context)
-            work = self._engine.start(flow, gen, bound, background=background, report=context.report, ended=ended)
+            options: dict[str, Any] = {"report": context.report, "outline": context.outline, "ended": ended}
+            work = self._engine.start(flow, gen, bound, background=background, **options)
             self._gen += 1
             self._report = context.report
         return work

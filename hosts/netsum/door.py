@@ -159,20 +159,30 @@ class Door:
             return
 
     def explain(self, block_id: int) -> tuple[str, tuple[int, ...]]:
-        """Whom a block waits for, as the switch's record has it."""
+        """Whom a block waits for, as the switch's record has it: a sentence and the ranks. None where there is no record: a
+        contribution of this rank's would have made one, so that nobody else is known to be late."""
         try:
             answer = self._ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
-            missing = answer.get("missing", [])
-            ranks = tuple(int(each["rank"]) for each in missing)
+            state, missing = answer.get("state", "not open"), answer.get("missing", [])
+            ranks = tuple(int(each["rank"]) for each in missing) if state == "open" else ()
             causes = {each["rank"]: f", which {each['cause']}" for each in answer.get("waiting_for", [])}
             names = "; ".join(
                 f"rank {each['rank']} ({each.get('host', '?')}){causes.get(each['rank'], '')}" for each in missing
             )
+            trouble = "; ".join(map(str, answer.get("trouble", [])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException) as error:
             return f"the controller could not be asked why ({_plain(error)})", ()
-        return (
-            f"waiting for {names}" if names else f"the block is {answer.get('state', 'not open')} at the switch"
-        ), ranks
+        if ranks:
+            return f"waiting for {names}", ranks
+        return trouble or _STATES.get(state, f"the block is {state} at the switch"), ()
+
+
+_STATES: Final = {
+    "open": "the block is open at the switch, and waits for no rank that is known",
+    "absent": "nothing of the block has come to the switch, from this rank neither",
+    "done": "the block is finished at the switch: its result has not come to this rank",
+    "recycled": "the block is finished at the switch, and its result gone: it has not come to this rank",
+}
 
 
 def _trust() -> ssl.SSLContext:

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netsum.block import Block
-from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, Timeout
+from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
 from netsum.home import Home
+from netsum.outline import Outline
+from netsum.overdue import Overdue, Whom
 from netsum.peers.keeper import Keeper
 from netsum.peers.window import PeerWindow
 from netsum.recovery import Recovery
@@ -53,7 +55,7 @@ class Engine:
         self,
         window: AnyWindow,
         transport: Transport,
-        explain: Callable[[int], tuple[str, tuple[int, ...]]] | None = None,
+        explain: Callable[[int], Whom] | None = None,
         recovery: Recovery | None = None,
         log: MemberLog | None = None,
     ) -> None:
@@ -64,7 +66,7 @@ class Engine:
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
         self._transport = transport
-        self._explain = explain
+        self._overdue = Overdue(explain)
         self._silence = Silence()
         self._works: deque[Work[Any]] = deque()
         self._gate = threading.Lock()  # guards what a caller changes: the list of works and how the communicator ended
@@ -93,10 +95,11 @@ class Engine:
         background: bool,
         report: Report | None = None,
         ended: Ended | None = None,
+        outline: Outline | None = None,
     ) -> Work[Any]:
         """Begin a call after all earlier ones; see :class:`Work`."""
         self.home.check()
-        work: Work[Any] = Work(self, flow, gen, timeout, report, ended)
+        work: Work[Any] = Work(self, flow, gen, timeout, report, ended, outline)
         with self._gate:
             self._check()
             self._works.append(work)
@@ -198,17 +201,17 @@ class Engine:
             for packet in packets:
                 self.window.receive(packet, now)
             self._advance()
+            self._wonder(now)
             # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
             self._time_out()
-            self._wonder(now)
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
             else:
                 self._log.asks(self.window.block_id(refusal.serial), str(refusal))
         except Disagreement as error:
-            block = self.window.block_id(error.serial)
-            self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one"))
+            block, ours = self.window.block_id(error.serial), self._call_at(error.serial)
+            self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one; {ours}"))
         except NetsumError as error:
             self._fail(error)
         except OSError as error:
@@ -222,10 +225,9 @@ class Engine:
 
     def _wonder(self, now: float) -> None:
         window, quiet = self.window, self._silence
-        if self._recovery is None:
-            return
         speaks = isinstance(window, PeerWindow) and window.speaks
-        if quiet.too_long(window.base, now, waiting=window.base < window.next_serial) or (speaks and quiet.look(now)):
+        late = quiet.too_long(window.base, now, waiting=window.base < window.next_serial)
+        if self._recovery is not None and (late or (speaks and quiet.look(now))):
             self._recovery.wonder()
 
     def _recover(self) -> None:
@@ -248,7 +250,7 @@ class Engine:
 
     def _send(self) -> None:
         window, now = self.window, time.monotonic()
-        if self._recovery is None or not self._recovery.moving:
+        if self._recovery is None or not self._recovery.holds:
             packets = window.poll(now)
         else:  # begins nothing, so that what it has told remains true, and the others wait and ask, too
             packets = window.outgoing(now) if isinstance(window, PeerWindow) else []
@@ -280,6 +282,8 @@ class Engine:
         return not work.done() and (work.waiting is None or work.waiting())
 
     def _resume(self, work: Work[Any]) -> None:
+        if work.outline.first is None:
+            work.outline.first = self.window.block_id(self.window.submitted)
         try:
             yielded = next(work.flow)
         except StopIteration as end:
@@ -308,31 +312,29 @@ class Engine:
     def _time_out(self) -> None:
         now = time.monotonic()
         for work in list(self._works):
-            if not work.done() and work.deadline is not None and now >= work.deadline:
-                raise self._timeout(work)
+            if work.done() or work.deadline is None:
+                continue
+            self._overdue.foresee(work, self.window, self._silence, now)
+            if now >= work.deadline:
+                error = self._overdue.error(work, self.window, self._silence, now)
+                error.add(self._recovery.reason if self._recovery is not None else "")
+                if link := getattr(self._transport, "last_error", None):
+                    error.add(f"the link's last error: {link}")
+                raise error
 
-    def _timeout(self, work: Work[Any]) -> Timeout:
-        window = self.window
-        if window.next_serial == window.base:
-            return Timeout(f"the call did not end within {work.timeout:g} s")
-        block = window.block_id(window.base)
-        sentence, missing = self._explain(block) if self._explain is not None else ("", ())
-        if isinstance(window, PeerWindow):
-            sentence, missing = window.explain(time.monotonic())
-        reasons = [f"no result for block {block} (generation {work.gen}) within {work.timeout:g} s", sentence]
-        if not window.stats.packets_received:
-            reasons.append(f"nothing at all has come from the {'others' if missing else 'switch'}")
-        if self._recovery is not None and self._recovery.reason:
-            reasons.append(self._recovery.reason)
-        if link := getattr(self._transport, "last_error", None):
-            reasons.append(f"the link's last error: {link}")
-        return Timeout("; ".join(filter(None, reasons)), block, missing)
+    def _call_at(self, serial: int) -> str:
+        """In words, the call that a block is of."""
+        block = self.window.block_id(serial)
+        began = [work.outline for work in list(self._works) if work.outline.first is not None]
+        mine = [each.call for each in began if (block - (each.first or 0)) & 0xFFFFFFFF < 1 << 31 and each.call]
+        return f"this rank's is {mine[-1]}" if mine else "this rank has begun none"
 
     def _refused(self, refusal: Refusal) -> NetsumError:
         block = self.window.block_id(refusal.serial)
         if refusal.reason is Outcome.SIGNATURE:
             self._disagree()
-            return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size)")
+            ours = self._call_at(refusal.serial)
+            return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size); {ours}")
         if refusal.reason in (Outcome.WRONG_PORT, Outcome.STALE):
             return Desynchronized(f"block {block}: a new epoch of the job has begun; join again")
         reason = refusal.reason.name if refusal.reason is not None else "unknown"

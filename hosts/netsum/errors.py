@@ -141,13 +141,19 @@ class Timeout(CallError, TimeoutError):
 
     Attributes:
         block_id: the first block whose result is missing.
-        missing: ranks that have not contributed to it, as the controller tells; empty when nobody could be asked.
+        missing: ranks that are known to hold it up: it waits for them, by the switch's record, or they answer nobody. Empty
+            when that is not known, and when results still came.
     """
 
     def __init__(self, message: str, block_id: int | None = None, missing: Sequence[int] = ()) -> None:
         self.block_id = block_id
         self.missing = tuple(missing)
         super().__init__(message)
+
+    def add(self, reason: str) -> None:
+        """Say more, unless it is ""."""
+        if reason:
+            self.args = (f"{self.args[0]}; {reason}",)
 
 
 class Mismatch(CallError):

@@ -2,13 +2,15 @@
 
 Every call starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank, whatever the call:
 
-    lanes 0..7    h, eight bytes of a hash of what must be equal on all ranks
-    lanes 8..15   255 - h
-    lanes 16..    codes
+    lanes 0..3    a hash of what must be equal on all ranks
+    lanes 4..31   the call in words, two bytes a lane, and a checksum of them
+    lanes 32..63  65535 - each of these
+    lanes 64..    codes
 
 After a maximum over ranks, these lanes are a rank's own if and only if all hashes are equal (where another's h is larger, h
-differs; where it is smaller, 255 - h does): so every rank learns from the network that the ranks made different calls, and they
-raise together.
+differs; where it is smaller, 65535 - h does): so every rank learns from the network that the ranks made different calls, and they
+raise together. They also learn each lane's largest and smallest value. Where there are two different calls, what is not a rank's
+own is the other's: so it can say what the others called, without asking (:func:`other_call`).
 
 A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
 Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
@@ -18,6 +20,7 @@ the first block follow in blocks of their own.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +31,10 @@ from netsum.wire.schema import CHUNK_BYTES, Lane
 
 CODE_LANE: Final = Lane.L16
 FIRST_LANES: Final = CHUNK_BYTES // CODE_LANE.bytes
-SIGNATURE_BYTES: Final = 8
-SIGNATURE_LANES: Final = 2 * SIGNATURE_BYTES
+HASH_BYTES: Final = 8
+WORDS_BYTES: Final = 52
+SIGNATURE_LANES: Final = HASH_BYTES + 4 + WORDS_BYTES
+"""Two bytes a lane, and its complement."""
 FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
 """Codes that the first block has room for."""
 
@@ -41,10 +46,55 @@ Codes = NDArray[np.uint16]
 
 
 def signature_lanes(*parts: object) -> Codes:
-    """The first block's 16 signature lanes for a call with these parts."""
+    """The first block's signature lanes for a call with these parts."""
     text = "\0".join(map(str, parts)).encode()
-    digest = np.frombuffer(hashlib.blake2b(text, digest_size=SIGNATURE_BYTES).digest(), np.uint8).astype(np.uint16)
-    return np.concatenate([digest, 255 - digest])
+    words = cut_short(spoken(*parts)).encode().ljust(WORDS_BYTES, b"\0")
+    own = hashlib.blake2b(text, digest_size=HASH_BYTES).digest() + _checked(words)
+    lanes = np.frombuffer(own, ">u2").astype(np.uint16)
+    return np.concatenate([lanes, _LARGEST - lanes])
+
+
+_LARGEST: Final = np.uint16(0xFFFF)
+
+
+def _checked(words: bytes) -> bytes:
+    return words + zlib.crc32(words).to_bytes(4, "big")
+
+
+def cut_short(words: str) -> str:
+    """As much of a call's words as the first block has room for."""
+    plain = words.encode("ascii", "replace").decode()
+    return plain if len(plain) <= WORDS_BYTES else plain[: WORDS_BYTES - 2] + ".."
+
+
+def spoken(name: object, *parts: object) -> str:
+    """A signature for people: the operation, then what is not as usual of type, shape and options."""
+    return " ".join([str(name), *(word for part in parts if (word := _word(part)))])
+
+
+def _word(part: object) -> str:
+    if isinstance(part, tuple) and any(isinstance(each, str | bool) for each in part):
+        return " ".join(filter(None, map(_word, part)))  # options
+    if isinstance(part, np.dtype):
+        return str(part) if part.names else part.name
+    if part is None or part is False or part == "agreed":
+        return ""  # as ever
+    if part is True:
+        return "firm"
+    return f"{8 * part.bytes} bits" if isinstance(part, Lane) else str(part)
+
+
+def other_call(largest: Codes, own: Codes) -> str | None:
+    """In words, the one call that other ranks made, from the maximum of the signature lanes; None when it cannot be known: they
+    made several."""
+    half = SIGNATURE_LANES // 2
+    top, low, ours = (lanes.astype(np.int64) for lanes in (largest[:half], _LARGEST - largest[half:], own[:half]))
+    theirs = top if (top == low).all() else top + low - ours  # all agree, without us; or we have one of two values
+    if theirs.min() < 0 or theirs.max() > int(_LARGEST):
+        return None
+    said = theirs.astype(">u2").tobytes()[HASH_BYTES:]
+    words = said[:WORDS_BYTES]
+    return words.rstrip(b"\0").decode("ascii", "replace") if _checked(words) == said else None
 
 
 def float_codes(blocks: NDArray[Any]) -> Codes:

@@ -7,11 +7,13 @@ they kept (docs/protocol.md, "Epochs"). Where no switch is left, the members com
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.errors import CommunicatorError, NetsumError, NotReady
+from netsum.question import Question
 from netsum.refusal import Refusal
 from netsum.transports.base import Transport
 from netsum.wire.schema import Outcome
@@ -22,6 +24,10 @@ _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WR
 """Those of them that may come before the controller knows anything: the switch is up again, and it has not looked yet."""
 PAUSE: Final = 0.1
 """Seconds between two questions, at least."""
+BRIEF: Final = 0.02
+"""Seconds that an answer is waited for on the spot: most come at once."""
+LONGEST: Final = 2.0
+"""Seconds after which a question is given up that somebody answers byte by byte."""
 
 
 class Recovery:
@@ -41,6 +47,8 @@ class Recovery:
         self._ask = ask
         self._open = open_transport
         self._refusal: Refusal | None = None
+        self._question: Question[Descriptor] | None = None
+        self._about: Refusal | None = None  # what the question was asked for
         self._wonders = False
         self.moving = False
         self._next = 0.0
@@ -56,17 +64,35 @@ class Recovery:
         """Nothing has come for long: worth a question, too."""
         self._wonders = True
 
+    @property
+    def holds(self) -> bool:
+        """Whether to begin nothing, so that what was told of this member remains true: it waits for others, or is asking."""
+        return self.moving or self._question is not None
+
     def due(self, now: float) -> bool:
-        """Whether to ask now."""
-        return (self._refusal is not None or self._wonders) and now >= self._next
+        """Whether to ask now, or to look for an answer."""
+        return self._question is not None or ((self._refusal is not None or self._wonders) and now >= self._next)
 
     def ask(self, needs: int, now: float) -> Descriptor | None:
-        """Ask once. None: nothing has changed, or nobody knows yet. A descriptor: the epoch to go on in. Raises the error
-        that ends the communicator."""
-        refusal = self._refusal
+        """Ask once, or look whether the answer has come. None: it has not, nothing has changed, or nobody knows yet. A
+        descriptor: the epoch to go on in. Raises the error that ends the communicator."""
+        question = self._question
+        if question is None:
+            epoch, self._about = self.descriptor.epoch, self._refusal
+            question = self._question = Question(lambda: self._ask(epoch, needs))
+            question.answered(BRIEF)
+        if not question.answered() and time.monotonic() - question.asked < LONGEST:
+            return None
+        self._question = None
+        return self._heard(question, now)
+
+    def _heard(self, question: Question[Descriptor], now: float) -> Descriptor | None:
+        refusal = self._about
         self._next = now + PAUSE
         try:
-            answer = self._ask(self.descriptor.epoch, needs)
+            if not question.answered():
+                raise NotReady("the controller does not answer")
+            answer = question.answer()
         except NotReady as error:
             self.reason = str(error)
             self._next = now + max(PAUSE, error.retry)
@@ -77,7 +103,7 @@ class Recovery:
             return answer
         if refusal is None:
             self.reason = ""
-            return None
+            return None  # what it is refused for since is another question
         if refusal.reason not in _LASTING:
             raise CommunicatorError(f"the switch refuses block {refusal.serial} of this epoch: {refusal}")
         self.reason = f"the switch refuses this rank ({_name(refusal)}), and the controller knows of no change"
@@ -88,6 +114,7 @@ class Recovery:
         """Go over to the new epoch: its transport. The old one must be closed."""
         self.descriptor = descriptor
         self._refusal, self._wonders, self.moving = None, False, False
+        self._question = None
         self.reason = ""
         try:
             return self._open(descriptor)

@@ -13,9 +13,11 @@ LOOK: Final = 5.0
 
 
 class Silence:
-    """Tells when to ask: after a while without results, then twice as much later, up to a cap."""
+    """Tells when to ask: after a while without results, then twice as much later, up to a cap. ``moved``: when the last result
+    came that was waited for, or the waiting began."""
 
     def __init__(self) -> None:
+        self.moved = 0.0
         self._base = -1
         self._since = 0.0
         self._patience = PATIENCE
@@ -25,6 +27,7 @@ class Silence:
         """Whether to ask now. ``base``: all results below are held; ``waiting``: for more."""
         if base != self._base or not waiting:
             self._base, self._since, self._patience = base, now, PATIENCE
+            self.moved = now
             return False
         if now - self._since < self._patience:
             return False

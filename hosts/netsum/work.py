@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 from netsum.environment import seconds
+from netsum.outline import Outline
 from netsum.report import Report
 
 Condition = Callable[[], bool]
@@ -36,11 +37,14 @@ class Work(Generic[Result]):
         timeout: float | None,
         report: Report | None = None,
         ended: Ended | None = None,
+        outline: Outline | None = None,
     ) -> None:
-        """``report``: what the call's blocks came to, filled in as they come. ``ended`` is told when the call has ended."""
+        """``report``: what the call's blocks came to, filled in as they come. ``ended`` is told when the call has ended.
+        ``outline``: what the call is, filled in by its flow."""
         self._engine = engine
         self._ended = ended
         self.report = Report() if report is None else report
+        self.outline = Outline() if outline is None else outline
         self.flow = flow
         self.gen = gen
         self.deadline = None if timeout is None else time.monotonic() + timeout

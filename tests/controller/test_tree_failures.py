@@ -304,6 +304,26 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
     assert "switch leaf2 has restarted" in " ".join(controller.why("wide").hints)
 
 
+@pytest.mark.parametrize("how", ["is gone", "has restarted"])
+def test_why_names_nobody_whose_switch_cannot_tell(
+    fabric: FakeFabric, controller: Controller, job: Job, how: str
+) -> None:
+    """Rank 1 is missing on leaf1; what leaf2 has of the block nobody knows."""
+    first, part = job.epoch.first_block_id, job.part("leaf1")
+    assert part is not None
+    fabric.switches["leaf1"].records[part.slot_base + first % job.slots] = pack_record(
+        epoch=job.epoch.number, block_id=first, seen=0b0001, state=BlockState.OPEN, src_cnt=1
+    )
+    if how == "is gone":
+        fabric.switches["leaf2"].stop()
+    else:
+        fabric.switches["leaf2"].restart()
+    found = controller.why("wide", first)
+    assert [person["rank"] for person in found.blocks[0].missing] == [1]
+    assert any("leaf2" in each for each in found.trouble)
+    assert found.hints[: len(found.trouble)] == found.trouble
+
+
 def test_a_topology_that_has_changed(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """An epoch keeps its trees; the next one takes what there is by then."""
     data = fabric.topology.model_dump()

@@ -74,7 +74,50 @@ MISMATCHES: dict[str, list[Callable[[Communicator], Any]]] = {
     "op": [lambda c: c.allreduce(np.ones(5)), lambda c: c.allreduce(np.ones(5), op="mean")],
     "scale": [lambda c: c.allreduce(np.ones(5)), lambda c: c.allreduce(np.ones(5), scale="predicted")],
     "kind": [lambda c: c.barrier(), lambda c: c.allreduce(np.ones(5))],
+    "root": [lambda c: c.broadcast(np.ones(5), 0), lambda c: c.broadcast(np.ones(5), 1)],
 }
+
+
+CALLS: dict[str, tuple[str, str]] = {
+    "shape": ("allreduce float64 (2, 3) sum", "allreduce float64 (3, 2) sum"),
+    "size": ("allreduce float64 (5000,) sum", "allreduce float64 (3,) sum"),
+    "dtype": ("allreduce float32 (5,) sum", "allreduce float64 (5,) sum"),
+    "op": ("allreduce float64 (5,) sum", "allreduce float64 (5,) mean"),
+    "scale": ("allreduce float64 (5,) sum", "allreduce float64 (5,) sum predicted"),
+    "kind": ("barrier", "allreduce float64 (5,) sum"),
+    "root": ("broadcast root 0 float64 (5,)", "broadcast root 1 float64 (5,)"),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_mismatch_says_what_was_called_here_and_elsewhere(name: str, workers: int) -> None:
+    """The rank in the middle makes the other call."""
+    one, other = MISMATCHES[name]
+    with ranks(workers) as communicators:
+        outcomes = together([partial(other if comm.rank == 1 else one, comm) for comm in communicators])
+    for rank, outcome in enumerate(outcomes):
+        ours, theirs = CALLS[name] if rank != 1 else CALLS[name][::-1]
+        assert str(outcome).endswith(f": this rank's is {ours}, another rank's is {theirs}")
+
+
+def test_a_mismatch_of_several_calls_says_so() -> None:
+    with ranks(3) as communicators:
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(np.ones(5 + 7 * comm.rank)))
+    for rank, outcome in enumerate(outcomes):
+        assert isinstance(outcome, Mismatch)
+        assert f"this rank's is allreduce float64 ({5 + 7 * rank},) sum, the others made several" in str(outcome)
+
+
+def test_a_mismatch_of_counts_that_the_first_block_has_no_room_for() -> None:
+    counts = [3] * 20
+    with ranks(20) as communicators:
+        outcomes = on_each(
+            communicators,
+            lambda comm: comm.all_gather(np.ones(3), counts=[*counts[1:], 4] if not comm.rank else counts),
+        )
+    for outcome in outcomes:
+        assert "another rank's has other options, or counts" in str(outcome)
 
 
 @pytest.mark.parametrize("name", MISMATCHES)

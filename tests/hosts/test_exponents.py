@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,3 +82,20 @@ def test_signature_lanes_fit_the_first_block_beside_codes() -> None:
     assert exponents.SIGNATURE_LANES + exponents.FIRST_CODES == exponents.FIRST_LANES
     assert not merged(("sum", "float32", (2, 3)), ("sum", "float32", (3, 2)))
     assert not merged(("sum", "float32", (6,)), ("sum", "float16", (6,)))
+
+
+CALL = st.tuples(st.sampled_from(["sum", "gather"]), st.sampled_from(["int8", "float64"]), st.integers(0, 2**40))
+
+
+@given(st.lists(CALL, min_size=2, max_size=5), st.integers(0, 4))
+def test_what_the_others_called_is_known_where_there_are_two_calls(calls: list[tuple[Any, ...]], which: int) -> None:
+    own = [exponents.signature_lanes(*call) for call in calls]
+    which %= len(calls)
+    others = [call for call in calls if call != calls[which]]
+    heard = exponents.other_call(np.max(own, axis=0), own[which])
+    if len(set(others)) == 1:
+        assert heard == exponents.spoken(*others[0])
+    elif others:
+        assert heard is None or heard in {exponents.spoken(*call) for call in others}
+    late = exponents.other_call(own[0], own[which])  # in a job that degrades: the others have agreed without this one
+    assert late == exponents.spoken(*calls[0])

@@ -160,6 +160,26 @@ def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Cont
     assert controller.asked[1][:2] == ("GET", "/v1/jobs/my%20job/why?block=4096")
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"state": "absent"}, "nothing of the block has come to the switch, from this rank neither"),
+        ({"state": "absent", "trouble": ["switch s1 has restarted"]}, "switch s1 has restarted"),
+        ({"state": "recycled"}, "its result has not come to this rank|it has not come to this rank"),
+        ({"state": "open", "missing": []}, "waits for no rank that is known"),
+    ],
+)
+def test_a_timeout_names_nobody_without_a_record_that_lacks_it(
+    controller: Controller, changes: dict[str, Any], words: str
+) -> None:
+    why = {"block": 4096, "state": "open", "missing": [{"rank": 0, "host": "h1"}, {"rank": 2, "host": "h3"}]}
+    controller.answers = [(200, OURS), (200, {**why, **changes})]
+    with join(controller) as comm, pytest.raises(Timeout, match=words) as caught:
+        comm.barrier(timeout=0.05)
+    assert caught.value.missing == ()
+    assert "waiting for" not in str(caught.value)
+
+
 def test_everything_may_come_from_the_environment(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.answers = [(200, OURS)]
     monkeypatch.setenv("NETSUM_JOB", "my job")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum.peers.mailer import ASK_AFTER, Mailer
+from netsum.peers.mailer import ASK_AFTER, ASK_FIRST, Mailer
 from netsum.peers.wire import RANK, SEGMENT, Flag
 from netsum.stats import Stats
 
@@ -135,14 +136,26 @@ def test_whoever_waits_asks_and_hears_how_far_the_others_are() -> None:
     mail = Mail(3, 1)
     mail.mailers[1].at = 7
     assert mail.mailers[0].poll(0.0, waiting=True) == []
-    assert mail.mailers[0].poll(ASK_AFTER / 2, waiting=True) == []
-    mail.now = ASK_AFTER
+    assert mail.mailers[0].poll(ASK_FIRST / 2, waiting=True) == []
+    mail.now = ASK_FIRST
     for datagram in mail.mailers[0].poll(mail.now, waiting=True):
         mail.launch(0, datagram)
     mail.run()
     assert mail.mailers[0].others_at == {1: 7, 2: 0}
     assert mail.mailers[0].algorithms == {1: 1, 2: 1}
-    assert mail.mailers[0].heard(1) == pytest.approx(ASK_AFTER + 2 * LATENCY)
+    assert mail.mailers[0].heard(1) == pytest.approx(ASK_FIRST + 2 * LATENCY)
+    assert mail.mailers[0].unanswered == {1: 0, 2: 0}
+
+
+def test_questions_that_nobody_answers_are_counted_and_get_fewer() -> None:
+    asked = []
+    mailer = Mail(2, 1).mailers[0]
+    for step in range(200):
+        if mailer.poll(step / 100, waiting=True):
+            asked.append(step / 100)
+    assert mailer.unanswered == {1: len(asked)}
+    pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(asked)]
+    assert pauses == pytest.approx([0.1, 0.2] + [ASK_AFTER] * (len(asked) - 3), abs=0.015)
 
 
 def test_who_differs_or_leaves_says_so_in_everything_it_sends() -> None:

@@ -21,6 +21,6 @@ def all_gather(context: Context, array: Array, counts: Sequence[int], name: str 
     of the call that it is for."""
     row = array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     parts = [Part(rank, EVERYONE, count * row) for rank, count in enumerate(counts)]
-    signature = (name, repr(array.dtype), array.shape[1:], tuple(counts))
+    signature = (name, array.dtype, array.shape[1:], tuple(counts))
     got = yield from exchange(context, signature, parts, [as_bytes(array)])
     return np.concatenate(got).view(array.dtype).reshape(sum(counts), *array.shape[1:])

@@ -21,7 +21,7 @@ def all_to_all(context: Context, array: Array, counts: Array) -> Flow:
     row = array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     parts = [Part(i, j, int(counts[i][j]) * row) for i in range(workers) for j in range(workers)]
     mine = np.split(as_bytes(array), np.cumsum(counts[rank])[:-1] * row)
-    signature = ("all_to_all", repr(array.dtype), array.shape[1:], counts.tolist())
+    signature = ("all_to_all", array.dtype, array.shape[1:], counts.tolist())
     got = yield from exchange(context, signature, parts, mine)
     column = [got[source * workers + rank] for source in range(workers)]
     return np.concatenate(column).view(array.dtype).reshape(int(counts[:, rank].sum()), *array.shape[1:])

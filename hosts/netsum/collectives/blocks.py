@@ -92,6 +92,7 @@ class Blocks:
         self.width = context.block_bytes // lane.bytes
         self.cut = layout.cut(self.width, lane.bytes)
         self.number = self.cut.number
+        context.outline.blocks += self.number
 
     def rows(self, flat: Array, numbers: Numbers) -> Array:
         """These blocks, ascending, of a flat (padded) array as rows, the last filled up with zeros; a view where possible."""

@@ -17,6 +17,6 @@ def broadcast(context: Context, array: Array, root: int) -> Flow:
     """The flow of a broadcast of a C-contiguous array; returns an array of the same shape and dtype."""
     parts = [Part(root, EVERYONE, array.nbytes)]
     mine = [as_bytes(array)] if context.rank == root else []
-    signature = ("broadcast", root, repr(array.dtype), array.shape)
+    signature = ("broadcast", f"root {root}", array.dtype, array.shape)
     (result,) = yield from exchange(context, signature, parts, mine)
     return array.copy() if context.rank == root else result.view(array.dtype).reshape(array.shape)

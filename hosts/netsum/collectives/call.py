@@ -19,9 +19,13 @@ from netsum.exponents import (
     FIRST_LANES,
     SIGNATURE_LANES,
     Codes,
+    cut_short,
+    other_call,
     signature_lanes,
+    spoken,
 )
 from netsum.fixed_point import WIRE_LANES
+from netsum.outline import Outline
 from netsum.report import Report
 from netsum.wire.codec import Header
 from netsum.wire.schema import AgeOp, Op, Status
@@ -55,6 +59,7 @@ class Context:
     firm: bool = False
     give: bool = True
     report: Report = field(default_factory=Report)
+    outline: Outline = field(default_factory=Outline)
 
 
 class Verdict:
@@ -83,9 +88,10 @@ class _Codes:
     ``mute``: it adds nothing to the call.
     """
 
-    def __init__(self, own: Codes, opening: Codes) -> None:
+    def __init__(self, own: Codes, opening: Codes, call: str = "") -> None:
         self._own = own
         self._opening = opening[:SIGNATURE_LANES]
+        self._call = call
         self.values: Codes = np.zeros(len(own), np.uint16)
         self.missing = 0
         self.first: Codes | None = None
@@ -128,11 +134,23 @@ class _Codes:
             )
         self.verdict.raise_failure(own_error)
         if self.differ:
-            raise Mismatch("the ranks made different calls (operation, type, shape or options)")
+            raise Mismatch(self._different())
         self.mute |= own_error is not None or self.nobody
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
             self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
+
+    def _different(self) -> str:
+        ours = f"this rank's is {self._call}"
+        if self.first is None:
+            others = "what the others' are is not known"
+        elif (theirs := other_call(self.first[:SIGNATURE_LANES], self._opening)) is None:
+            others = "the others made several"
+        elif theirs == cut_short(self._call):
+            others = "another rank's has other options, or counts"
+        else:
+            others = f"another rank's is {theirs}"
+        return f"the ranks made different calls (operation, type, shape or options): {ours}, {others}"
 
     def take(self, start: int, count: int, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
@@ -166,7 +184,8 @@ def open_call(
     lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
     head = codes[:FIRST_CODES]
     lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
-    agreed = _Codes(codes, lanes.astype(np.uint16))
+    context.outline.call, context.outline.opening = spoken(*signature), 1
+    agreed = _Codes(codes, lanes.astype(np.uint16), context.outline.call)
     agreed.mute = not context.give
     block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
     if own_error is not None:
@@ -221,4 +240,5 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) ->
         block.more = first + per_block < len(codes)
         context.window.submit(block)
         blocks += 1
+    context.outline.opening += blocks
     return blocks

@@ -156,7 +156,9 @@ class FloatSum:
             if self._context.degrade:
                 return numbers
             there = agreed.values[numbers.start : numbers.stop] != exponents.ZERO_CODE
-            self._context.report.skipped += len(numbers) - int(there.sum())
+            zeros = len(numbers) - int(there.sum())
+            self._context.report.skipped += zeros
+            self._context.outline.skipped += zeros
             return numbers if there.all() else numbers.start + np.flatnonzero(there)
 
         def encode(numbers: Numbers) -> Array:

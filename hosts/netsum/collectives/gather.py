@@ -19,7 +19,7 @@ def gather(context: Context, array: Array, root: int, counts: Sequence[int]) -> 
     """The flow of a gather of C-contiguous arrays, ``counts`` rows each; returns all rows at the root, else None."""
     row = array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     parts = [Part(rank, root, count * row) for rank, count in enumerate(counts)]
-    signature = ("gather", root, repr(array.dtype), array.shape[1:], tuple(counts))
+    signature = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(counts))
     got = yield from exchange(context, signature, parts, [as_bytes(array)])
     if context.rank != root:
         return None

@@ -24,6 +24,6 @@ def scatter(context: Context, array: Array, root: int, counts: Sequence[int]) ->
     if context.rank == root:
         ends = np.cumsum(counts)[:-1] * row
         mine = np.split(as_bytes(array), ends)
-    signature = ("scatter", root, repr(array.dtype), array.shape[1:], tuple(counts))
+    signature = ("scatter", f"root {root}", array.dtype, array.shape[1:], tuple(counts))
     got = yield from exchange(context, signature, parts, mine)
     return got[context.rank].copy().view(array.dtype).reshape(counts[context.rank], *array.shape[1:])

@@ -11,8 +11,10 @@ from netsum.peers.conversation import NUMBER, Conversation, Head
 from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
 from netsum.stats import Stats
 
+ASK_FIRST: Final = 0.05
+"""Seconds of waiting for somebody after which everybody is asked how far they are; then after twice as long, again and again."""
 ASK_AFTER: Final = 0.25
-"""Seconds of waiting for somebody after which everybody is asked how far they are; and then again."""
+"""The longest of these times."""
 
 Datagram = tuple[Payload, ...]
 """A datagram as parts; its first byte is the rank at the other end."""
@@ -34,9 +36,12 @@ class Mailer:
         """Ranks whose call differs: the first block that they do not go on with."""
         self.gone: set[int] = set()
         """Ranks that have left."""
-        self._ends = {rank: Conversation(algorithm, segment_bytes, stats) for rank in peers}
+        self.unanswered = dict.fromkeys(peers, 0)
+        """How often each was asked since something has come from it. (A member that was stopped itself has not asked.)"""
+        self._ends = {rank: Conversation(algorithm, segment_bytes, stats) for rank in self.unanswered}
         self._flags = 0
         self._ask_at: float | None = None
+        self._pause = ASK_FIRST
 
     @property
     def settled(self) -> bool:
@@ -66,9 +71,12 @@ class Mailer:
         if not waiting:
             self._ask_at = None
         elif self._ask_at is None:
-            self._ask_at = now + ASK_AFTER
+            self._ask_at, self._pause = now + ASK_FIRST, ASK_FIRST
         elif now >= self._ask_at:
-            self._ask_at = now + ASK_AFTER
+            self._pause = min(2 * self._pause, ASK_AFTER)
+            self._ask_at = now + self._pause
+            for rank in self.unanswered:
+                self.unanswered[rank] += 1
             return True
         return False
 
@@ -104,6 +112,7 @@ class Mailer:
         head = Head._make(SEGMENT.unpack_from(datagram, RANK.size))
         end = self._ends[rank]
         messages = end.receive(head, datagram[RANK.size + SEGMENT.size :], now)
+        self.unanswered[rank] = 0
         self.algorithms[rank] = head.algorithm
         if head.flags & Flag.DIFFER:
             self.differing.setdefault(rank, head.at)

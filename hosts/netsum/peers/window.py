@@ -38,7 +38,9 @@ LINGER: Final = 2.0
 _SLICE: Final = 0.002
 _TELLINGS: Final = 3
 SILENT: Final = 1.0
-"""Seconds after which a rank that is asked and says nothing is missing."""
+"""Seconds after which a rank that has spoken, is asked and says nothing is missing ..."""
+QUESTIONS: Final = 3
+"""... or one that never has: when it was asked so often, which the other must have been, too."""
 
 
 _plan = lru_cache(maxsize=256)(make_plan)
@@ -72,7 +74,8 @@ class PeerWindow:
         self._finished: dict[int, int] = {}  # batches beyond `base`: first serial, and the one behind the last
         self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that are not begun
         self._trouble: Refusal | None = None
-        self._waiting_since: float | None = None
+        self._since: float | None = None  # when the oldest block became the one that is waited for
+        self._oldest = -1
 
     @property
     def speaks(self) -> bool:
@@ -130,9 +133,9 @@ class PeerWindow:
     def outgoing(self, now: float) -> list[Datagram]:
         """The datagrams to be sent now, for what is begun already."""
         if not self._waiting:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = now
+            self._since = None
+        elif self._since is None or self.base != self._oldest:
+            self._since, self._oldest = now, self.base
         return self.mailer.poll(now, waiting=self._waiting)
 
     @property
@@ -186,7 +189,6 @@ class PeerWindow:
         """Take a datagram of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
         rank, messages = self.mailer.receive(packet, now)
         for data in messages:
-            self._waiting_since = now
             try:
                 message = unpack(data, self._descriptor.block_bytes)
             except ValueError:
@@ -267,27 +269,35 @@ class PeerWindow:
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
-        """Whom the oldest block waits for: a sentence, and the ranks."""
-        mailer = self.mailer
-        missing = [rank for rank in self._ranks if rank != self._rank and self._missing(rank, now)]
-        if not missing:
-            return "every rank has begun the block, and answers", ()
-        words = []
-        for rank in missing:
-            heard = mailer.heard(rank)
-            if rank in mailer.gone:
-                words.append(f"rank {rank}, which has left")
-            elif heard is None:
-                words.append(f"rank {rank}, from which nothing has come")
-            elif now - heard > SILENT:
-                words.append(f"rank {rank}, from which nothing has come for {now - heard:.1f} s")
-            else:
-                words.append(f"rank {rank}, which has not come to it")
-        return "waiting for " + "; ".join(words), tuple(missing)
+        """Whom the oldest block waits for: a sentence, and the ranks. Only who has said that it has not come to the block, says
+        nothing although it is asked, or has left is named."""
+        others = [rank for rank in self._ranks if rank != self._rank]
+        causes = {rank: cause for rank in others if (cause := self._cause(rank, now))}
+        if not causes:  # who has left had come to the block, but need not have brought it to its end
+            causes = {rank: "which has left" for rank in others if rank in self.mailer.gone}
+        if causes:
+            words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
+            return "waiting for " + "; ".join(words), tuple(causes)
+        unknown = [str(rank) for rank in others if not self._has_told(rank)]
+        if unknown:
+            return f"whom it waits for is not known: rank {', '.join(unknown)} cannot have answered yet", ()
+        return "every rank has begun the block, and answers", ()
 
-    def _missing(self, rank: int, now: float) -> bool:
-        heard, at = self.mailer.heard(rank), self.mailer.others_at.get(rank)
-        if heard is None or at is None or rank in self.mailer.gone or self._serial(at) <= self.base:
-            return True
-        since = self._waiting_since
-        return since is not None and now - max(heard, since) > SILENT
+    def _has_told(self, rank: int) -> bool:
+        """Whether it has said anything since the oldest block is waited for."""
+        heard = self.mailer.heard(rank)
+        return heard is not None and self._since is not None and heard >= self._since
+
+    def _cause(self, rank: int, now: float) -> str:
+        """Why a rank is known to hold the oldest block up; "": it is not."""
+        mailer = self.mailer
+        heard, at = mailer.heard(rank), mailer.others_at.get(rank)
+        behind = at is None or self._serial(at) <= self.base
+        if rank in mailer.gone:
+            return "which has left" if behind else ""
+        if mailer.unanswered[rank] >= QUESTIONS:
+            if heard is None:
+                return "from which nothing has come"
+            if now - heard > SILENT:
+                return f"from which nothing has come for {now - heard:.1f} s"
+        return "which has not come to it" if behind and self._has_told(rank) else ""

@@ -1,0 +1,26 @@
+"""What a call is and how large, as its flow tells it: for the words of errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Outline:
+    """``call`` in words; ``first``: id of its first block; ``opening`` blocks in which the ranks agree, and ``blocks`` of data,
+    of which ``skipped`` are not sent. What is not known yet is empty or 0."""
+
+    call: str = ""
+    first: int | None = None
+    opening: int = 0
+    blocks: int = 0
+    skipped: int = 0
+
+    def progress(self, base: int) -> str:
+        """How far it has come, when every result below the block ``base`` is held; "" when its size is not known."""
+        if self.first is None or not self.blocks:
+            return self.call
+        ahead = (base - self.first) & 0xFFFFFFFF
+        held = ahead if ahead < 1 << 31 else 0  # else an earlier call is under way
+        done = min(max(0, held - self.opening) + self.skipped * (held > self.opening), self.blocks)
+        return f"{self.call}: {done:,} of {self.blocks:,} blocks done"

@@ -1,0 +1,268 @@
+"""What a Timeout says: how far the call came, and whom it waits for, where that is known; a hung controller changes nothing."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from netsum import overdue
+from netsum.block import Block
+from netsum.communicator import Communicator
+from netsum.errors import NotReady, Timeout
+from netsum.outline import Outline
+from netsum.overdue import ANSWER, Overdue
+from netsum.peers import mailer
+from netsum.peers.window import PeerWindow
+from netsum.silence import Silence
+from netsum.transports import Transport
+from netsum.transports.base import Packet
+from netsum.window import Window
+from netsum.wire.schema import Lane, Op
+from netsum.work import Work
+
+from tests.hosts.calls import on_each
+from tests.hosts.network import MemoryNetwork, descriptor
+from tests.hosts.peers import PeerNetwork, peer_descriptor
+
+
+class Hung:
+    """A controller that takes questions and answers none. Whoever asks gives up as the library's door does, or, where there is no
+    ``limit``, when the test is over."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.asked: list[object] = []
+        self.limit = True
+
+    def explain(self, block: int) -> tuple[str, tuple[int, ...]]:
+        self._hang(block, 3.0)
+        return "the controller could not be asked why (timed out)", ()
+
+    def rejoin(self, epoch: int, needs: int) -> NoReturn:
+        self._hang((epoch, needs), 1.0)
+        raise NotReady("the controller does not answer: timed out")
+
+    def _hang(self, question: object, limit: float) -> None:
+        self.asked.append(question)
+        self.over.wait(limit if self.limit else 60.0)
+
+    open_transport = join_anew = group = None
+
+
+@pytest.fixture
+def hung() -> Iterator[Hung]:
+    controller = Hung()
+    yield controller
+    controller.over.set()
+
+
+def closed(communicators: Sequence[Communicator]) -> None:
+    for comm in communicators:
+        comm.close()
+
+
+def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
+    """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
+    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, seat=hung)
+    outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
+    assert hung.asked, "nothing has come for a second: is there a new epoch?"
+    assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
+    for outcome in outcomes:
+        assert isinstance(outcome, Timeout)
+        assert outcome.missing == (3,), str(outcome)
+    closed(communicators)
+
+
+def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "ANSWER", 0.1)
+    hung.limit = False
+    communicators = MemoryNetwork(2).communicators(explain=hung.explain, seat=hung)
+    (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
+    assert isinstance(outcome, Timeout)
+    assert outcome.missing == ()
+    assert "whom it waits for is not known: the controller does not answer" in str(outcome)
+    assert {type(question) for question in hung.asked} == {int, tuple}
+    closed(communicators)
+
+
+class Slow:
+    """A link that brings one packet at a time."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._come: list[memoryview] = []
+        self._pause = threading.Event()
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        self._come = self._come or list(self._inner.recv(timeout))
+        first, self._come = self._come[:1], self._come[1:]
+        self._pause.wait(0.002)
+        return first
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        self._inner.send(packets)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize(("dtype", "lane_bytes"), [("float32", 4), ("int64", 1)])
+def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_nobody(dtype: str, lane_bytes: int) -> None:
+    def explain(block: int) -> tuple[str, tuple[int, ...]]:
+        return f"waiting for rank 1: block {block} has just been sent", (1,)
+
+    communicators = MemoryNetwork(2).communicators(lambda inner, _rank: Slow(inner), explain=explain)
+    array = np.ones(5000 * 1024, dtype)
+    blocks = array.size * lane_bytes // 1024
+    outcomes = on_each(communicators, lambda comm: comm.allreduce(array, timeout=1.0))
+    for outcome in outcomes:
+        assert isinstance(outcome, Timeout)
+        found = re.search(
+            rf"; allreduce {dtype} \(5120000,\) sum: ([\d,]+) of {blocks:,} blocks done; results", str(outcome)
+        )
+        assert found is not None, str(outcome)
+        assert 0 < int(found[1].replace(",", "")) < blocks
+        assert outcome.missing == ()
+        assert "it needs more time" in str(outcome)
+    closed(communicators)
+
+
+def test_blocks_done_are_those_of_data_in_this_call() -> None:
+    outline = Outline("allreduce")
+    assert outline.progress(5) == "allreduce"
+    outline = Outline("allreduce", first=0xFFFFFFFE, opening=3, blocks=24400)
+    told = {0xFFFFFFF0: "0", 0xFFFFFFFE: "0", 1: "0", 2: "1", 14415: "14,414", 30000: "24,400"}
+    for base, done in told.items():
+        assert outline.progress(base) == f"allreduce: {done} of 24,400 blocks done"
+    outline.skipped = 400
+    assert outline.progress(11) == "allreduce: 410 of 24,400 blocks done"
+
+
+def waiting(timeout: float) -> tuple[Work[Any], Window, Silence]:
+    """A call whose first block has waited since the moment 0; its time is over at ``timeout``."""
+    window = Window(descriptor(0, 2))
+    window.submit(Block(0, Op.SUM, Lane.L32))
+    window.poll(0.0)
+    work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]
+    work.deadline = timeout
+    silence = Silence()
+    silence.too_long(window.base, 0.0, waiting=True)
+    return work, window, silence
+
+
+def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung) -> None:
+    work, window, silence = waiting(60.0)
+    one = Overdue(hung.explain)
+    one.foresee(work, window, silence, 60.0 - ANSWER - 0.1)
+    assert not hung.asked
+    for now in (60.0 - ANSWER, 59.0):
+        one.foresee(work, window, silence, now)
+    error = one.error(work, window, silence, 60.0)
+    assert hung.asked == [4096]
+    assert (error.block_id, error.missing) == (4096, ())
+    assert "not known" in str(error)
+
+
+def test_who_answers_is_asked_again_at_the_end() -> None:
+    answers = [("waiting for rank 1", (1,)), ("waiting for rank 2", (2,))]
+    work, window, silence = waiting(60.0)
+    one = Overdue(lambda _block: answers.pop(0))
+    one.foresee(work, window, silence, 58.0)
+    assert one._early is not None
+    assert one._early.answered(10.0)
+    assert one.error(work, window, silence, 60.0).missing == (2,)
+
+
+def test_nobody_is_asked_about_while_results_come() -> None:
+    work, window, silence = waiting(60.0)
+    silence.too_long(7, 59.5, waiting=True)
+    one = Overdue(lambda _block: ("waiting for rank 1", (1,)))
+    one.foresee(work, window, silence, 60.0)
+    assert one._early is None
+    assert one.error(work, window, silence, 60.0).missing == ()
+
+
+class Peers:
+    """The window of rank 0 of three; the others are what a test makes them say."""
+
+    def __init__(self) -> None:
+        self.window = PeerWindow(peer_descriptor(0, 3, algorithm="ring"))
+        self.others = {rank: PeerWindow(peer_descriptor(rank, 3, algorithm="ring")) for rank in (1, 2)}
+
+    def begin(self, window: PeerWindow) -> None:
+        window.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
+
+    def wait(self, until: float, answering: Sequence[int]) -> None:
+        """Rank 0 waits, a step every 10 ms; of the others those answer."""
+        for step in range(round(until * 100) + 1):
+            self.step(step / 100, answering)
+
+    def step(self, now: float, answering: Sequence[int]) -> None:
+        for datagram in self.window.poll(now):
+            packet = b"".join(datagram)
+            if packet[0] in answering:
+                self.others[packet[0]].receive(memoryview(b"\0" + packet[1:]), now)
+        for rank in answering:
+            for datagram in self.others[rank].poll(now):
+                packet = b"".join(datagram)
+                if packet[0] == 0:
+                    self.window.receive(memoryview(bytes([rank]) + packet[1:]), now)
+
+
+def test_only_who_says_so_or_says_nothing_is_late() -> None:
+    peers = Peers()
+    peers.begin(peers.window)
+    peers.begin(peers.others[1])
+    peers.wait(0.04, (1, 2))
+    assert peers.window.explain(0.04) == (
+        "whom it waits for is not known: rank 2 cannot have answered yet",
+        (),
+    ), "nobody was asked yet"
+    peers.wait(0.5, (1, 2))
+    assert peers.window.explain(0.5) == ("waiting for rank 2, which has not come to it", (2,))
+    silent = Peers()
+    silent.begin(silent.window)
+    silent.wait(1.0, ())
+    assert silent.window.explain(1.0)[1] == (1, 2)
+    assert "from which nothing has come" in silent.window.explain(1.0)[0]
+
+
+def test_a_member_that_was_stopped_itself_blames_nobody() -> None:
+    """It has heard nothing for long, and has not asked either."""
+    peers = Peers()
+    for one in (peers.window, *peers.others.values()):
+        peers.begin(one)
+    peers.wait(0.3, (1, 2))
+    assert peers.window.explain(0.3)[1] == ()
+    peers.step(60.0, ())
+    assert peers.window.explain(60.0)[1] == ()
+    for now in np.arange(60.0, 60.0 + 4 * mailer.ASK_AFTER, 0.01):
+        peers.step(float(now), (2,))
+    assert peers.window.explain(62.0)[1] == (1,)
+
+
+def test_a_rank_that_has_done_its_part_and_left_is_not_blamed_for_another() -> None:
+    peers = Peers()
+    for one in (peers.window, peers.others[1]):
+        peers.begin(one)
+    peers.wait(0.5, (1, 2))
+    peers.window.mailer.gone.add(1)
+    assert peers.window.explain(0.5)[1] == (2,)
+    peers.window.mailer.others_at[2] = peers.window.block_id(5)
+    assert peers.window.explain(0.5) == ("waiting for rank 1, which has left", (1,))
+
+
+def test_an_evicted_rank_is_not_waited_for() -> None:
+    window = PeerWindow(replace(peer_descriptor(0, 3, algorithm="ring"), evicted=(2,)))
+    window.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
+    for step in range(100):
+        window.poll(step / 100)
+    assert window.explain(1.0)[1] == (1,)
