@@ -208,7 +208,7 @@ class Membership:
                 ranks = [seat.rank for seat in job.epoch.members]
                 self._site.store.set_joined(job.epoch.number, ranks, instance)
             start_ageing(self._site, self._site.store.job(name))
-            return [describe(self._site, job, rank) for rank in ranks]
+            return [replace(describe(self._site, job, rank), one_run=True) for rank in ranks]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
         """Descriptor files of every rank, ``NAME.RANK.json`` in ``folder``: good for one run of the job."""

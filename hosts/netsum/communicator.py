@@ -12,6 +12,7 @@ import numpy as np
 from netsum.call import Call, Result
 from netsum.calls import CollectiveCalls
 from netsum.collectives.call import Context
+from netsum.collectives.opening import same_run
 from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
@@ -86,6 +87,7 @@ class Communicator(CollectiveCalls):
         window = open_window(descriptor, join_deadline if seat is None else 0.0)
         self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
+        self._opens = descriptor.one_run and descriptor.by_switch
         self._memory = Memory(self._count_redone)
         self._splits = 0
         self._report = Report()
@@ -224,6 +226,8 @@ class Communicator(CollectiveCalls):
                 tell(end)
 
         with self._numbering:
+            if self._opens:
+                self._open(bound)
             gen = self._gen & 0xFFFF
             size = self._descriptor.block_bytes
             context = Context(self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
@@ -233,6 +237,15 @@ class Communicator(CollectiveCalls):
             self._gen += 1
             self._report = context.report
         return work
+
+    def _open(self, bound: float | None) -> None:
+        """Ahead of the first call: find out whether all ranks are of one run."""
+        context = Context(
+            self._engine, self.rank, self.size, self._descriptor.block_bytes, self._gen, self._degrades, firm=True
+        )
+        self._engine.start(same_run(context), self._gen, bound, background=False)
+        self._gen += 1
+        self._opens = False
 
     def _count_redone(self, blocks: int) -> None:
         self._window.stats.redone += blocks

@@ -75,6 +75,9 @@ class Descriptor:
     ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
     size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (16 hex
     digits) what their datagrams of this epoch bear, and ``job_id``, ``switch`` and ``host`` mean nothing.
+
+    ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open with
+    :mod:`netsum.collectives.opening`.
     """
 
     job: str
@@ -99,6 +102,7 @@ class Descriptor:
     algorithm: str = SWITCH
     peers: tuple[str, ...] = ()
     peer_key: str = ""
+    one_run: bool = False
     version: int = DESCRIPTOR_VERSION
 
     def __post_init__(self) -> None:
@@ -180,6 +184,7 @@ class Descriptor:
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))
             known["peer_key"] = str(data.get("peer_key", ""))
+            known["one_run"] = bool(data.get("one_run", False))
             return cls(**known)
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None

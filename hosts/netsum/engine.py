@@ -336,7 +336,8 @@ class Engine:
             ours = self._call_at(refusal.serial)
             return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size); {ours}")
         if refusal.reason in (Outcome.WRONG_PORT, Outcome.STALE):
-            return Desynchronized(f"block {block}: a new epoch of the job has begun; join again")
+            known = "" if self._recovery is not None else ", with new descriptors: these may have been used before"
+            return Desynchronized(f"block {block}: a new epoch of the job has begun; join again{known}")
         reason = refusal.reason.name if refusal.reason is not None else "unknown"
         return Refused(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
 

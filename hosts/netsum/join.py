@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -43,8 +42,8 @@ def join(
     Args:
         job, rank: which one.
         token, controller: the job's secret and the controller's URL; or
-        descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: a
-            second one would take the first one's results for its own, and is refused by the ``.used`` file beside it.
+        descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: in a second
+            one, the first call raises :class:`Desynchronized`.
         link: how to reach the switch, if the descriptor's link is not right: ``{"kind": "udp"}`` and so on.
         transport: what carries the packets instead of the descriptor's link.
         timeout: seconds until the controller must have answered and the switch must know us.
@@ -72,14 +71,15 @@ def join(
         if not isinstance(transport, Transport):
             wishes = Wishes(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
             return Place(door, wishes).communicator(deadline)
-        taken = _Taken(door.join(link, deadline), door.leave, door.explain, door.leave)
+        taken = _Taken(door.join(link, deadline), door.explain, door.leave)
     else:
         taken = _given(descriptor, job, rank if isinstance(descriptor, str | os.PathLike) else given_rank, link, token)
     try:
         chosen = checked(taken.descriptor, algorithm)
         made = transport if isinstance(transport, Transport) else (transport or open_transport)(chosen)
     except BaseException:
-        taken.give_back()
+        if taken.leave is not None:
+            taken.leave()
         raise
     made = (wrap or _as_it_is)(made)
     return Communicator(
@@ -92,10 +92,9 @@ def _as_it_is(transport: Transport) -> Transport:
 
 
 class _Taken(NamedTuple):
-    """A rank: its descriptor, what makes it free again when nothing was sent, and what the communicator is to have."""
+    """A rank: its descriptor, and what the communicator is to have."""
 
     descriptor: Descriptor
-    give_back: Callable[[], None]
     explain: Explain | None = None
     leave: Callable[[], None] | None = None
 
@@ -110,12 +109,11 @@ def _given(
     """The rank of a descriptor that came another way than from the controller."""
     if isinstance(descriptor, Descriptor):
         _same(descriptor, job, rank)
-        taken = _Taken(descriptor, lambda: None)
     else:
-        taken = _Taken(*_read(descriptor, rank, job))
-    ours = _over(taken.descriptor, link)
+        descriptor = _read(descriptor, rank, job)
+    ours = _over(descriptor, link)
     asked = Door.known(ours, token)
-    return taken._replace(descriptor=ours, explain=asked.explain if asked is not None else None)
+    return _Taken(ours, asked.explain if asked is not None else None)
 
 
 def _known(algorithm: str | None) -> str | None:
@@ -144,42 +142,18 @@ def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
         raise JoinError(f"the link {dict(link)} is not one: {error}") from None
 
 
-def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> tuple[Descriptor, Callable[[], None]]:
-    """The file's descriptor, and what makes the file good again when nothing was sent."""
+def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> Descriptor:
+    """The file's descriptor."""
     name = os.fspath(path)
     if "{rank}" in name:
         if rank is None:
             raise JoinError(f"{name}: which rank? give `rank`, or set NETSUM_RANK")
         name = name.replace("{rank}", str(rank))
     try:
-        text = Path(name).read_bytes()
-        descriptor = Descriptor.from_json(text)
+        descriptor = Descriptor.from_json(Path(name).read_bytes())
         _same(descriptor, job, rank)
-        marker = _use_once(Path(name), text)
     except OSError as error:
         raise JoinError(f"{error.filename or name}: {error.strerror or error}") from None
     except ValueError as error:
         raise JoinError(f"{name}: {error}") from None
-    return descriptor, lambda: marker.unlink(missing_ok=True)
-
-
-def _use_once(path: Path, text: bytes) -> Path:
-    """Note beside the file that it has been used, and return the note; ValueError if it had been.
-
-    Block ids start again with the file, and the switch still holds the results of the first run under them.
-    """
-    digest = hashlib.blake2b(text, digest_size=16).hexdigest()
-    marker = path.with_name(f"{path.name}.used")
-    try:
-        with marker.open("x") as file:
-            file.write(digest)
-        return marker
-    except FileExistsError:
-        if marker.read_text() == digest:
-            raise ValueError(
-                "this descriptor has been used; make new ones with `netsum job join-file`, for all ranks"
-            ) from None
-    replacement = path.with_name(f"{path.name}.used.{os.getpid()}")
-    replacement.write_text(digest)
-    replacement.replace(marker)
-    return marker
+    return descriptor

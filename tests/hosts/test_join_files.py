@@ -1,16 +1,23 @@
-"""Descriptors that the caller brings: what contradicts is said, and a file is used up only by a run that began."""
+"""Descriptors that the caller brings: what contradicts is said, and of a file's processes one run alone takes results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import netsum
+import numpy as np
 import pytest
+from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
-from netsum.errors import JoinError
-from netsum.transports import MemoryTransport, Transport
+from netsum.errors import Desynchronized, JoinError, Timeout
+from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
+from netsum.wire.codec import parse_header
 
-from tests.hosts.network import descriptor
+from tests.hosts.calls import good, on_each
+from tests.hosts.network import MemoryNetwork, descriptor
+from tests.hosts.stragglers import AgeingNetwork
 
 
 @pytest.fixture
@@ -33,8 +40,6 @@ def test_a_link_that_does_not_open_leaves_the_file_good(path: Path) -> None:
     with pytest.raises(JoinError, match=r"nosuch0"):
         netsum.join(descriptor=path, link={"kind": "packet", "interface": "nosuch0"})
     netsum.join(descriptor=path, transport=MemoryTransport()).close()
-    with pytest.raises(JoinError, match="has been used"):
-        netsum.join(descriptor=path, transport=MemoryTransport())
 
 
 def test_the_callers_link_goes_before_the_descriptors() -> None:
@@ -62,3 +67,97 @@ def test_a_controller_that_is_no_url_is_said_at_once() -> None:
 def test_numbers_of_a_descriptor_are_whole(field: str) -> None:
     with pytest.raises(ValueError, match=rf"{field} is 1\.5, must be a whole number"):
         descriptor(0, 2, **{field: 1.5})
+
+
+class Files:
+    """Members that come with copies of the same descriptor files, run after run."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self.network = network
+        self._opened: list[Communicator] = []
+
+    def come(self, ranks: Sequence[int], faults: Faults | None = None) -> list[Communicator]:
+        """New processes of these ranks; what flies to the old ones does not reach them."""
+        for rank in ranks:
+            end = self.network.transports[rank] = MemoryTransport(self.network._deliver(rank))
+            transport = end if faults is None else FaultyTransport(end, faults, seed=rank)
+            self._opened.append(Communicator(self.network.descriptors[rank], transport, timeout=30.0))
+        return self._opened[-len(ranks) :]
+
+    def close(self) -> None:
+        for comm in self._opened:
+            comm.close()
+
+
+@pytest.fixture(params=["waits", "degrades"])
+def files(request: pytest.FixtureRequest) -> Any:
+    kind = MemoryNetwork if request.param == "waits" else AgeingNetwork
+    made = Files(kind(3, one_run=True))
+    yield made
+    made.close()
+
+
+def sums(comm: Communicator, value: int, calls: int = 1, **options: Any) -> Any:
+    """The last of so many sums, to which rank r brings ``value`` + r."""
+    for _ in range(calls):
+        total = comm.allreduce(np.full(700, value + comm.rank), **options)
+    return total
+
+
+def used_before(outcomes: Sequence[Any]) -> bool:
+    """Whether every outcome is the error that says so."""
+    return all(isinstance(each, Desynchronized) and "used before" in str(each) for each in outcomes)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 40])  # 40: the slots have come round
+def test_a_second_run_with_the_same_files_gets_an_error_and_no_result(files: Files, calls: int) -> None:
+    assert good(on_each(files.come(range(3)), lambda comm: sums(comm, 10, calls)))[0] == 33
+    assert used_before(on_each(files.come(range(3)), lambda comm: sums(comm, 20)))
+
+
+def test_processes_of_two_runs_at_once_never_share_a_sum(files: Files) -> None:
+    old = files.come(range(3))
+    assert good(on_each(old, lambda comm: sums(comm, 10)))[0] == 33
+    outcomes = on_each([*files.come([0]), *old[1:]], lambda comm: sums(comm, 20, timeout=0.5))
+    assert used_before(outcomes[:1])
+    assert all(isinstance(each, Timeout) for each in outcomes[1:])
+
+
+def test_a_process_that_came_alone_leaves_its_file_good(files: Files) -> None:
+    (died,) = files.come([0])
+    with pytest.raises(Timeout):
+        sums(died, 10, timeout=0.05)
+    assert good(on_each(files.come(range(3)), lambda comm: sums(comm, 20)))[0] == 63
+
+
+def test_what_a_dead_run_has_left_in_an_open_block_is_not_the_next_ones(files: Files) -> None:
+    deliver = files.network._deliver
+    first_id = files.network.descriptors[0].first_block_id
+
+    def only_the_first_block(rank: int) -> Callable[[bytes], None]:
+        send = deliver(rank)
+        return lambda data: send(data) if rank == 0 or parse_header(data).block_id == first_id else None
+
+    files.network._deliver = only_the_first_block  # type: ignore[method-assign]
+    assert all(
+        isinstance(each, Timeout) for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
+    )
+    files.network._deliver = deliver  # type: ignore[method-assign]
+    outcomes = on_each(files.come(range(3)), lambda comm: sums(comm, 20, timeout=0.5))
+    assert used_before(outcomes[:1])
+    assert all(isinstance(each, Timeout) for each in outcomes[1:])
+
+
+def test_one_run_with_files_loses_nothing_on_a_bad_network() -> None:
+    files = Files(MemoryNetwork(3, one_run=True))
+    bad = Faults(drop=0.2, duplicate=0.2, reorder=0.2, delay=0.002)
+    assert good(on_each(files.come(range(3), bad), lambda comm: sums(comm, 10, 3)))[0] == 33
+    assert used_before(on_each(files.come(range(3), bad), lambda comm: sums(comm, 20)))
+    files.close()
+
+
+def test_the_marks_of_many_ranks_take_several_blocks() -> None:
+    files = Files(MemoryNetwork(40, one_run=True, block_bytes=256))
+    assert good(on_each(files.come(range(40)), lambda comm: comm.allreduce(np.array([1]))))[0] == 40
+    assert used_before(on_each(files.come(range(40)), lambda comm: comm.allreduce(np.array([1]))))
+    files.close()

@@ -210,6 +210,10 @@ class Explorer:
         number = epoch.number + 1
         epoch = epoch._replace(number=number, run=1, replacements=epoch.replacements - 1)
         newcomer, *others = scenario.hosts(1, number)
+        if scenario.files:
+            epoch = epoch._replace(number=number - 1, away=frozenset(other.rank for other in others))
+            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
+            return self._world(world.switches, hosts, epoch, world.network)
         if not scenario.epoch_rules.new_epoch_for_taken_rank:
             newcomer = scenario.hosts(0, epoch.number - 1)[0]
             hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
@@ -330,7 +334,10 @@ class Explorer:
                     _, _, *closed = looks[0]
                     after = self._became(world, number, *closed)
                     world = self._deliver(after._replace(network=0), after.network)
-            if all(self._over(self.by.hosts.items[number]) for number in world.hosts) and world.epoch.reports is None:
+            now = [self.by.hosts.items[number] for number in world.hosts]
+            # Where files are used again, the others wait in vain for a rank whose process has found that out.
+            over = all(map(self._over, now)) or (self.scenario.files and any(host.ended for host in now))
+            if over and world.epoch.reports is None:
                 return True
             if (world, tuple(sent)) == before:
                 return False

@@ -49,6 +49,7 @@ class Call(NamedTuple):
     firm: bool = False  # its blocks wait for everybody, also in a job that degrades
     passes: bool = False  # this rank answers, adds nothing and is not counted
     opens: bool = False
+    marked: bool = False  # its value is a mark of this process; nothing follows before the result is there
 
 
 class Todo(NamedTuple):
@@ -85,6 +86,9 @@ class HostRules:
     mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
     rewind: bool = True  # off: after a rejoin only blocks without a result are sent
+    opening_holds_own_mark: bool = (
+        True  # who finds another process's mark in the place of its own has come with a used file
+    )
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
@@ -139,7 +143,7 @@ def _results_of(host: Host, call: int) -> list[tuple[Todo, Result | None]]:
 
 def _redo(host: Host, call: int) -> tuple[Todo, ...] | None:
     """What a call with predicted exponents still needs: blocks; () nothing; None: not known before more results."""
-    if not host.program[call].predicted:
+    if not (host.program[call].predicted or host.program[call].marked):
         return ()
     mine = _results_of(host, call)
     last = mine[-1][0].phase
@@ -290,9 +294,19 @@ def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules)
     result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, h.age_op == AgeOp.LATE)
     if held == LOST:
         return host
+    if _is_anothers(host, index, result, rules):
+        return host._replace(ended=True)
     if held not in (None, result):
         return host._replace(broken=f"block {index} has two results: {held} and {result}")
     return _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
+
+
+def _is_anothers(host: Host, index: int, result: Result, rules: HostRules) -> bool:
+    """Whether this is an opening block's result to which another process has contributed in this one's place."""
+    call = host.program[host.plan[index].call]
+    if not (call.marked and rules.opening_holds_own_mark):
+        return False
+    return result == LOST or not sum(result.payload) & (call.blocks[host.plan[index].offset] or 0)
 
 
 def _settled(host: Host, index: int, result: Result) -> Host:
@@ -309,6 +323,8 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
     if h.status == Status.STALE:
         if host.results[index] is not None:
             return host
+        if _is_anothers(host, index, LOST, rules):
+            return host._replace(ended=True)
         if host.degrades and rules.lost_is_settled:
             todo = host.plan[index]
             unheard = host.program[todo.call].opens and not todo.offset and rules.lost_opening_ends

@@ -49,6 +49,7 @@ class Scenario:
     replaced: tuple[tuple[Call, ...], ...] = ()
     switch_restarts: int = 0
     replacements: int = 0
+    files: bool = False  # members come with copies of one run's descriptors: who replaces another is in the same epoch
     followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
     calls_differ: bool = False  # every rank must end with MISMATCH
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
@@ -130,12 +131,23 @@ class Scenario:
     def expected(self, host: Host, todo: Todo) -> Result | None:
         """What this rank must get for a block; None from the first block on at which the ranks' calls differ: nothing
         is right there, and nobody's call may succeed."""
-        programs = self.replaced if host.run else self.programs
+        programs = self._of_one_run(host) if self.files else self.replaced if host.run else self.programs
         if any(todo.call >= len(program) for program in programs):
             return None
         calls = [program[todo.call] for program in programs]
         meant = {(call.gen, call.op, call.dest, len(call.blocks)) for call in calls if not call.aborts}
         return _combined(calls, todo, host.rank) if len(meant) < 2 else None
+
+    def _of_one_run(self, host: Host) -> tuple[tuple[Call, ...], ...]:
+        """The programs of this process and of those whose marks are in its opening block's result."""
+        opening = host.results[0]
+        marks = sum(opening.payload) if opening is not None else 0
+
+        def meant(rank: int) -> tuple[Call, ...]:
+            new = host.run if rank == host.rank else marks & (self.replaced[rank][0].blocks[0] or 0)
+            return self.replaced[rank] if new else self.programs[rank]
+
+        return tuple(meant(rank) for rank in range(self.workers))
 
     def agree(self, result: Result, expected: Result | None) -> bool:
         """Whether a result is the expected one. A leaf's partial with RANGE or ABORT counts no payloads."""

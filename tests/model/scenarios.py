@@ -73,6 +73,18 @@ PORTS_COME_ROUND = replace(
 IDS_COME_AGAIN = replace(
     REPLACED, name="a rank is replaced and the ids come again", epoch_rules=EpochRules(fresh_ids=False)
 )
+_MARKED = change(change(sums(2, (1, 2)), 0, 0, marked=True), 1, 0, marked=True)
+_MARKED_ANEW = change(change(sums(2, (1, 2), seed=20), 0, 0, marked=True), 1, 0, marked=True)
+FILES_AGAIN = Scenario(
+    "descriptor files are used again",
+    _MARKED,
+    replacements=1,
+    replaced=_MARKED_ANEW,
+    window=1,
+    slots=2,
+    files=True,
+    epoch_rules=EpochRules(fresh_ids=False, fresh_ports=False),
+)
 
 SCENARIOS = (
     PLAIN,
@@ -120,6 +132,7 @@ MUTATIONS = (
     host_rule("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
     host_rule("window_of_this_epoch", RESTART_REDO, "WINDOW"),
     host_rule("rewind", RESTART, "not everybody can finish"),
+    host_rule("opening_holds_own_mark", FILES_AGAIN, "wrong result"),
     epoch_rules(REPLACED, "WINDOW", "fresh_epoch"),
     epoch_rules(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
     epoch_rules(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
@@ -135,5 +148,7 @@ LARGER = (
     Scenario("three workers, calls differ", change(sums(3, (1, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True),
     Scenario("three workers, one aborts what another must redo", change(_THREE_REDO, 2, 0, aborts=True)),
     replace(BARE, name="results to be fetched around a restart", switch_restarts=1),
+    FILES_AGAIN,
+    replace(FILES_AGAIN, name="descriptor files are used again, a window of two", window=2, slots=4),
 )
 """Explored, not replayed: minutes of replay would show nothing that SCENARIOS do not."""
