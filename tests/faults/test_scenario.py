@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_testbed.faults.make import WORST, Possible, make_scenario
+from netsum_testbed.faults.make import WORST, Around, Possible, make_scenario
 from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, ScenarioError, Where
 
 chances = st.floats(0, 0.5)
@@ -35,6 +35,7 @@ events = st.one_of(
         Event,
         after=st.integers(0, 99),
         kind=st.sampled_from([kind for kind in Kind if not kind.of_a_rank]),
+        what=st.sampled_from(["leaf1", "leaf1_spine1", "ring"]),
         seconds=seconds,
     ),
 )
@@ -69,14 +70,22 @@ def test_made_scenarios_follow_from_the_seed_and_stay_within_bounds(
     for link in made.links.values():
         for each in (link.up, link.down):
             assert max(each.loss, each.duplicate, each.reorder) <= WORST
-    upheavals = [event for event in made.events if event.kind not in (Kind.STALL, Kind.CUT)]
-    assert len(upheavals) <= 1
+    upheavals = [event for event in made.events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
+    assert len(upheavals) <= 2
 
 
 def test_every_kind_and_place_comes_up() -> None:
-    many = [make_scenario(1, n, ranks=4, calls=20, possible=Possible(where=tuple(Where))) for n in range(200)]
+    around = Around(switches=("leaf1", "spine1"), trunks=("leaf1_spine1",))
+    possible = Possible(where=tuple(Where))
+    many = [make_scenario(1, n, ranks=4, calls=20, possible=possible, around=around) for n in range(200)]
     assert {event.kind for each in many for event in each.events} == set(Kind)
     assert {each.where for each in many} == set(Where)
+    assert all(each.where is not Where.HOSTS for each in many if each.trunks)
+    assert sum(not each.links for each in many) > 40, "who is named where nothing is disturbed?"
+    degrading = [
+        make_scenario(1, n, ranks=4, calls=20, possible=possible, around=Around(waits=False)) for n in range(200)
+    ]
+    assert not any(each.has(Kind.MOVE, Kind.CUT_TRUNK) for each in degrading)
     assert any(link.up.burst > 1 for each in many for link in each.links.values())
     assert any(link.down.jitter_ms for each in many for link in each.links.values())
 

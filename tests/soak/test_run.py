@@ -9,14 +9,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import netsum
 import numpy as np
 import pytest
-from netsum_testbed.faults.make import Possible
+from netsum.communicator import Communicator
+from netsum_testbed.faults.make import GONE, Possible
 from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
 from netsum_testbed.soak import crew, run, worker
-from netsum_testbed.soak.cases import Plan, Step
+from netsum_testbed.soak.cases import Plan, Step, make_plan
 from netsum_testbed.soak.data import contribution
 from netsum_testbed.soak.outside import ServesOutside, open_outside
 from netsum_testbed.soak.report import Totals
@@ -32,7 +36,7 @@ FABRICS = [
 
 @pytest.fixture(scope="module", params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
-    """A fabric of six hosts whose controller is a process."""
+    """A fabric of two leaves with six hosts each under two spines, whose controller is a process."""
     kind, switch = request.param.split("-")
     if kind == "namespace":
         request.getfixturevalue("require_root")
@@ -40,6 +44,15 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
         request.getfixturevalue("require_bmv2")
     with open_outside(switch, 6, rootless=kind == "rootless") as fabric:
         yield fabric
+
+
+def round_of(shape: str, workers: int = 3) -> int:
+    """A round whose job waits, on such a shape, with calls that may take 20 seconds."""
+
+    def fits(plan: Plan) -> bool:
+        return not plan.degrades and plan.shape == shape and plan.timeout == 20.0 and plan.workers >= workers
+
+    return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
 
 
 def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
@@ -71,17 +84,37 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     assert totals.resyncs >= 2
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.RESTART_CONTROLLER])
-def test_restarts(fabric: ServesOutside, kind: Kind) -> None:
-    totals = soaked(fabric, Scenario(events=(Event(after=3, kind=kind, seconds=0.1),)), 0)
-    assert totals.faults[kind.value] == 1
-    # The job waits, and 20 seconds are enough: nobody notices.
+@pytest.mark.parametrize(
+    ("shape", "event"),
+    [
+        ("star", Event(after=3, kind=Kind.RESTART_SWITCH, seconds=0.1)),
+        ("tree", Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf2", seconds=0.1)),
+        ("stripes", Event(after=3, kind=Kind.RESTART_SWITCH, what="spine2", seconds=0.1)),
+        ("tree", Event(after=3, kind=Kind.RESTART_CONTROLLER, seconds=0.1)),
+        ("stripes", Event(after=3, kind=Kind.MOVE, what="ring", seconds=0.3)),
+        ("stripes", Event(after=3, kind=Kind.CUT_TRUNK, what="leaf1_spine2", seconds=0.3)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
+)
+def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
+    totals = soaked(fabric, Scenario(events=(event,)), round_of(shape))
+    assert totals.faults[event.kind.value] == 1
+    # The job waits, and 20 seconds are enough.
     assert not totals.errors
-    assert (totals.resumes > 0) == (kind is Kind.RESTART_SWITCH)
+    assert (totals.resumes > 0) == (event.kind in (Kind.RESTART_SWITCH, Kind.MOVE))
+
+
+def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
+    event = Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE)
+    totals = soaked(fabric, Scenario(events=(event,)), round_of("star"))
+    assert not totals.errors
+    assert totals.resumes >= 2 * 3
 
 
 def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
-    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=0.2),)), 0)
+    totals = soaked(
+        fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=0.2),)), round_of("stripes")
+    )
     assert totals.faults["evict"] == 1
     assert totals.resyncs >= 2
 
@@ -89,7 +122,10 @@ def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
 def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) -> None:
     lossy = LinkFaults(up=Rates(loss=0.1), down=Rates(loss=0.1))
     where = Where.SWITCH if fabric.switch == "embedded" else Where.KERNEL
-    totals = soaked(fabric, Scenario(seed=4, where=where, links={0: lossy, 1: lossy}), 0)
+    trunks = {"leaf1_spine1": Rates(loss=0.05)}
+    totals = soaked(
+        fabric, Scenario(seed=4, where=where, links={0: lossy, 1: lossy}, trunks=trunks), round_of("stripes")
+    )
     assert totals.faults[f"{where}_loss"] > 0
 
 
@@ -132,6 +168,22 @@ def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyP
     assert totals.wrong > 0
     assert totals.exit_code == 1
     assert any("again with: netsum soak" in line and "--seed 1 --round 0" in line for line in said)
+
+
+def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier, once = Communicator.barrier, iter((True,))
+
+    def impatient(comm: Communicator, **options: Any) -> None:
+        if next(once, False):
+            raise netsum.Timeout("no result", 0, [1])
+        barrier(comm, **options)
+
+    monkeypatch.setattr(Communicator, "barrier", impatient)
+    totals = Totals(fabric.switch, seed=1)
+    said: list[str] = []
+    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, said.append).run()
+    assert totals.blamed == 1
+    assert totals.exit_code == 1
 
 
 def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:

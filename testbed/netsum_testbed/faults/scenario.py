@@ -8,9 +8,11 @@
       0:                          # a rank
         up: {loss: 0.05, burst: 4}                 # probabilities; packets
         down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
+    trunks:
+      leaf1_spine1: {loss: 0.02}  # a link between switches, both directions
     events:
-      - {after: 3, kind: stall, rank: 1, seconds: 0.2}         # when the first rank begins call 3
-      - {after: 5, kind: restart_switch, seconds: 0.5}         # off for half a second
+      - {after: 3, kind: stall, rank: 1, seconds: 0.2}                     # when the first rank begins call 3
+      - {after: 5, kind: restart_switch, what: spine1, seconds: 0.5}       # off for half a second
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class Kind(StrEnum):
     RESTART_SWITCH = "restart_switch"
     RESTART_CONTROLLER = "restart_controller"
     EVICT = "evict"
+    CUT_TRUNK = "cut_trunk"
+    MOVE = "move"
 
     @property
     def of_a_rank(self) -> bool:
@@ -97,12 +101,14 @@ class LinkFaults(_Data):
 
 class Event(_Data):
     """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: how long the rank
-    stands still, the link is cut, or the switch or the controller is off; how soon somebody takes a killed or evicted
-    rank's place."""
+    stands still, the link is cut, the switch or the controller is off, or the members combine themselves; how soon somebody
+    takes a killed or evicted rank's place. ``what``: the switch that restarts (else the job's first), the link between switches
+    that is cut, or the algorithm to which the job moves."""
 
     after: int = Field(ge=0)
     kind: Kind
     rank: int | None = Field(default=None, ge=0, le=254)
+    what: str | None = None
     seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
 
     @model_validator(mode="after")
@@ -111,23 +117,32 @@ class Event(_Data):
             raise ValueError(f"{self.kind} happens to a rank: give `rank`")
         if not self.kind.of_a_rank and self.rank is not None:
             raise ValueError(f"{self.kind} happens to no rank: leave `rank` out")
+        if self.what is None and self.kind in (Kind.CUT_TRUNK, Kind.MOVE):
+            raise ValueError(f"{self.kind} happens to a link between switches, or moves to an algorithm: give `what`")
         return self
 
 
 class Scenario(_Data):
-    """What goes wrong in a job. ``links`` by rank; ranks that are not named have good links."""
+    """What goes wrong in a job. ``links`` by rank, ``trunks`` by the name of a link between switches; those that are not named
+    are good."""
 
     seed: int = Field(default=0, ge=0)
     where: Where = Where.HOSTS
     links: dict[int, LinkFaults] = {}
+    trunks: dict[str, Rates] = {}
     events: tuple[Event, ...] = ()
 
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
-        for rank, link in self.links.items():
-            for direction, rates in (("up", link.up), ("down", link.down)):
-                if self.where is Where.KERNEL and rates != Rates(loss=rates.loss):
-                    raise ValueError(f"links.{rank}.{direction}: the kernel only loses packets: give `loss` alone")
+        named = {
+            f"links.{rank}.{way}": getattr(link, way) for rank, link in self.links.items() for way in ("up", "down")
+        }
+        named |= {f"trunks.{name}": rates for name, rates in self.trunks.items()}
+        for name, rates in named.items():
+            if self.where is Where.KERNEL and rates != Rates(loss=rates.loss):
+                raise ValueError(f"{name}: the kernel only loses packets: give `loss` alone")
+        if self.where is Where.HOSTS and self.trunks:
+            raise ValueError("trunks: hosts have no part in links between switches: where is `kernel` or `switch`")
         return self
 
     def link(self, rank: int) -> LinkFaults:

@@ -16,7 +16,7 @@ CALL_TIMEOUT: Final = 120.0
 """Seconds until a call gives up: nothing that this run does to packets takes that long."""
 
 
-def start(comm: Communicator, cell: Cell) -> Callable[[], Any]:
+def start(comm: Communicator, cell: Cell, timeout: float = CALL_TIMEOUT) -> Callable[[], Any]:
     """Begin one rank's part of a cell; the function returned waits for its result."""
     rank, (name, op, _) = comm.rank, cell.kind
     if name == "barrier":
@@ -30,7 +30,7 @@ def start(comm: Communicator, cell: Cell) -> Callable[[], Any]:
             options["op"] = op
     before = None if given is None else given.tobytes()
     make = getattr(comm, f"{name}_async" if cell.joined else name)
-    made = make(*words, timeout=CALL_TIMEOUT, **options)
+    made = make(*words, timeout=timeout, **options)
 
     def result() -> Any:
         got = made.wait() if cell.joined else made

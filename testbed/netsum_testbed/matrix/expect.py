@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any
 
@@ -16,27 +16,35 @@ from netsum_testbed.verify.check import exactly, within_bound
 from netsum_testbed.verify.data import Array
 
 
-def complaints(cell: Cell, block_bytes: int, results: Sequence[Any]) -> list[str]:
-    """What is wrong with a cell's results, one per rank; empty when nothing is."""
+def complaints(cell: Cell, block_bytes: int, results: Sequence[Any], ended: Collection[int] | None = None) -> list[str]:
+    """What is wrong with a cell's results, one per rank; empty when nothing is. ``ended``: the ranks whose call did, if not all:
+    of the others there is nothing to say."""
     found: list[str] = []
-    sizes = [result_size(cell, rank) for rank in range(cell.workers)]
-    for rank, (size, result) in enumerate(zip(sizes, results, strict=True)):
+    ended = range(cell.workers) if ended is None else ended
+    for rank, result in enumerate(results):
+        if rank not in ended:
+            continue
+        size = result_size(cell, rank)
         if (size is None) != (result is None):
             found.append(f"rank {rank} has {'a' if size is None else 'no'} result")
         elif result is not None and (result.shape, result.dtype) != ((size,), np.dtype(cell.kind.dtype)):
             found.append(f"rank {rank}'s result is {result.dtype}{list(result.shape)}")
-    if found or cell.kind.collective == "barrier":
+    if found or cell.kind.collective == "barrier" or all(result is None for result in results):
         return found
     inputs = [contribution(cell, rank) for rank in range(cell.workers)]
     if cell.kind.collective not in REDUCTIONS:
         return _compare(results, [_brought(cell, inputs, rank) for rank in range(cell.workers)])
     parts = _segments(cell, inputs)
     if cell.rounding == "stochastic":  # an allreduce: one part, no telling which way each was rounded
-        apart = _compare(results, [results[0]] * cell.workers)
-        return apart or _float_sum(cell, block_bytes, parts[0], results[0])[1]
+        first = next(each for each in results if each is not None)
+        apart = _compare(results, [first] * cell.workers)
+        return apart or _float_sum(cell, block_bytes, parts[0], first)[1]
     wanted: list[Array] = []
     for index, part in enumerate(parts):
         if cell.is_sum:
+            if len(parts) > 1 and results[index] is None:
+                wanted.append(part[0])  # of nobody's
+                continue
             got = results[index] if len(parts) > 1 else next(each for each in results if each is not None)
             expected, far = _float_sum(cell, block_bytes, part, got)
             found += far

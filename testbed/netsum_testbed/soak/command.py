@@ -19,7 +19,7 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.faults.kernel import KernelError, check_kernel
 from netsum_testbed.faults.make import Possible
-from netsum_testbed.faults.scenario import Scenario, ScenarioError, Where
+from netsum_testbed.faults.scenario import Kind, Scenario, ScenarioError, Where
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.soak.cases import MAX_WORKERS, highest_rank
 from netsum_testbed.soak.crew import quiet_hosts
@@ -42,7 +42,8 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
             places.append(Where.KERNEL)
         except KernelError as error:
             missing = f"*** NO PACKETS ARE LOST IN THE KERNEL: {error} ***"
-    return Possible(where=tuple(places)), missing
+    cuts = len(places) > 1  # somebody else than the hosts
+    return Possible(tuple(places), tuple(kind for kind in Kind if cuts or kind is not Kind.CUT_TRUNK)), missing
 
 
 @click.command()
@@ -69,7 +70,7 @@ def soak(
     """Make random calls while packets are lost, ranks stall or are killed, and switch and controller restart.
 
     Every result must be exact, or a partial one that says so; every error must come within its time. The last line is one
-    JSON object; the exit code is 1 when a result was wrong, a rank hung or an error came late.
+    JSON object; the exit code is 1 when a result was wrong, a rank hung, or an error came late or blamed the innocent.
     """
     name = chosen_switch(switch, rootless=rootless)
     scenario = None if scenario_file is None else Scenario.load(scenario_file)
@@ -91,7 +92,8 @@ def soak(
         task = bar.add_task("", total=options.duration, note="")
 
         def progress() -> None:
-            note = f"{totals.calls} calls, {totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late"
+            bad = f"{totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late, {totals.blamed} blamed"
+            note = f"{totals.calls} calls, {bad}"
             bar.update(task, completed=min(totals.seconds, options.duration), note=note)
 
         Soak(fabric, options, totals, say, progress).run()

@@ -10,8 +10,8 @@ from netsum_testbed.verify.data import contribution as whole_contribution
 
 
 def contribution(plan: Plan, step: Step, rank: int) -> Array:
-    """What a rank passes to the call: of its dtype and shape, not contiguous where the call is ``strided``."""
-    if step.kind in ("broadcast", "all_gather") or (step.kind == "allreduce" and not plan.partial):
+    """What a rank passes to a step's call (cells have data of their own): not contiguous where it is ``strided``."""
+    if step.kind == "allreduce" and not plan.partial:
         return whole_contribution(plan.base, step.call, rank)
     return lay_out(step.call, _tagged(plan, step, rank))
 

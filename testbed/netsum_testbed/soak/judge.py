@@ -9,17 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 from netsum.wire.schema import CHUNK_BYTES
 
-from netsum_testbed.faults.scenario import Kind
+from netsum_testbed.matrix.cells import Cell
+from netsum_testbed.matrix.expect import complaints as cell_complaints
+from netsum_testbed.soak.blame import History
 from netsum_testbed.soak.cases import Plan, Step
 from netsum_testbed.soak.data import contribution
 from netsum_testbed.soak.subsets import Members, members_of
-from netsum_testbed.soak.words import Answer, Failure
+from netsum_testbed.soak.words import Answer
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import Array
 
 WIDEST = 8
 """Bytes of the widest lane."""
-_ALWAYS = frozenset({"Timeout", "Desynchronized", "Closed", "NotReady"})
 
 
 @dataclass
@@ -34,61 +35,30 @@ class Finding:
 
 
 class Judge:
-    """Takes a round's answers as they come, and judges them when it is over.
+    """Takes a round's answers as they come, and judges their results when it is over. ``history`` knows who was evicted."""
 
-    ``evicted``: ranks that were evicted at some time, ``upheaval``: whether anything happened by which an epoch may end; both
-    are kept up to date by whoever does these things.
-    """
-
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
+        self._history = history
         self._answers: dict[int, dict[int, dict[int, Answer]]] = defaultdict(lambda: defaultdict(dict))
-        self.evicted: set[int] = set()
-        self.upheaval = plan.degrades
 
-    def take(self, answer: Answer) -> str | None:
-        """Keep an answer; what is wrong with the error that it brings, if anything is."""
+    def take(self, answer: Answer) -> None:
+        """Keep an answer."""
         if answer.step < len(self._plan.steps):
             self._answers[answer.since][answer.step][answer.rank] = answer
-        if answer.failure is None or (answer.failure.name == "Aborted" and self._bereft(answer.step)):
-            return None
-        return self.complaint(answer.failure)
-
-    def _bereft(self, number: int) -> bool:
-        """Whether a step brings the array of somebody who was evicted: nobody can have it."""
-        step = self._plan.steps[number] if number < len(self._plan.steps) else None
-        if step is None or step.kind not in ("broadcast", "all_gather"):
-            return False
-        return bool(self.evicted) if step.kind == "all_gather" else step.root in self.evicted
-
-    def complaint(self, failure: Failure) -> str | None:
-        """Why this error should not have been raised; None if it may be."""
-        if not failure.ours:
-            return f"{failure.name} is none of netsum's errors: {failure.text}"
-        if failure.name == "Desynchronized" and not self.upheaval:
-            return f"Desynchronized, and nothing had happened that ends an epoch: {failure.text}"
-        allowed = set(_ALWAYS)
-        if self._plan.degrades:
-            allowed |= {"Behind", "Degraded"}
-        if self._plan.scenario.has(Kind.EVICT):
-            allowed.add("Evicted")
-        if failure.name not in allowed:
-            return f"{failure.name} should not have been raised: {failure.text}"
-        # Whoever gives a call up makes the others begin anew.
-        self.upheaval = True
-        return None
 
     def findings(self) -> Iterator[Finding]:
         """All calls, in the order in which they were made."""
         for since in sorted(self._answers):
             whole = Checker(self._plan.base)
-            partial = _Partial(self._plan, self.evicted)
+            partial = _Partial(self._plan, self._history.evicted)
             for number, answers in sorted(self._answers[since].items()):
                 step = self._plan.steps[number]
                 with_result = {rank: each for rank, each in sorted(answers.items()) if each.result is not None}
                 degraded = any(each.report.degraded for each in answers.values())
-                if step.kind in ("broadcast", "all_gather"):
-                    complaints = self._sent(step, with_result)
+                if step.cell is not None:
+                    with_result = {rank: each for rank, each in sorted(answers.items()) if each.failure is None}
+                    complaints = self._of_cell(step.cell, with_result)
                 elif step.kind != "allreduce" or self._plan.partial:
                     complaints = partial.complaints(step, with_result)
                 else:
@@ -96,16 +66,9 @@ class Judge:
                     complaints = whole.complaints(step.call, results) if results else []
                 yield Finding(step, number, len(with_result), degraded, complaints)
 
-    def _sent(self, step: Step, answers: dict[int, Answer]) -> list[str]:
-        """What is wrong with arrays that came as they were sent."""
-        sources = [step.root] if step.kind == "broadcast" else range(self._plan.workers)
-        sent = [contribution(self._plan, step, source) for source in sources]
-        expected = sent[0] if step.kind == "broadcast" else np.concatenate([np.atleast_1d(array) for array in sent])
-        return [
-            f"rank {rank} has not what was sent"
-            for rank, answer in answers.items()
-            if not same_bits(answer.result, expected)
-        ]
+    def _of_cell(self, cell: Cell, answers: dict[int, Answer]) -> list[str]:
+        results = [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
+        return cell_complaints(cell, self._plan.base.chunks * CHUNK_BYTES, results, answers)
 
 
 def same_bits(one: Array | None, other: Array) -> bool:

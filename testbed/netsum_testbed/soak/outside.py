@@ -9,19 +9,21 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from netsum_controller.controller import Controller
-from netsum_controller.topologies import star
+from netsum_controller.topologies import leaf_spine
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.switches import SwitchProcess
 
-STARTS: Final = 30.0
+STARTS: Final = 60.0
 """Seconds until the endpoint must answer."""
 
 _DONE: Final = "faults done: "
@@ -34,20 +36,25 @@ class ServesOutside(Fabric):
 
     _serving: Child | None = None
 
-    def _start_switches(self) -> None:
+    def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         if self.switch == "embedded":
-            self._faults = self.directory / "faults.json"
-            self._faults.write_text("{}", "utf-8")
-            self.switch_options = ("--faults", str(self._faults))
-        super()._start_switches()
+            self._faults(name).write_text("{}", "utf-8")
+            self.switch_options = ("--faults", str(self._faults(name)))
+        return super()._launch(name, interfaces, prefix)
 
-    def set_wires(self, faults: Mapping[str, Any]) -> Counter[str]:
-        """Give the embedded switch other wires (docs/switch.md, ``--faults``); what the ones before have done since it
-        started, by kind."""
-        self._faults.write_text(json.dumps(faults), "utf-8")
-        log = self.switch_process().log
+    def _faults(self, name: str) -> Path:
+        return self.directory / f"faults.{name}.json"
+
+    def set_wires(self, name: str, faults: Mapping[str, Any]) -> Counter[str]:
+        """Give an embedded switch other wires (docs/switch.md, ``--faults``), for when it starts again if it is off; what the
+        ones before have done since it started, by kind."""
+        self._faults(name).write_text(json.dumps(faults), "utf-8")
+        process = self.switch_process(name)
+        if process.exit_code is not None:
+            return Counter()
+        log = process.log
         said = log.read_text(errors="replace").count(_DONE)
-        os.kill(self.switch_pid, signal.SIGHUP)
+        os.kill(process.pid, signal.SIGHUP)
         deadline = time.monotonic() + STARTS
         while True:
             lines = [
@@ -121,5 +128,7 @@ class OutsideNamespace(ServesOutside, NamespaceFabric):
 
 
 def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
-    """A fabric whose controller is a process, to be used as a context manager."""
-    return OutsideRootless(star(hosts), switch) if rootless else OutsideNamespace(star(hosts), switch)
+    """A fabric whose controller is a process, to be used as a context manager: two spines over two leaves with so many hosts
+    each."""
+    site = leaf_spine(2, 2, hosts)
+    return OutsideRootless(site, switch) if rootless else OutsideNamespace(site, switch)

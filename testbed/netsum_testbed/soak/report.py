@@ -13,7 +13,8 @@ from netsum.transports.faulty import FaultCounts
 class Totals:
     """``calls`` are calls of which at least one rank has the result, ``degraded`` those with a partial one. ``faults``: what
     was really done, packets and events; ``errors``: what calls raised, by type, each rank's by itself; ``wrong``: results that
-    are neither exact nor a partial sum that says so, and errors that should not be; ``late_errors`` came after their time."""
+    are neither exact nor a partial sum that says so, and exceptions that are not netsum's; ``late_errors`` came after their
+    time; ``blamed``: errors that say what did not happen, or name a rank that kept up."""
 
     switch: str
     seed: int = 0
@@ -23,6 +24,7 @@ class Totals:
     wrong: int = 0
     hangs: int = 0
     late_errors: int = 0
+    blamed: int = 0
     degraded: int = 0
     resumes: int = 0
     resyncs: int = 0
@@ -48,7 +50,7 @@ class Totals:
     @property
     def failures(self) -> int:
         """How often something went as it never should."""
-        return self.wrong + self.hangs + self.late_errors
+        return self.wrong + self.hangs + self.late_errors + self.blamed
 
     @property
     def exit_code(self) -> int:

@@ -21,6 +21,7 @@ from netsum_testbed.faults.make import Possible
 from netsum_testbed.faults.scenario import Kind, Scenario, Where
 from netsum_testbed.faults.wires import Opening
 from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.soak.blame import BUSY, History
 from netsum_testbed.soak.cases import Plan, make_plan
 from netsum_testbed.soak.crew import Crew
 from netsum_testbed.soak.incidents import Incidents
@@ -35,6 +36,7 @@ from netsum_testbed.soak.words import (
     Began,
     Crashed,
     Evicted,
+    Failure,
     Finished,
     Joined,
     Left,
@@ -46,6 +48,8 @@ from netsum_testbed.soak.words import (
 
 SILENCE: Final = 20.0
 """Seconds beyond all that it may take until a rank that says nothing hangs."""
+STANDSTILL: Final = 0.5
+"""Seconds by which this process may come late to what it waits for: the machine has no processor for anybody."""
 LEAVING: Final = 20.0
 """Seconds that all ranks have to leave."""
 _LOOK: Final = 0.25
@@ -86,7 +90,7 @@ class Soak:
             self.totals.seconds = time.monotonic() - self._start
             if number and options.round is None and self.totals.seconds >= options.duration:
                 return
-            plan = make_plan(options.seed, number, options.possible, options.scenario)
+            plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
             self._say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
             before = self.totals.failures
             try:
@@ -119,7 +123,8 @@ class _Round:
     ) -> None:
         self._fabric, self._plan, self._totals = fabric, plan, totals
         self._say, self._progress = say, progress
-        self._judge = Judge(plan)
+        self._history = History(plan)
+        self._judge = Judge(plan, self._history)
         self._crew = Crew(processes=plan.scenario.has(Kind.KILL))
         self._deadlines: dict[int, float | None] = {}
         self._finished: set[int] = set()
@@ -133,10 +138,10 @@ class _Round:
         """The whole round."""
         plan, fabric = self._plan, self._fabric
         name = f"soak-{plan.base.index}"
-        hosts = tuple(fabric.topology.hosts)[: plan.workers]
         spec: dict[str, object] = {
             "name": name,
-            "members": hosts,
+            "members": plan.members,
+            "roots": plan.roots,
             "window": plan.base.window,
             "chunks": plan.base.chunks,
         }
@@ -158,7 +163,7 @@ class _Round:
                 )
                 for rank in range(plan.workers)
             ]
-            incidents = Incidents(fabric, self._crew, postings, self._judge, self._totals, self._say)
+            incidents = Incidents(fabric, self._crew, postings, job, self._history, self._totals, self._say)
             stack.enter_context(incidents)
             stack.callback(self._stop)
             for posting in postings:
@@ -184,7 +189,10 @@ class _Round:
             incidents.run()
             due = incidents.next_time()
             wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
+            began = time.monotonic()
             heard = self._hear(wait)
+            if (now := time.monotonic()) - began > wait + STANDSTILL:
+                self._history.begins(BUSY, None, began).over = now
             for rank, seconds in incidents.stalled:
                 if (deadline := self._deadlines.get(rank)) is not None:
                     self._deadlines[rank] = deadline + seconds
@@ -212,6 +220,7 @@ class _Round:
 
     def _take(self, word: Word) -> None:
         rank = word.rank
+        self._history.take(word)
         match word:
             case Joined():
                 self._greet(rank)
@@ -219,7 +228,8 @@ class _Round:
                 self._first = max(self._first, step)
                 self._expect(rank, timeout)
             case Answer():
-                self._error(word, self._judge.take(word))
+                self._judge.take(word)
+                self._error(word)
                 self._expect(rank, self._plan.timeout)
             case Resyncing():
                 self._resyncing.add(rank)
@@ -270,18 +280,19 @@ class _Round:
         if word.failure is not None:
             self._totals.errors[word.failure.name] += 1
             self._late(word.rank, word.late, word.failure.text)
-            if complaint := self._judge.complaint(word.failure):
-                self._wrong(f"rank {word.rank}: resync: {complaint}")
-            self._broken |= not word.failure.ours
+            self._check_ours(word.rank, "resync", word.failure)
 
-    def _error(self, answer: Answer, complaint: str | None) -> None:
+    def _error(self, answer: Answer) -> None:
         if answer.failure is None:
             return
         self._totals.errors[answer.failure.name] += 1
         self._late(answer.rank, answer.late, f"{answer.failure.name}: {answer.failure.text}")
-        if complaint:
-            self._wrong(f"rank {answer.rank}, call {answer.step}: {complaint}")
-        self._broken |= not answer.failure.ours  # nobody knows what such an error leaves
+        self._check_ours(answer.rank, f"call {answer.step}", answer.failure)
+
+    def _check_ours(self, rank: int, where: str, failure: Failure) -> None:
+        if not failure.ours:
+            self._wrong(f"rank {rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
+            self._broken = True  # nobody knows what such an error leaves
 
     def _late(self, rank: int, seconds: float, text: str) -> None:
         self._totals.latest_error = max(self._totals.latest_error, seconds)
@@ -319,6 +330,9 @@ class _Round:
             pass
 
     def _give_judgement(self) -> None:
+        for line in self._history.complaints():
+            self._totals.blamed += 1
+            self._say(f"  BLAMED: {line}")
         for finding in self._judge.findings():
             if not finding.results:
                 continue

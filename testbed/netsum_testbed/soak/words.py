@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Final
 
 from netsum.report import Report
@@ -42,9 +43,10 @@ class Posting:
 
 @dataclass(frozen=True)
 class Word:
-    """Something that a rank says."""
+    """Something that a rank says, and ``when``: all processes of a machine have the same ``time.monotonic()``."""
 
     rank: int
+    when: float = field(default_factory=time.monotonic, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ class Joined(Word):
 
 @dataclass(frozen=True)
 class Began(Word):
-    """It begins a step, for so many seconds."""
+    """It begins a step and those before ``stop``, for so many seconds; ``when`` it has slept."""
 
     step: int
     timeout: float
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Answer(Word):
     report: Report
     failure: Failure | None = None
     late: float = 0.0
+    begun: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import netsum
 import numpy as np
 from netsum import errors
 from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
 from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
 
+from netsum_testbed.matrix.call import start
 from netsum_testbed.soak.cases import Step, groups_of
 from netsum_testbed.soak.data import contribution
 from netsum_testbed.soak.words import (
@@ -137,20 +137,21 @@ class Worker:
             posting.rank,
             token=posting.token,
             controller=posting.controller,
-            transport=self._open,
+            transport=posting.opening.open,
+            wrap=self._spoil,
             timeout=JOIN_TIMEOUT,
             call_timeout=self._plan.timeout,
         )
         self._since = comm.descriptor.epoch
         return comm
 
-    def _open(self, descriptor: Descriptor) -> Transport:
-        """The transport for a new epoch, with the same bad luck going on."""
+    def _spoil(self, inner: Transport) -> Transport:
+        """Around the transport of every new epoch, to a switch or to the other members: the same bad luck goes on."""
         self._opened += 1
         link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
         up, down = (Faults(), Faults()) if link is None else (link.up.faults(), link.down.faults())
         seed = (self._plan.scenario.seed << 16) + (self._rank << 8) + self._opened
-        made = FaultyTransport(self._posting.opening.open(descriptor), up, seed, receiving=down, counts=self._counts)
+        made = FaultyTransport(inner, up, seed, receiving=down, counts=self._counts)
         made.cut = self._cut
         self._transport = made
         return made
@@ -172,7 +173,7 @@ class Worker:
     def _barrier(self, comm: Communicator) -> bool:
         """Whether all ranks have made all calls."""
         timeout = self._timeout
-        self._tell(Began(self._rank, len(self._plan.steps), timeout))
+        self._tell(Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
         begun = time.monotonic()
         try:
             comm.barrier(timeout=timeout)
@@ -189,7 +190,8 @@ class Worker:
         """Make calls that are under way together; the number of the first that must be made again, or ``group.stop``."""
         timeout = self._timeout
         works: list[tuple[int, float, Callable[[], tuple[Array | None, Report]]]] = []
-        self._tell(Began(self._rank, group.start, timeout))
+        sleeps = sum(self._plan.steps[number].call.delays[self._rank] for number in group)
+        self._tell(Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
         for number in group:
             step = self._plan.steps[number]
             if step.call.delays[self._rank]:
@@ -219,6 +221,10 @@ class Worker:
         self, comm: Communicator, step: Step, timeout: float, *, alone: bool
     ) -> Callable[[], tuple[Array | None, Report]]:
         """Begin one call; the function returned waits for its result."""
+        if step.cell is not None:
+            end = start(comm, step.cell, timeout)
+            # Of calls that overlap, the report is the last one's; that of a cell tells nothing which its result does not.
+            return lambda: (end(), Report())
         array = contribution(self._plan, step, self._rank)
         call = step.call
         common: dict[str, Any] = {"op": call.op, "late": step.late, "timeout": timeout}
@@ -231,8 +237,6 @@ class Worker:
             "allreduce": lambda: comm.allreduce(array, **whole),
             "reduce": lambda: comm.reduce(array, step.root, **common),
             "reduce_scatter": lambda: comm.reduce_scatter(array, counts=counts, **common),
-            "broadcast": lambda: comm.broadcast(array, step.root, timeout=timeout),
-            "all_gather": lambda: comm.all_gather(array, timeout=timeout),
             "barrier": lambda: comm.barrier(timeout=timeout),
         }
 
@@ -258,7 +262,7 @@ class Worker:
         # A copy: the next call may not write into what the judge still looks at.
         kept = None if result is None else np.array(result)
         late = self._lateness(begun, timeout) if error is not None else 0.0
-        self._tell(Answer(self._rank, number, self._since, kept, replace(report), failure, late))
+        self._tell(Answer(self._rank, number, self._since, kept, replace(report), failure, late, begun))
 
     def _lateness(self, begun: float, timeout: float) -> float:
         """Seconds beyond ``timeout`` since ``begun``, less those for which this rank stood still."""
