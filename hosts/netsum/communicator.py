@@ -17,7 +17,7 @@ from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
 from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
-from netsum.errors import CommunicatorError, Desynchronized, Unsupported
+from netsum.errors import Aborted, Behind, CommunicatorError, Desynchronized, Timeout, Unsupported
 from netsum.fixed_point import Array
 from netsum.recovery import Recovery
 from netsum.report import Report
@@ -190,10 +190,13 @@ class Communicator(CollectiveCalls):
             self._begin(descriptor, self._seat.open_transport(descriptor), deadline)
             try:
                 return self._share(state, progress, deadline)
-            except Desynchronized:
-                # Another rank came back later still, as somebody new: the last to come decides the epoch.
+            except (Aborted, Behind, Desynchronized) as error:
+                # Another rank came back later still, as somebody new: the last to come decides the epoch. Or the others had all
+                # and went on, in a job that degrades, until the results that this one has not heard were gone. Or the rank
+                # whose state it was to be was evicted.
                 if time.monotonic() >= deadline:
-                    raise
+                    self._engine.close()
+                    raise Timeout(f"the ranks did not come back into step within {timeout:g} s: {error}") from error
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:

@@ -88,6 +88,25 @@ def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric
 
 
 @pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
+def test_whose_state_all_were_to_get_is_evicted(
+    fragile: Fabric, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in step with the one that is furthest of the others."""
+    with crew(fragile, "orphans", range(WORKERS), **options) as (_, communicators):
+
+        def be_evicted(*_args: Any, **_options: Any) -> None:
+            fragile.controller.evict("orphans", 1)
+            raise Evicted("in the middle of it")
+
+        monkeypatch.setattr(communicators[1], "broadcast", be_evicted)
+        progress, states = (2, 9, 4, 3), [np.full(3000, rank) for rank in range(WORKERS)]
+        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=progress[comm.rank]))
+        assert isinstance(got[1].error, Evicted)
+        assert results([got[0], got[2], got[3]]) == [4] * 3
+        assert [int(states[rank][-1]) for rank in (0, 2, 3)] == [2] * 3
+
+
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
     with crew(fragile, "elastic", range(WORKERS - 1), **options) as (job, communicators):

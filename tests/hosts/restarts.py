@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import Desynchronized, Evicted, NotReady
 from netsum.transports import MemoryTransport, Transport
-from netsum.wire.codec import parse_header
+from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import HEADER_BYTES
 
 from tests.hosts.network import JOB_ID, chunks, descriptor, job, reply_bytes
-from tests.model.rules import Packet, SwitchModel
+from tests.model.rules import Packet, Reply, SwitchModel
 
 
 class RestartingNetwork:
     """One job, by the rules of ``netsum_controller.rejoin`` and ``membership``: an epoch that resumes begins when all have told
     what they lack; a rank that joins as somebody new begins another."""
 
-    def __init__(self, workers: int, window: int = 8) -> None:
+    def __init__(self, workers: int, window: int = 8, quorum: int = 0) -> None:
+        """With a ``quorum`` the job degrades: blocks age out at every :meth:`age`."""
         self.workers = workers
         self.lock = threading.RLock()
-        self._first = descriptor(0, workers, window=window)
+        self._first = descriptor(0, workers, window=window, block_exp_ms=50.0 if quorum else 0.0, quorum=quorum)
         self.epoch = self._first.epoch
         self.first_block_id = self._first.first_block_id
         self.switch = SwitchModel({})
@@ -33,6 +34,8 @@ class RestartingNetwork:
         self.joined: set[int] = set()
         self.evicted: set[int] = set()
         self.away = False
+        self.lost: Callable[[int, Header], bool] = lambda _rank, _header: False
+        """Whether what the switch says is lost on the way to a rank."""
         self.asked = 0
         self.inboxes: dict[int, tuple[int, MemoryTransport]] = {}
         self._install()
@@ -45,7 +48,21 @@ class RestartingNetwork:
     def _install(self) -> None:
         whole = job(replace(self._first, epoch=self.epoch, first_block_id=self.first_block_id))
         members = tuple(each._replace(udp_port=self._port(each.rank)) for each in whole.members)
+        if self._first.quorum:
+            whole = whole._replace(block_exp=50_000, quorum=self._first.quorum, window=self._first.window)
         self.switch.jobs[JOB_ID] = whole._replace(members=members)
+
+    def age(self) -> None:
+        """A sweep, to which every open block is old; not before all have joined."""
+        with self.lock:
+            if len(self.joined) == self.workers:
+                self._pass_on(self.switch.sweep(JOB_ID, old=True).replies)
+
+    def _pass_on(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            there, inbox = self.inboxes[reply.port - 1]
+            if there == reply.udp_port and not self.lost(reply.port - 1, reply.header):
+                inbox.put(reply_bytes(reply))
 
     def restart(self) -> None:
         """The switch forgets everything; nothing of the job is accepted until all have told what they lack."""
@@ -61,10 +78,7 @@ class RestartingNetwork:
         def deliver(data: bytes) -> None:
             with self.lock:
                 sent = Packet(rank + 1, port, parse_header(data), chunks(data[HEADER_BYTES:]))
-                for reply in self._data_plane(member).step(sent).replies:
-                    there, inbox = self.inboxes[reply.port - 1]
-                    if there == reply.udp_port:
-                        inbox.put(reply_bytes(reply))
+                self._pass_on(self._data_plane(member).step(sent).replies)
 
         made = MemoryTransport(deliver)
         with self.lock:
@@ -77,12 +91,14 @@ class RestartingNetwork:
     # The controller
 
     def describe(self, rank: int, resumes: int | None = None) -> Descriptor:
-        host = replace(descriptor(rank, self.workers).host, udp_port=self._port(rank))
+        own = descriptor(rank, self.workers)
         return replace(
-            descriptor(rank, self.workers, window=self._first.window),
+            self._first,
+            rank=rank,
+            src_id=rank,
             epoch=self.epoch,
             first_block_id=self.first_block_id,
-            host=host,
+            host=replace(own.host, udp_port=self._port(rank)),
             resumes=resumes,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -110,6 +111,43 @@ def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
         assert got == [3, 3, 3], got
         for first, second in (states[0], states[2]):
             assert set(first.tolist()) == set(second.tolist()) == {2}
+
+
+def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
+    """In a job that degrades the others have all, and go on without rank 2 until the last results are gone from the switch."""
+    network = RestartingNetwork(3, quorum=2)
+    communicators = network.communicators()
+    stop = threading.Event()
+
+    def sweep() -> None:
+        while not stop.wait(0.002):
+            network.age()
+
+    def go_on(comm: Communicator) -> Any:
+        comm.resync(np.full(3, comm.rank))
+        for _ in range(60):
+            comm.allreduce(np.ones(300))
+        if comm.rank == 0:
+            network.lost = lambda _rank, _header: False
+        with pytest.raises(Desynchronized):
+            comm.barrier()
+        return comm.resync(np.full(3, comm.rank), progress=60)
+
+    first = network.join_anew(0).first_block_id  # so that all join the epoch that begins here
+    network.joined.clear()
+    network.lost = lambda rank, header: rank == 2 and header.block_id == first + 5  # the broadcast's data
+    sweeper = threading.Thread(target=sweep, daemon=True)
+    sweeper.start()
+    state = np.full(3, 2)
+    try:
+        back = partial(communicators[2].resync, state)
+        assert together([*(partial(go_on, comm) for comm in communicators[:2]), back]) == [60] * 3
+        assert state.tolist() == [0, 0, 0]
+    finally:
+        stop.set()
+        sweeper.join()
+        for comm in communicators:
+            comm.close()
 
 
 def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
