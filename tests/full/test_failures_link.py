@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized, Timeout
+from netsum.errors import Aborted, Behind, Desynchronized, NotFinite, Timeout
 from netsum.transports import Faults, FaultyTransport, Transport
 from netsum_controller.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 
+from tests.full.calls import on_all, results
 from tests.full.trouble import Training, until
 
 _SO_MEMINFO = 55
@@ -114,6 +116,33 @@ def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) 
         training.finish()
         training.check_equal()
         assert training.came_back[1]
+
+
+def test_who_was_cut_off_when_a_call_was_aborted_adds_nothing_to_the_next(fragile: Fabric) -> None:
+    """The call took one block where the one that is cut off would count ten; its link comes back in the middle of the next."""
+    link, rows, width = Link(fragile, "host"), 600, 1024
+    numbers = [np.repeat(np.arange(rows, dtype=np.int32) + 1000 * (rank != 1), width) for rank in range(3)]
+    spoilt = np.ones(10 * width, np.float32)
+    spoilt[3] = np.nan
+    with linked(fragile, link.wrap, late="degrade", block_exp=50.0, quorum=2) as communicators:
+        on_all(communicators, Communicator.barrier)
+        link.cut(True)
+        aborted = [comm.allreduce_async(spoilt if comm.rank == 0 else np.ones_like(spoilt)) for comm in communicators]
+        works = [comm.allreduce_async(numbers[comm.rank], "min", timeout=30.0) for comm in communicators]
+        while communicators[0].stats.blocks < rows // 3 and not works[0].finished(0.001):
+            pass
+        link.cut(False)
+        got = results(on_all([communicators[0], communicators[2]], lambda comm: works[comm.rank].wait()))
+        assert got[0].tobytes() == got[1].tobytes()
+        assert set(np.unique(got[0] - numbers[0]).tolist()) <= {
+            0,
+            -1000,
+        }  # with rank 1's row of the same number, or without
+        for rank, kind in ((0, NotFinite), (1, Desynchronized), (2, Aborted)):
+            with pytest.raises(kind):
+                aborted[rank].wait()
+        with pytest.raises(Desynchronized):
+            works[1].wait()
 
 
 @pytest.mark.parametrize("late", ["wait", "degrade"])
