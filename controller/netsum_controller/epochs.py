@@ -53,7 +53,7 @@ def make_epoch(
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
     edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
-    number, key = site.store.take_epoch_number(), secrets.token_hex(8)
+    number, key = site.store.take_epoch_number(), secrets.token_hex(16)
     return Epoch(number, first_block_id, seats, edges=edges, shape=shape, peer_key=key), cursor
 
 

@@ -17,7 +17,7 @@ SWITCH: Final = "switch"
 AUTO: Final = "auto"
 HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
 ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS)
-_KEY: Final = re.compile("[0-9a-f]{16}")
+_KEY: Final = re.compile("(?:[0-9a-f]{16}){1,2}")  # 16 digits: of an epoch that an older controller began
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Descriptor:
     ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``: ranks that are out.
 
     ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
-    size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (16 hex
-    digits) what their datagrams of this epoch bear, and ``job_id``, ``switch`` and ``host`` mean nothing.
+    size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (32 hex
+    digits) what they seal their datagrams of this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
     ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open with
     :mod:`netsum.collectives.opening`.
@@ -157,7 +157,7 @@ class Descriptor:
             if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
                 raise ValueError(f"the peer of rank {rank} is {address!r}, must be HOST:PORT")
         if not _KEY.fullmatch(self.peer_key):
-            raise ValueError(f"peer_key is {self.peer_key!r}, must be 16 hex digits")
+            raise ValueError(f"peer_key is {self.peer_key!r}, must be 32 hex digits")
 
     @property
     def by_switch(self) -> bool:

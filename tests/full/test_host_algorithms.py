@@ -111,7 +111,7 @@ def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, alg
     for volume in volumes:
         assert volume.measured >= volume.expected, volume
         if not volume.again and not volume.formula.startswith(">"):
-            assert volume.measured <= 1.05 * volume.expected + 4500, volume
+            assert volume.measured <= 1.05 * volume.expected + 7500, volume
 
 
 def test_what_is_wrong_is_said_with_its_algorithm() -> None:

@@ -12,11 +12,13 @@ from netsum.transports import Transport
 
 from tests.hosts.network import descriptor
 
+KEY = bytes(range(16))
+
 
 def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
     """A member's descriptor; ``changes`` replace fields."""
     addresses = tuple(f"127.0.0.1:{20000 + each}" for each in range(workers))
-    fields = {"job_id": 0, "algorithm": "auto", "peers": addresses, "peer_key": "0123456789abcdef"}
+    fields = {"job_id": 0, "algorithm": "auto", "peers": addresses, "peer_key": KEY.hex()}
     return descriptor(rank, workers, **{**fields, **changes})
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from netsum.block import Payload
 from netsum.peers.conversation import NUMBER, Conversation, Head
-from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
+from netsum.peers.wire import RANK, SEAL, SEGMENT, Flag
 from netsum.stats import Stats
 
 ASK_FIRST: Final = 0.05
@@ -82,7 +82,7 @@ class Mailer:
 
     def _count(self, packets: list[Datagram]) -> None:
         self.stats.packets_sent += len(packets)
-        self.stats.bytes_sent += sum(KEY_BYTES + sum(map(len, packet)) for packet in packets)
+        self.stats.bytes_sent += sum(SEAL.size + sum(map(len, packet)) for packet in packets)
 
     def next_deadline(self) -> float | None:
         """When :meth:`poll` may have something to send although nothing arrives."""
@@ -104,7 +104,7 @@ class Mailer:
         """Take a datagram, its first byte the sender's rank: the rank, and its messages that are whole now."""
         stats = self.stats
         stats.packets_received += 1
-        stats.bytes_received += KEY_BYTES + len(datagram)
+        stats.bytes_received += SEAL.size + len(datagram)
         rank = datagram[0] if len(datagram) else -1
         if len(datagram) < RANK.size + SEGMENT.size or rank not in self._ends:
             stats.malformed += 1

@@ -12,7 +12,8 @@ from typing import Final
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.home import stays_home
-from netsum.peers.wire import KEY_BYTES, RANK
+from netsum.peers.seal import Seal
+from netsum.peers.wire import RANK, SEAL
 from netsum.transports.base import Packet
 from netsum.transports.only_from import hear_only
 from netsum.transports.sockets import BATCH, LOST, enlarge_buffers, parse_address
@@ -69,7 +70,7 @@ def own_address(controller: str) -> str | None:
 class PeerTransport:
     """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end.
 
-    What comes without the epoch's key, or from an address that is not the rank's, is dropped and counted in ``strangers``.
+    What does not bear a member's seal, or is from an address that is not the rank's, is dropped and counted in ``strangers``.
     """
 
     def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False) -> None:
@@ -78,13 +79,12 @@ class PeerTransport:
         self.strangers = 0
         self.last_error: str | None = None
         self._sock = sock.sock
-        self._head = bytes.fromhex(descriptor.peer_key) + RANK.pack(descriptor.rank)
-        self._key = self._head[:KEY_BYTES]
         self._peers = {
             rank: parse_address(address)
             for rank, address in enumerate(descriptor.peers)
             if address and rank not in (descriptor.rank, *descriptor.evicted)
         }
+        self._seal = Seal(bytes.fromhex(descriptor.peer_key), descriptor.rank, self._peers)
         try:
             hear_only(self._sock, self._peers.values())
         except OSError as error:
@@ -102,16 +102,16 @@ class PeerTransport:
             raise OSError("the transport is closed")
         for packet in packets:
             first = memoryview(packet[0])
-            address = self._peers.get(first[0])
-            if address is None:
-                continue
-            parts = (self._head, first[RANK.size :], *packet[1:])
-            try:
-                self._send_one(parts, address)
-            except OSError as error:
-                if error.errno not in LOST:
-                    raise
-                self.last_error = error.strerror
+            if first[0] in self._peers:
+                self._send_to(first[0], self._seal.close(first[0], (first[RANK.size :], *packet[1:])))
+
+    def _send_to(self, rank: int, parts: Packet) -> None:
+        try:
+            self._send_one(parts, self._peers[rank])
+        except OSError as error:
+            if error.errno not in LOST:
+                raise
+            self.last_error = error.strerror
 
     def _send_one(self, parts: Packet, address: tuple[str, int]) -> None:
         try:
@@ -144,18 +144,20 @@ class PeerTransport:
                     raise
                 self.last_error = error.strerror
                 continue
-            if self._is_peers(slot[:size], address):
-                received.append(slot[KEY_BYTES:size])
-            else:
-                self.strangers += 1
+            if self._take(slot[:size], address):
+                received.append(slot[SEAL.size : size])
         return received
 
-    def _is_peers(self, datagram: memoryview, address: tuple[str, int]) -> bool:
-        return (
-            len(datagram) > KEY_BYTES
-            and datagram[:KEY_BYTES] == self._key
-            and self._peers.get(datagram[KEY_BYTES]) == address
-        )
+    def _take(self, datagram: memoryview, address: tuple[str, int]) -> bool:
+        """Answer what is to be answered; whether it is for the window."""
+        rank = datagram[SEAL.size] if len(datagram) > SEAL.size else None
+        opened = self._seal.open(datagram) if rank is not None and self._peers.get(rank) == address else None
+        if rank is None or opened is None:
+            self.strangers += 1
+            return False
+        for answer in opened.answers:
+            self._send_to(rank, answer)
+        return opened.says
 
     def fileno(self) -> int | None:
         return None if self._closed else self._sock.fileno()

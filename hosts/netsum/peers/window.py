@@ -23,7 +23,7 @@ from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.mailer import Datagram, Mailer
 from netsum.peers.plans import make_plan
 from netsum.peers.run import Differ, Run
-from netsum.peers.wire import KEY_BYTES, RANK, SEGMENT, Flag
+from netsum.peers.wire import RANK, SEAL, SEGMENT, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
@@ -64,7 +64,7 @@ class PeerWindow:
         self._algorithm = ALGORITHMS.index(descriptor.algorithm)
         self._longest = max(1, min(descriptor.window // 2, LONGEST))
         others = [rank for rank in self._ranks if rank != self._rank]
-        room = descriptor.mtu - IP_UDP_BYTES - KEY_BYTES - RANK.size - SEGMENT.size
+        room = descriptor.mtu - IP_UDP_BYTES - SEAL.size - RANK.size - SEGMENT.size
         self.mailer = Mailer(others, self._algorithm, room, descriptor.first_block_id, self.stats)
         self._open: list[Block] = []  # submitted, and more of the same batch is to come
         self._batches: deque[list[Block]] = deque()

@@ -1,6 +1,6 @@
 """What members say to each other, byte by byte; big-endian (docs/wire.md, "Between members").
 
-A *datagram* is the epoch's key (8 bytes), the sender's rank (1), a segment head (:data:`SEGMENT`) and a piece of a message. A
+A *datagram* is a seal (:data:`SEAL`), the sender's rank (1), a segment head (:data:`SEGMENT`) and a piece of a message. A
 *message* is a head (:data:`MESSAGE`), so many row records (:data:`RECORD`), and the rows' payloads, one after the other.
 """
 
@@ -12,7 +12,10 @@ from typing import Final
 
 import numpy as np
 
-KEY_BYTES: Final = 8
+TAG_BYTES: Final = 16
+SEAL: Final = struct.Struct(f">{TAG_BYTES}sBQQQ")
+"""A keyed hash over all that follows; :class:`netsum.peers.seal.Kind`; the sender's session, the receiver's, and how many
+datagrams the one has sent the other (:mod:`netsum.peers.seal`)."""
 RANK: Final = struct.Struct(">B")
 
 SEGMENT: Final = struct.Struct(">BBIIIQ")

@@ -124,7 +124,7 @@ def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
         host=HostAddress(LOOPBACK, nobody, 1),
         algorithm=algorithm,
         peers=peers,
-        peer_key=secrets.token_hex(8),
+        peer_key=secrets.token_hex(16),
     )
     return [replace(of_rank_0, rank=rank, src_id=rank) for rank in range(workers)]
 
