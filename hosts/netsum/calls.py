@@ -71,7 +71,8 @@ class CollectiveCalls:
                 ``sum``) runs on the hosts, at the cost of an :meth:`all_gather`.
             out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
-                last call of the same kind and skip that round trip; blocks that do not fit are done again.
+                last call of the same kind and skip that round trip; blocks that do not fit, or that it is far too coarse for,
+                are done again.
             bits: 8 or 16: carry a sum or mean of floats in lanes of so many bits, for a quarter or half of the bytes of
                 float32; the quantum grows as below, with w = ``bits``. Default: 32, for float64 64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an
@@ -86,7 +87,8 @@ class CollectiveCalls:
         Returns:
             ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
             (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
-            32 (64 for float64); with predicted scales e is up to the exponent of the last call's sums plus one.
+            32 (64 for float64); with predicted scales e is up to floor(b / 8) + 2 + ceil(log2 n) more, 2^b being the largest
+            power of two in a lane. ``report.quantum`` says what it was.
 
         Raises:
             Unsupported: type, operation or ``out`` does not go; nothing was sent.

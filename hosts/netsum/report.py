@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Report:
-    """Counts blocks of data, each of at most ``block_bytes`` of lanes. Whole results on time: all but the first two are 0.
+    """Counts blocks of data, each of at most ``block_bytes`` of lanes. Whole results on time: all but the first two and
+    ``quantum`` are 0.
 
     Attributes:
         blocks: blocks of the call whose results have come or are lost.
@@ -18,6 +19,8 @@ class Report:
         unfit: those of them that this rank could not contribute to, because the others had agreed on a scale that its
             values do not fit, before it came.
         skipped: blocks that were zeros on every rank, and were not sent.
+        quantum: of sums and means of floats: the coarsest of the blocks' quanta. An element of a sum is off by at most n/2 of
+            it (n with stochastic rounding), of a mean by 1/n of that. 0.0: exact, or nothing but zeros.
         lost: blocks whose result was gone before this rank asked for it.
     """
 
@@ -29,3 +32,4 @@ class Report:
     unfit: int = 0
     lost: int = 0
     skipped: int = 0
+    quantum: float = 0.0

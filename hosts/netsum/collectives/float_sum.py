@@ -18,10 +18,8 @@ from netsum.collectives.stream import Stream, all_in, blocks_of, place
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import CallError
 from netsum.fixed_point import Array
-from netsum.wire.schema import Op, Status
+from netsum.wire.schema import Lane, Op, Status
 
-SHRINK: Final = 16
-"""Bits by which a predicted exponent falls after a sum of 0."""
 KINDS: Final = 1024
 """Kinds of calls that predictions are kept for."""
 LOWEST: Final = -1073
@@ -90,6 +88,7 @@ class FloatSum:
         self._lane = fixed_point.float_lane(flat.dtype) if options.lane is None else options.lane
         # The same numbers on every run, and others on every rank and in every call.
         self._dither = np.random.default_rng([context.rank, context.gen]) if options.rounding == "stochastic" else None
+        self._bits = fixed_point.scale_bits(self._lane, context.workers)
         self._blocks = Blocks(context, layout, self._lane)
         self._flat = self._blocks.cut.padded(self._flat)
         self._taken = None if self._carried is None else self._carried.take(signature)
@@ -109,6 +108,13 @@ class FloatSum:
 
     def _encode(self, rows: Array, powers: NDArray[np.int64]) -> Array:
         return fixed_point.encode_floats(rows, powers, self._lane, self._context.workers, self._dither)
+
+    def _note_quantum(self, powers: NDArray[np.int64]) -> None:
+        """The report says how coarse the coarsest of these blocks' exponents is."""
+        if len(powers):
+            with np.errstate(over="ignore", under="ignore"):
+                coarsest = float(np.ldexp(1.0, int(powers.max()) - self._bits))
+            self._context.report.quantum = max(self._context.report.quantum, coarsest)
 
     def _decode(self, group: Group, powers: NDArray[np.int64]) -> None:
         """Put the group's rows where they belong."""
@@ -174,19 +180,17 @@ class FloatSum:
             yield lambda: agreed.missing == 0
             # The next call may start when this one has submitted its last block: by then every rank must hold the
             # prediction, or none.
-            following = exponents.float_exponents(agreed.values) + 1
-            # Of a block of zeros nothing is known: whatever comes is done again at a scale that fits it.
-            following[agreed.values == exponents.ZERO_CODE] = LOWEST
-            self._predictions.learn(self._signature, following)
+            self._predictions.learn(self._signature, _after(agreed.values))
         stream = Stream(self._context, blocks, Op.SUM)
         yield from stream.run(encode, decode, ready, agreed.unfit, choose)
+        self._note_quantum(powers(np.flatnonzero((agreed.values != exponents.ZERO_CODE) & ~agreed.unknown)))
         # A result without a scale is as good as none.
         self._context.report.lost = max(self._context.report.lost, int(agreed.unknown.sum()))
         return stream.missed
 
     def predicted(self) -> Flow:
         """Send at once at the predicted exponents, behind the first block that compares the calls; what did not fit
-        them somewhere is done again.
+        them somewhere, or is far below them everywhere, is done again.
 
         No later block is sent until every result of the call is held: another rank may still learn from a result that
         blocks must be done again, and those come next.
@@ -215,27 +219,29 @@ class FloatSum:
         # Ranks whose calls differ may never send each other's blocks; one that gives up does.
         yield lambda: opened.differ or (opened.answered and all(group.missing == 0 for group in groups))
         opened.check(self.error)
-        redo = yield from self._take_predicted(groups, powers)
-        following = np.concatenate([self._following(group, powers) for group in groups])
-        if len(redo):
-            following[redo] = yield from self._redo(redo)
+        doubtful, following = yield from self._take_predicted(groups, powers)
+        used = powers.copy()
+        if len(doubtful):
+            agreed = yield from agree_on(self._context, codes[doubtful])
+            following[doubtful] = _after(agreed)
+            exact = exponents.float_exponents(agreed)
+            coarse = powers[doubtful] - exact > coarseness(self._lane, self._context.workers)
+            again = (agreed != exponents.ZERO_CODE) & ((exact > powers[doubtful]) | coarse)
+            used[doubtful[again]] = exact[again]
+            used[doubtful[agreed == exponents.ZERO_CODE]] = LOWEST
+            yield from self._redo(doubtful[again], exact[again])
+        self._note_quantum(used[used > LOWEST])
         self._predictions.learn(self._signature, following)
         yield SUBMITTED
         return self._blocks.cut.parts(self._result)
 
-    def _following(self, group: Group, powers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exponents for the next call, from the sums: one more than the sum's own, since a sum may be smaller than what
-        it is made of. A sum of 0 says only that the scale was too coarse, or that there was nothing."""
-        used = powers[np.asarray(group.numbers)]
-        workers, lane = self._context.workers, self._lane
-        sums = fixed_point.decode_integers(group.results, group.data_cnt, lane, workers)
-        sums[self._blocks.cut.beyond(group.numbers)] = 0  # padding, where there is no sum
-        largest = np.abs(sums.astype(np.float64)).max(axis=1)
-        own = np.frexp(largest)[1] + used - fixed_point.scale_bits(lane, workers)
-        return np.asarray(np.where(largest == 0, np.maximum(used - SHRINK, LOWEST), own + 1))
-
     def _take_predicted(self, groups: list[Group], powers: NDArray[np.int64]) -> Flow:
-        """Decode what fitted; returns the numbers of the blocks that did not."""
+        """Decode what came; returns the numbers of the blocks whose exponents must be agreed on, and all exponents for the next
+        call as far as the results tell them: one more than the sum's own, since a sum may be smaller than what it is made of.
+
+        Every rank has the same results, and so the same doubts: of blocks that did not fit on some rank, and of those whose
+        sums are all small. Either the values are, or they cancel out, and the agreement tells which.
+        """
         verdict = Verdict()
         for group in groups:
             group.report_to(self._context.report)
@@ -244,22 +250,49 @@ class FloatSum:
         if verdict.highest >= Status.ABORT:
             yield SUBMITTED
         verdict.raise_failure(self.error)
-        redo: list[int] = []
+        smallest = self._smallest()
+        doubtful, following = [], []
         for group in groups:
-            self._decode(group, powers[np.asarray(group.numbers)])
-            redo += [int(group.numbers[row]) for row, status in enumerate(group.statuses) if status == Status.RANGE]
-        return np.array(redo, np.int64)
+            used = powers[np.asarray(group.numbers)]
+            self._decode(group, used)
+            largest = self._largest_sums(group)
+            small = (largest < smallest) & (used > LOWEST)
+            doubtful.append(small | (np.array(group.statuses) == Status.RANGE))
+            own = np.frexp(largest)[1] + used - self._bits
+            following.append(np.where(largest == 0, LOWEST, np.maximum(own + 1, LOWEST)))
+        return np.flatnonzero(np.concatenate(doubtful)), np.concatenate(following)
 
-    def _redo(self, redo: NDArray[np.int64]) -> Flow:
-        """An exponent round for these blocks, then the blocks again, ascending; returns the exponents for the next call."""
-        self._redone(len(redo))
-        codes = self._codes()[redo]
-        agreed = yield from agree_on(self._context, codes)
-        exact = exponents.float_exponents(agreed)
-        for first in range(0, len(redo), 64):
-            numbers = redo[first : first + 64]
-            rows = self._blocks.rows(self._flat, numbers)
-            group = self._blocks.submit(Op.SUM, self._encode(rows, exact[first : first + 64]), numbers)
+    def _smallest(self) -> int:
+        """A block whose largest sum is so many quanta has values within :func:`coarseness` of its exponent: 1/n of the sum is of
+        one rank, and less than a quantum of that is rounding."""
+        lost = coarseness(self._lane, self._context.workers) - (self._context.workers - 1).bit_length()
+        return max(1 << max(self._bits - lost, 0), 1 if self._dither is None else self._context.workers + 1)
+
+    def _largest_sums(self, group: Group) -> NDArray[np.float64]:
+        """The largest magnitude of each block's sums, in quanta."""
+        sums = fixed_point.decode_integers(group.results, group.data_cnt, self._lane, self._context.workers)
+        sums[self._blocks.cut.beyond(group.numbers)] = 0  # padding, where there is no sum
+        return np.asarray(np.abs(sums.astype(np.float64)).max(axis=1))
+
+    def _redo(self, numbers: NDArray[np.int64], exact: NDArray[np.int64]) -> Flow:
+        """These blocks again, ascending, at exponents that are agreed on."""
+        self._redone(len(numbers))
+        for first in range(0, len(numbers), GROUP):
+            some, powers = numbers[first : first + GROUP], exact[first : first + GROUP]
+            rows = self._blocks.rows(self._flat, some)
+            group = self._blocks.submit(Op.SUM, self._encode(rows, powers), some)
             yield all_in(group)
-            self._decode(group, exact[first : first + 64])
-        return exact + 1
+            self._decode(group, powers)
+
+
+def coarseness(lane: Lane, workers: int) -> int:
+    """Bits by which a predicted exponent may be above the one that the ranks would have agreed on: two for what the prediction
+    adds, those by which a sum may be larger than its parts, and an eighth of what the lane has, so that values may fall a little
+    without another round."""
+    return 2 + (workers - 1).bit_length() + fixed_point.scale_bits(lane, workers) // 8
+
+
+def _after(codes: exponents.Codes) -> NDArray[np.int64]:
+    """Exponents for the next call after an agreement. Of a block of zeros nothing is known: whatever comes is done again at a
+    scale that fits it."""
+    return np.where(codes == exponents.ZERO_CODE, LOWEST, exponents.float_exponents(codes) + 1)

@@ -43,14 +43,9 @@ class Checker:
 
     def _float_sums(self, call: Call, inputs: list[Array]) -> reference.Floats:
         block = reference.block_elements(call.dtype, self._round.chunks * CHUNK_BYTES)
-        exponents = reference.largest_exponents(inputs, block)
         if call.scale == "agreed" or not call.elements:
-            return reference.quantised_sum(inputs, exponents, block)
-        kind = (call.op, call.dtype, call.shape)
-        used, agreed = self._predictions.use(kind, exponents)
-        sums = reference.quantised_sum(inputs, used, block)
-        self._predictions.learn(kind, used, agreed, sums)
-        return sums
+            return reference.quantised_sum(inputs, reference.largest_exponents(inputs, block), block)
+        return self._predictions.sums((call.op, call.dtype, call.shape), inputs, block)
 
 
 def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdouble], *, mean: bool) -> list[str]:

@@ -7,12 +7,14 @@ two that is at most B = floor((2^w - 1) / 2n). The multiples are added as intege
 
 With predicted scales, e comes from earlier calls of the same kind (operation, dtype and shape): the first one agrees.
 After a call that agreed on e for a block, the next takes e + 1 (-1073, the lowest there is, for a block of zeros). After
-a call that predicted, it takes f + 1, where f is the exponent of the largest sum; or, after a block whose sums are all 0,
-16 less than before, but not less than -1073. A block that does not fit on some rank is agreed on again.
+a call that predicted, it takes f + 1, where f is the exponent of the largest sum. Blocks that do not fit on some rank are agreed
+on, and so are those whose sums are all below 2^(b - 2 - floor(b / 8)) quanta (unless the prediction is the lowest). Of those, the
+ones that do not fit, or whose e is more than floor(b / 8) + 2 + ceil(log2 n) below the prediction, are done again.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +30,8 @@ Integers = NDArray[np.int64]
 
 NO_EXPONENT: Final = int(np.iinfo(np.int64).min)
 """Of a block of zeros."""
+LOWEST: Final = -1073
+"""Of the smallest float64."""
 
 
 def bias(bits: int, workers: int) -> int:
@@ -67,30 +71,39 @@ def largest_exponents(inputs: list[Array], block: int) -> Integers:
 
 
 class Predictions:
-    """What the ranks of one job predict, by kind of call. For every call with predicted scales, in order: ``use``, and
-    then ``learn`` from its sums."""
+    """What the ranks of one job predict, by kind of call: to be told of every call with predicted scales, in order."""
 
     def __init__(self) -> None:
         self._exponents: dict[tuple[object, ...], Integers] = {}
 
-    def use(self, kind: tuple[object, ...], exponents: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-        """The exponents of a call whose blocks have these largest ones, and which of them were agreed on."""
-        zero = exponents == NO_EXPONENT
+    def sums(self, kind: tuple[object, ...], inputs: list[Array], block: int) -> Floats:
+        """The sums of a call."""
+        own = largest_exponents(inputs, block)
+        zero = own == NO_EXPONENT
         predicted = self._exponents.get(kind)
         if predicted is None:
-            return exponents, np.ones(len(exponents), np.bool_)
-        fits = zero | (exponents <= predicted)
-        return np.where(fits, predicted, exponents), ~fits
+            self._exponents[kind] = np.where(zero, LOWEST, own + 1)
+            return quantised_sum(inputs, own, block)
+        workers = len(inputs)
+        limit = bias(LANE_BITS[str(inputs[0].dtype)], workers).bit_length() - 1
+        spare = limit // 8 + 2
+        fits = zero | (own <= predicted)
+        first = quantised_sum(inputs, np.where(fits, predicted, own), block)
+        largest = largest_multiples(first)
+        small = (largest < 2 ** (limit - spare)) & (predicted > LOWEST)
+        agreed = ~fits | small
+        coarse = small & ~zero & (predicted - own > spare + math.ceil(math.log2(workers)))
+        sums = quantised_sum(inputs, np.where(~fits | coarse, own, predicted), block)
+        of_sums = np.where(largest == 0, LOWEST, np.frexp(largest)[1] + first.exponents + 1)
+        self._exponents[kind] = np.where(agreed, np.where(zero, LOWEST, own + 1), of_sums)
+        return sums
 
-    def learn(self, kind: tuple[object, ...], used: Integers, agreed: NDArray[np.bool_], sums: Floats) -> None:
-        """Take the exponents for the next call from this one's."""
-        count = sums.multiples.size
-        padded = np.zeros(len(used) * sums.block)
-        padded[:count] = np.abs(sums.multiples.astype(np.float64))
-        largest = padded.reshape(len(used), sums.block).max(axis=1)
-        own = np.frexp(largest)[1] + sums.exponents
-        predicted = np.where(largest == 0, np.maximum(used - 16, -1073), own + 1)
-        self._exponents[kind] = np.where(agreed, np.where(used == NO_EXPONENT, -1073, used + 1), predicted)
+
+def largest_multiples(sums: Floats) -> NDArray[np.float64]:
+    """The largest magnitude of each block's integer sums."""
+    padded = np.zeros(len(sums.exponents) * sums.block)
+    padded[: sums.multiples.size] = np.abs(sums.multiples.astype(np.float64))
+    return np.asarray(padded.reshape(len(sums.exponents), sums.block).max(axis=1))
 
 
 def quantised_sum(inputs: list[Array], exponents: Integers, block: int, bits: int | None = None) -> Floats:
