@@ -22,7 +22,7 @@ from netsum.collectives.reduce_scatter import reduce_scatter
 from netsum.collectives.reduction import Memory
 from netsum.collectives.scatter import scatter
 from netsum.engine import Flow, Work
-from netsum.errors import Unsupported
+from netsum.errors import CallError, Unsupported
 from netsum.fixed_point import Array
 
 
@@ -183,7 +183,8 @@ class CollectiveCalls:
         timeout: float | None = None,
     ) -> Call[Array]:
         """Every rank gets all ranks' rows (along the first axis), in the order of ranks. ``counts``: how many rows each rank has;
-        default: as many as this one."""
+        default: as many as this one. Those of ranks that were evicted are left out (``report.evicted``), in :meth:`gather` and
+        :meth:`all_to_all`, too."""
         array = np.atleast_1d(_plain(_array(x)))
         rows = self._rows(counts, array)
         _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
@@ -336,6 +337,11 @@ def _into(out: Array | None, flow: Make) -> Make:
         result = yield from flow(context)
         if out is None or result is None:
             return result
+        if out.shape != result.shape:  # else it might be spread over what nobody has given
+            gone = ", ".join(map(str, context.report.evicted))
+            raise CallError(
+                f"out is {out.shape}, the result {result.shape}: it has no rows of rank {gone}, which was evicted"
+            )
         out[...] = result
         return out
 

@@ -136,7 +136,8 @@ class Communicator(CollectiveCalls):
 
     def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
         """Groups of the ranks, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color`` are one
-        group, in the order of ``key``, then of rank. Every rank calls it; one that gives None gets None.
+        group, in the order of ``key``, then of rank. Every rank calls it; one that gives None gets None. After an eviction,
+        ``split(0)`` is a communicator of all that are left, whose ranks have no gaps.
 
         A group is a job of its own at the switch: calls on different groups, and on this communicator, may be under way at
         once. Close it before this communicator; it ends with this one's epoch (make groups again after :meth:`resync`).
@@ -151,11 +152,11 @@ class Communicator(CollectiveCalls):
             raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
         deadline = time.monotonic() + seconds(timeout)
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
-        own = np.array([[-1 if color is None else color, key]], np.int64)
-        table = self.all_gather(own, timeout=timeout).tolist()
+        own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
+        table = sorted(self.all_gather(own, timeout=timeout).tolist())  # without ranks that were evicted
         if color is None:
             return None
-        ranks = sorted((rank for rank in range(self.size) if table[rank][0] == color), key=lambda rank: table[rank][1])
+        ranks = [rank for theirs, _, rank in table if theirs == color]
         return self._seat.group(self.descriptor.epoch, label, ranks, deadline)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:

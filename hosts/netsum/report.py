@@ -22,6 +22,7 @@ class Report:
         quantum: of sums and means of floats: the coarsest of the blocks' quanta. An element of a sum is off by at most n/2 of
             it (n with stochastic rounding), of a mean by 1/n of that. 0.0: exact, or nothing but zeros.
         lost: blocks whose result was gone before this rank asked for it.
+        evicted: of an exchange or a product, the ranks that were evicted before it began: nothing of theirs is in it.
     """
 
     blocks: int = 0
@@ -33,3 +34,4 @@ class Report:
     lost: int = 0
     skipped: int = 0
     quantum: float = 0.0
+    evicted: tuple[int, ...] = ()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized, NotReady
+from netsum.errors import Behind, Desynchronized, NotReady, Timeout
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.model import Job, Rejoin
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
+from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS
 from tests.full.trouble import PATIENCE, Served, Training, until
 
@@ -38,7 +41,8 @@ def crew(served: Served, name: str, workers: int = 3, **options: Any) -> Iterato
     job = served.controller.create_job(JobSpec(name=name, members=members, window=8, **options))
     communicators: list[Communicator] = []
     try:
-        communicators.extend(served.join(job, rank) for rank in range(workers))
+        with ThreadPoolExecutor(workers) as pool:  # without a switch, nobody is in before all are
+            communicators.extend(pool.map(lambda rank: served.join(job, rank), range(workers)))
         yield job, communicators
     finally:
         for comm in communicators:
@@ -129,3 +133,26 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
         with pytest.raises(NotReady, match="does not answer"):
             served.join(job, 0, timeout=0.5)
         served.start()
+
+
+@pytest.mark.parametrize("algorithm", ["switch", "ring"])
+@pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
+def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:
+    """The last rank does not call. Members without a switch know that of each other; at a switch, the controller alone would."""
+
+    def late(comm: Communicator) -> Any:
+        return comm.allreduce(np.ones(3000), timeout=2.5)
+
+    with crew(served, f"hung-{algorithm}-{grouped}", algorithm=algorithm) as (_, communicators):
+        if grouped:
+            groups = results(on_all(communicators, lambda comm: comm.split(0, timeout=PATIENCE), timeout=PATIENCE))
+        else:
+            groups = communicators
+        with served.hung():
+            got = on_all(groups[:2], late)
+        for each in got:
+            assert isinstance(each.error, Timeout), each
+            assert each.error.missing == (() if algorithm == "switch" else (2,)), each
+            assert algorithm != "switch" or "the controller" in str(each.error), each
+        for group in groups:
+            group.close()

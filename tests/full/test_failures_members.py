@@ -106,6 +106,26 @@ def test_whose_state_all_were_to_get_is_evicted(
         assert [int(states[rank][-1]) for rank in (0, 2, 3)] == [2] * 3
 
 
+def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: dict[str, Any]) -> None:
+    """Those that are left may also make a communicator of their own, where ranks have no gaps."""
+
+    def calls(comm: Communicator) -> list[Any]:
+        row = np.array([[comm.rank]])
+        got: list[Any] = [comm.all_gather(row).ravel().tolist(), comm.report.evicted]
+        got += [comm.allreduce(row + 1, "product", late="wait").ravel().tolist()]
+        with comm.split(0, timeout=60.0) as group:  # type: ignore[union-attr]
+            got += [group.size, group.rank, group.all_gather(row).ravel().tolist()]
+        return got
+
+    with crew(fragile, "without", range(WORKERS), **options) as (_, communicators):
+        fragile.controller.evict("without", 1)
+        others = [comm for comm in communicators if comm.rank != 1]
+        for _ in range(2):
+            assert results(on_all(others, calls, timeout=60.0)) == [
+                [[0, 2, 3], (1,), [12], 3, index, [0, 2, 3]] for index in range(3)
+            ]
+
+
 @pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -211,6 +214,16 @@ class Served:
         """SIGKILL."""
         assert self._child is not None
         self._child.kill()
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """SIGSTOP: it takes connections and answers nothing."""
+        assert self._child is not None
+        os.kill(self._child.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._child.pid, signal.SIGCONT)
 
     def join(self, job: Job, rank: int, timeout: float = 30.0) -> Communicator:
         """A rank of a job that :attr:`controller` made."""

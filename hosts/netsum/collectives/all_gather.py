@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from netsum.collectives.call import Context
-from netsum.collectives.exchange import Part, as_bytes, exchange
+from netsum.collectives.exchange import Part, as_bytes, exchange, rows_of
 from netsum.engine import Flow
 from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE
@@ -23,4 +23,4 @@ def all_gather(context: Context, array: Array, counts: Sequence[int], name: str 
     parts = [Part(rank, EVERYONE, count * row) for rank, count in enumerate(counts)]
     signature = (name, array.dtype, array.shape[1:], tuple(counts))
     got = yield from exchange(context, signature, parts, [as_bytes(array)])
-    return np.concatenate(got).view(array.dtype).reshape(sum(counts), *array.shape[1:])
+    return rows_of(got, counts, array)

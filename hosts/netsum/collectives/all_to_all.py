@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from netsum.collectives.call import Context
-from netsum.collectives.exchange import Part, as_bytes, exchange
+from netsum.collectives.exchange import Part, as_bytes, exchange, rows_of
 from netsum.engine import Flow
 from netsum.fixed_point import Array
 
@@ -24,4 +24,4 @@ def all_to_all(context: Context, array: Array, counts: Array) -> Flow:
     signature = ("all_to_all", array.dtype, array.shape[1:], counts.tolist())
     got = yield from exchange(context, signature, parts, mine)
     column = [got[source * workers + rank] for source in range(workers)]
-    return np.concatenate(column).view(array.dtype).reshape(int(counts[:, rank].sum()), *array.shape[1:])
+    return rows_of(column, [int(count) for count in counts[:, rank]], array)

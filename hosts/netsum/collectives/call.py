@@ -28,7 +28,7 @@ from netsum.fixed_point import WIRE_LANES
 from netsum.outline import Outline
 from netsum.report import Report
 from netsum.wire.codec import Header
-from netsum.wire.schema import AgeOp, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 
 Waiting = Generator[Any, None, Any]
 
@@ -97,6 +97,7 @@ class _Codes:
         self.first: Codes | None = None
         self.verdict = Verdict()
         self.answered = False
+        self.members: int | None = None  # that were in the first block
         self.late = False
         self.mute = False
         self.nobody = False
@@ -108,6 +109,7 @@ class _Codes:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         self.nobody = not header.data_cnt
+        self.members = header.src_cnt
         if len(payload) >= FIRST_LANES * CODE_LANE.bytes:
             self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
         self.answered = True
@@ -212,6 +214,32 @@ def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_err
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
     return agreed
+
+
+def taking_part(context: Context, agreed: _Codes) -> Waiting:
+    """The ranks that a firm call is made by, the same on every rank: all but those that were evicted before. (Who is evicted
+    later may be among them.)
+
+    Cost: nothing, where all are there; else one round trip and one chunk, in which each rank says that it is.
+    """
+    if agreed.members is None or agreed.members >= context.workers:
+        return range(context.workers)
+    here = np.zeros(CHUNK_BYTES, WIRE_LANES[Lane.L8])  # a lane for each rank that there can be
+    here[context.rank] = 1
+    heard: list[list[int]] = []
+    block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), firm=context.firm)
+    block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
+    block.on_lost = lambda: heard.append([])
+    context.outline.opening += 1
+    context.window.submit(block)
+    yield lambda: heard
+    (there,) = heard
+    if not there:
+        raise Desynchronized(
+            "this rank was so late that it cannot know who takes part in the call: resync(), or join again"
+        )
+    context.report.evicted = tuple(rank for rank in range(context.workers) if rank not in there)
+    return there
 
 
 def agree_on(context: Context, codes: Codes) -> Waiting:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum.collectives.blocks import Blocks, room
-from netsum.collectives.call import Context, agree
+from netsum.collectives.call import Context, agree, taking_part
 from netsum.collectives.layout import Layout
 from netsum.collectives.stream import Stream, all_in, place
 from netsum.engine import SUBMITTED, Flow
@@ -36,19 +36,25 @@ class Part(NamedTuple):
 
 
 def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
-    """The flow of an exchange; returns the parts' bytes, those that this rank neither has nor gets as None.
+    """The flow of an exchange; returns the parts' bytes, those that this rank neither has nor gets as None. Parts from or for
+    ranks that were evicted before are left out, on every rank alike; Aborted where no other part is left.
 
     ``mine`` are the parts whose source this rank is, in their order, as flat arrays of uint8. What a rank sends to itself is not
     sent.
     """
-    yield from agree(context, signature, _NO_CODES)
+    agreed = yield from agree(context, signature, _NO_CODES)
+    there = yield from taking_part(context, agreed)
+    left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
+    if parts and all(left_out):
+        who = ", ".join(map(str, context.report.evicted))
+        raise Aborted(f"rank {who} was evicted, and there is nothing in this call for the others without it")
     rank = context.rank
     own = iter(mine)
     results: list[Array | None] = []
     groups = []
     cut = [
-        None if _stays(context, part) else Blocks(context, Layout.whole(part.size, part.dest), Lane.L8)
-        for part in parts
+        None if gone or _stays(context, part) else Blocks(context, Layout.whole(part.size, part.dest), Lane.L8)
+        for part, gone in zip(parts, left_out, strict=True)
     ]
     left = sum(blocks.number for blocks in cut if blocks is not None)
     for part, blocks in zip(parts, cut, strict=True):
@@ -86,6 +92,13 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
         raise Aborted(f"rank {min(bereft)} was evicted before it had sent what this call is to bring")
     return results
+
+
+def rows_of(parts: Sequence[Array | None], counts: Sequence[int], like: Array) -> Array:
+    """The parts of all ranks one behind the other, ``counts`` rows each, without those that were left out; new."""
+    there = [rank for rank, part in enumerate(parts) if part is not None]
+    rows = [part for part in parts if part is not None]
+    return np.concatenate(rows).view(like.dtype).reshape(sum(counts[rank] for rank in there), *like.shape[1:])
 
 
 def _stays(context: Context, part: Part) -> bool:

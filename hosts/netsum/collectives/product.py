@@ -20,21 +20,23 @@ def product(context: Context, array: Array) -> Flow:
     factors = yield from all_gather(context, array.reshape(1, -1), [1] * context.workers, "product")
     if array.dtype.name in INTEGERS:
         return _integers(factors).reshape(array.shape)
-    _check(context.rank, factors, array.shape)
+    ranks = [rank for rank in range(context.workers) if rank not in context.report.evicted]
+    _check(context.rank, ranks, factors, array.shape)
     with np.errstate(over="ignore", under="ignore"):
         result = np.multiply.reduce(factors.astype(np.float64), axis=0)
         return result.astype(array.dtype).reshape(array.shape)
 
 
-def _check(rank: int, factors: Array, shape: tuple[int, ...]) -> None:
-    """All ranks see whose factors are not finite, and raise."""
-    bad = ~np.isfinite(factors)
-    if bad[rank].any():
-        where = int(bad[rank].argmax())
+def _check(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) -> None:
+    """All ranks see whose factors are not finite, and raise. ``ranks``: whose the rows are."""
+    bad, own = ~np.isfinite(factors), ranks.index(rank)
+    if bad[own].any():
+        where = int(bad[own].argmax())
         index = tuple(int(each) for each in np.unravel_index(where, shape))
-        raise NotFinite(rank, index, float(factors[rank, where]))
+        raise NotFinite(rank, index, float(factors[own, where]))
     if bad.any():
-        raise Aborted(f"rank {int(bad.any(axis=1).argmax())} gave the call up: its input has a NaN or an infinity")
+        whose = ranks[int(bad.any(axis=1).argmax())]
+        raise Aborted(f"rank {whose} gave the call up: its input has a NaN or an infinity")
 
 
 def _integers(factors: Array) -> Array:
