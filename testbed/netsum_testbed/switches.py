@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,13 @@ def switch_version(kind: str) -> str:
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
+@cache
+def has_thrift() -> bool:
+    """Whether simple_switch_grpc was built with Thrift: without, it has no such port, and refuses to be given one."""
+    done = subprocess.run([BMV2, "--help"], capture_output=True, text=True, check=False)
+    return "--thrift-port" in done.stdout + done.stderr
+
+
 def _tls_words(tls: Tls | None) -> list[str]:
     if tls is None:
         return []
@@ -81,7 +89,9 @@ class SwitchProcess:
         self.address = f"unix:{directory}/{name}.sock"
         self.log = directory / f"switch.{name}.log"
         program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
-        options = ["--no-p4", "--device-id", str(device_id), "--thrift-port", str(thrift_port), *more]
+        options = ["--no-p4", "--device-id", str(device_id), *more]
+        if kind != "bmv2" or has_thrift():
+            options += ["--thrift-port", str(thrift_port)]
         for word in interfaces:
             options += ["-i", word]
         target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510", *_tls_words(tls)]
