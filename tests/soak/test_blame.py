@@ -77,7 +77,18 @@ def test_whoever_was_held_up_may_be_named(kind: str) -> None:
     assert told(history) == ""
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.RESTART_CONTROLLER, Kind.MOVE, BUSY])
+@pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER])
+def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
+    resync = Resynced(1, 30.0, 5, Failure("Timeout", True, "", (2,)), when=135.0)
+    history = history_of([TIMEOUT, Resyncing(2, when=106.0), resync])
+    history.begins(kind, None, 100.0).over = 100.5
+    assert "rank 0, call 5: rank 2 is named" in told(history)
+    assert "rank 1, resync" in told(history)
+    history.begins(kind, None, 110.0)
+    assert "rank 1, resync" not in told(history)
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.MOVE, BUSY])
 def test_anybody_may_be_named_when_the_way_of_all_was_off(kind: str) -> None:
     history = history_of([TIMEOUT])
     history.begins(kind, None, 101.0).over = 102.0

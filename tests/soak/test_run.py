@@ -79,7 +79,8 @@ def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -
 
 
 def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
-    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1),)), 1)
+    killed = Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1)
+    totals = soaked(fabric, Scenario(events=(killed,)), round_of("tree"))
     assert totals.faults["kill"] == 1
     assert totals.resyncs >= 2
 

@@ -24,6 +24,7 @@ _CHANCES: Final = {
     Kind.EVICT: 0.15,
     Kind.CUT_TRUNK: 0.2,
     Kind.MOVE: 0.25,
+    Kind.HANG_CONTROLLER: 0.1,
 }
 _LONGEST: Final = {
     Kind.STALL: 0.4,
@@ -34,6 +35,7 @@ _LONGEST: Final = {
     Kind.EVICT: 1.0,
     Kind.CUT_TRUNK: 0.6,
     Kind.MOVE: 1.5,
+    Kind.HANG_CONTROLLER: 4.0,
 }
 GONE: Final = 13.0
 """Seconds without a switch after which its jobs have gone to their members."""

@@ -58,6 +58,7 @@ class Kind(StrEnum):
     EVICT = "evict"
     CUT_TRUNK = "cut_trunk"
     MOVE = "move"
+    HANG_CONTROLLER = "hang_controller"
 
     @property
     def of_a_rank(self) -> bool:

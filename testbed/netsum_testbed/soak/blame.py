@@ -25,6 +25,7 @@ _SETTLES: Final[dict[str, float]] = {Kind.KILL: 15.0, Kind.RESTART_SWITCH: 6.0, 
 looked at, loaded, and joined again ..."""
 _SETTLED: Final = 4.0
 """... and where nothing else is said: members ask again every two seconds at the least."""
+_CONTROLLER: Final = (Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER)
 _ENDS_EPOCHS: Final = (Kind.KILL, Kind.EVICT)
 _NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
 
@@ -148,10 +149,12 @@ class History:
         yield from self._words(error)
 
     def _felt(self, error: _Error, rank: int | None = None, *, since: float | None = None) -> bool:
-        """Whether anything was done that may have to do with it: to that rank or all, if one is given."""
+        """Whether anything was done that may have to do with it: to that rank or all, if one is given. Calls do not need the
+        controller."""
         begun = error.begun if since is None else min(since, error.begun)
+        troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
         return any(
-            each.felt(begun, error.ended) for each in self.troubles if rank is None or each.of(rank)
+            each.felt(begun, error.ended) for each in troubles if rank is None or each.of(rank)
         ) or self._resynced(error)
 
     def _resynced(self, error: _Error) -> bool:

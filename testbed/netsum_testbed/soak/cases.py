@@ -150,8 +150,11 @@ def _seats(
     here = workers if shape == "star" else int(rng.integers(1, workers))
     hosts = [*first[:here], *(others[0][: workers - here] if others else [])]
     spines = [name for name in site.switches if name not in leaves]
-    uneven = {name: 1 + number for number, name in enumerate(spines)}
-    shares = {"star": [None], "tree": [{name: 1} for name in spines], "stripes": [None, uneven]}[shape]
+    shares: list[dict[str, int] | None] = [None]
+    if shape == "tree":
+        shares = [{name: 1} for name in spines]
+    elif shape == "stripes":
+        shares.append({name: 1 + number for number, name in enumerate(spines)})
     return shape, tuple(map(str, rng.permutation(hosts))), shares[int(rng.integers(len(shares)))]
 
 

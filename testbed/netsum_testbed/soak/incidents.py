@@ -24,7 +24,7 @@ from netsum_testbed.soak.report import Totals
 from netsum_testbed.soak.words import Posting
 
 _TRIES = 40
-"""Times that a job is asked to go back to a switch, which may not be restored yet."""
+"""Times that the controller is asked to undo something."""
 _PAUSE = 0.5
 
 
@@ -225,7 +225,7 @@ class Incidents:
         def started() -> None:
             self._fabric.start_switch(name)
             if event.seconds >= GONE:  # the job may have gone to its members
-                self._go_back(self._trouble(event, None))
+                self._persist(self._trouble(event, None), self._to_switch)
 
         self._until(event.seconds, trouble, started)
 
@@ -233,6 +233,11 @@ class Incidents:
         trouble = self._trouble(event, None)
         self._fabric.kill_controller()
         self._until(event.seconds, trouble, self._fabric.start_controller)
+
+    def _hang_controller(self, event: Event) -> None:
+        trouble = self._trouble(event, None)
+        self._fabric.hang_controller(hang=True)
+        self._until(event.seconds, trouble, lambda: self._fabric.hang_controller(hang=False))
 
     def _move(self, event: Event) -> None:
         assert event.what is not None
@@ -242,17 +247,20 @@ class Incidents:
         except ControllerError as error:
             self._undone(event, trouble, error)
             return
-        self._at(event.seconds, lambda: self._go_back(trouble))
+        self._at(event.seconds, lambda: self._persist(trouble, self._to_switch))
 
-    def _go_back(self, trouble: Trouble, tries: int = _TRIES) -> None:
-        """A switch combines again, as soon as there is one."""
+    def _to_switch(self) -> None:
+        self._fabric.controller.move(self._job.name, SWITCH)
+
+    def _persist(self, trouble: Trouble, undo: Callable[[], None], tries: int = _TRIES) -> None:
+        """Undo it as soon as the controller can: a switch may still be away."""
         try:
-            self._fabric.controller.move(self._job.name, SWITCH)
+            undo()
         except ControllerError as error:
             if tries and not self._closing:
-                self._at(_PAUSE, lambda: self._go_back(trouble, tries - 1))
+                self._at(_PAUSE, lambda: self._persist(trouble, undo, tries - 1))
                 return
-            self._say(f"  the job does not go back to its switch: {error}")
+            self._say(f"  {trouble.kind} is not undone: {error}")
         trouble.over = time.monotonic()
 
     def _evict(self, event: Event) -> None:
@@ -269,7 +277,7 @@ class Incidents:
             self._fabric.controller.admit(self._job.name, rank)
             self._crew.command(rank, "admitted")
 
-        self._until(event.seconds, trouble, admit)
+        self._at(event.seconds, lambda: self._persist(trouble, admit))
 
     def _undone(self, event: Event, trouble: Trouble, error: ControllerError) -> None:
         """It could not be done."""
