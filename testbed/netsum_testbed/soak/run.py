@@ -50,6 +50,8 @@ SILENCE: Final = 20.0
 """Seconds beyond all that it may take until a rank that says nothing hangs."""
 STANDSTILL: Final = 0.5
 """Seconds by which this process may come late to what it waits for: the machine has no processor for anybody."""
+SPAWN: Final = 60.0
+"""Seconds that a rank's process may take until it runs; two on a machine that has a processor for it."""
 LEAVING: Final = 20.0
 """Seconds that all ranks have to leave."""
 _LOOK: Final = 0.25
@@ -168,7 +170,7 @@ class _Round:
             stack.callback(self._stop)
             for posting in postings:
                 self._crew.post(posting)
-                self._expect(posting.rank, JOIN_TIMEOUT)
+                self._expect(posting.rank, SPAWN + JOIN_TIMEOUT)
             self._listen(incidents)
         self._give_judgement()
 
@@ -208,7 +210,7 @@ class _Round:
         for rank in killed:
             self._finished.discard(rank)
             self._resyncing.discard(rank)
-            self._expect(rank, JOIN_TIMEOUT)  # of the one who takes its place
+            self._expect(rank, SPAWN + JOIN_TIMEOUT)  # of the one who takes its place
 
     def _hear(self, wait: float) -> bool:
         try:
@@ -220,7 +222,8 @@ class _Round:
 
     def _take(self, word: Word) -> None:
         rank = word.rank
-        self._history.take(word)
+        if not self._broken:  # what a rank says that is being stopped is our doing
+            self._history.take(word)
         match word:
             case Joined():
                 self._greet(rank)
@@ -258,7 +261,7 @@ class _Round:
         """The calls begin when all have joined."""
         again = rank in self._joined  # in the place of one who was killed
         self._joined.add(rank)
-        self._expect(rank, 0.0 if again else JOIN_TIMEOUT)
+        self._expect(rank, 0.0 if again else SPAWN + JOIN_TIMEOUT)
         if len(self._joined) == self._plan.workers and not again:
             for each in self._joined:
                 self._crew.command(each, "go")
