@@ -206,6 +206,14 @@ def test_the_controller_makes_nobody_wait_for_nothing() -> None:
     assert told(history_of([Resyncing(1, when=103.0), failed("NotReady")])) == ""
 
 
+def test_a_busy_machine_makes_nobody_late() -> None:
+    history = history_of([])
+    history.begins(BUSY, None, 98.0).over = 101.0
+    history.begins(BUSY, None, 104.0).over = 104.5
+    history.begins(Kind.STALL, [1], 102.0).over = 103.0
+    assert history.busy(100.0, 105.0) == 1.5
+
+
 def test_a_complaint_says_what_was_going_on() -> None:
     history = history_of([TIMEOUT])
     history.begins(Kind.STALL, [1], 101.0).over = 103.0

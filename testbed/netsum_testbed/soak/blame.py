@@ -94,6 +94,11 @@ class History:
         """Ranks that were evicted at some time."""
         return {rank for each in self.troubles if each.kind == Kind.EVICT for rank in each.ranks or ()}
 
+    def busy(self, begun: float, ended: float) -> float:
+        """Seconds of that time in which the machine had no processor for the ranks."""
+        spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
+        return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
+
     def take(self, word: Word) -> None:
         """Something that a rank says."""
         rank = word.rank

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from netsum_controller.errors import ControllerError
@@ -48,8 +49,6 @@ from netsum_testbed.soak.words import (
 
 SILENCE: Final = 20.0
 """Seconds beyond all that it may take until a rank that says nothing hangs."""
-STANDSTILL: Final = 0.5
-"""Seconds by which this process may come late to what it waits for: the machine has no processor for anybody."""
 SPAWN: Final = 60.0
 """Seconds that a rank's process may take until it runs; two on a machine that has a processor for it."""
 LEAVING: Final = 20.0
@@ -112,6 +111,11 @@ class Soak:
         )
 
 
+def waited_for_a_processor() -> float:
+    """Seconds that this thread has been ready to run and did not."""
+    return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+
+
 class _Round:
     """One job, its ranks, and what they say."""
 
@@ -135,6 +139,7 @@ class _Round:
         self._first = 0
         self._joined: set[int] = set()
         self._broken = False
+        self._waited = (time.monotonic(), waited_for_a_processor())
 
     def run(self) -> None:
         """The whole round."""
@@ -191,10 +196,8 @@ class _Round:
             incidents.run()
             due = incidents.next_time()
             wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
-            began = time.monotonic()
             heard = self._hear(wait)
-            if (now := time.monotonic()) - began > wait + STANDSTILL:
-                self._history.begins(BUSY, None, began).over = now
+            self._look_for_a_processor()
             for rank, seconds in incidents.stalled:
                 if (deadline := self._deadlines.get(rank)) is not None:
                     self._deadlines[rank] = deadline + seconds
@@ -205,6 +208,15 @@ class _Round:
             if not heard:
                 self._look_for_hangs()
             self._progress()
+
+    def _look_for_a_processor(self) -> None:
+        """Where this thread, which mostly sleeps, has waited for one for half of the time, so have the ranks."""
+        (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
+        if now[0] - since < 1.0:
+            return
+        if now[1] - waited > (now[0] - since) / 2:
+            self._history.begins(BUSY, None, since).over = now[0]
+        self._waited = now
 
     def _forget(self, killed: set[int]) -> None:
         for rank in killed:
@@ -282,14 +294,17 @@ class _Round:
             self._wrong(f"rank {word.rank}: after resync: {word.wrong}")
         if word.failure is not None:
             self._totals.errors[word.failure.name] += 1
-            self._late(word.rank, word.late, word.failure.text)
+            self._late(
+                word.rank, word.late - self._history.busy(word.when - word.seconds, word.when), word.failure.text
+            )
             self._check_ours(word.rank, "resync", word.failure)
 
     def _error(self, answer: Answer) -> None:
         if answer.failure is None:
             return
         self._totals.errors[answer.failure.name] += 1
-        self._late(answer.rank, answer.late, f"{answer.failure.name}: {answer.failure.text}")
+        late = answer.late - self._history.busy(answer.begun, answer.when)
+        self._late(answer.rank, late, f"{answer.failure.name}: {answer.failure.text}")
         self._check_ours(answer.rank, f"call {answer.step}", answer.failure)
 
     def _check_ours(self, rank: int, where: str, failure: Failure) -> None:
