@@ -5,7 +5,7 @@
 //                -> uplink (on a switch that has a parent) -> checksums -> partial
 //   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> (multicast) -> rewrite -> checksums -> result
 //   everything else -> parser -> forward -> prune
-//   PacketOut -> query -> PacketIn
+//   PacketOut -> query (or claim) -> PacketIn
 //   PacketOut -> parser -> aggregator -> check -> job -> sweep -> deliver -> (results) and the next pass, or PacketIn
 
 #include <core.p4>
@@ -14,6 +14,7 @@
 #include "include/parser.p4"
 #include "include/checksums.p4"
 #include "stages/query.p4"
+#include "stages/claim.p4"
 #include "stages/ports.p4"
 #include "stages/aggregator.p4"
 #include "stages/arp.p4"
@@ -33,6 +34,7 @@
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Query()      query;
+    Claim()      claim;
     Ports()      ports;
     Aggregator() aggregator;
     Arp()        arp;
@@ -48,7 +50,11 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     apply {
         if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
-            query.apply(hdr, standard);
+            if (hdr.packet_out.kind == KIND_CLAIM) {
+                claim.apply(hdr, standard);
+            } else {
+                query.apply(hdr, standard);
+            }
         } else {
             ports.apply(hdr, standard);
             aggregator.apply(hdr, meta);

@@ -70,15 +70,21 @@ def allocate_ports(
     return (ports, position) if len(ports) == len(hosts) else None
 
 
-def allocate_first_block_id(earlier: Sequence[IdRange]) -> int:
+def scattered(number: int) -> int:
+    """A first block id that follows from an epoch's number, as far as can be from those of the numbers around it."""
+    return number * 0x9E3779B1 % SERIAL // SLOTS * SLOTS
+
+
+def allocate_first_block_id(earlier: Sequence[IdRange], start: int = 0) -> int:
     """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier
-    range (``earlier``, oldest first). Ids are finite, so when nothing else is left the oldest ranges are forgotten:
-    what they could still have in flight is long gone."""
+    range (``earlier``, oldest first); ``start`` if nothing is in its way. Ids are finite, so when nothing else is left the oldest
+    ranges are forgotten: what they could still have in flight is long gone."""
     for forgotten in range(len(earlier)):
         ranges = earlier[forgotten:]
-        candidates = [ranges[-1], *ranges]  # go on after the latest; else after any other
+        # else go on after the latest; else after any other
+        candidates = [*([IdRange(start, 0)] if start else []), ranges[-1], *ranges]
         for after in candidates:
             first = -(-(after.first + after.size) // SLOTS) * SLOTS % SERIAL
             if not any(IdRange(first, ROOM).overlaps(other) for other in ranges):
                 return first
-    return 0
+    return start

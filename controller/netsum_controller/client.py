@@ -7,7 +7,7 @@ really serves is used: no registers, no atomic batches ("Support for atomic writ
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -21,7 +21,8 @@ from p4.v1 import p4runtime_pb2_grpc
 from netsum_controller.errors import InputError, SwitchError, Unreachable
 from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
-from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, outcomes
+from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, outcomes
+from netsum_controller.stages.claim import claim_fields, claimed_before
 from netsum_controller.stages.ports import PORTS_COUNTER
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
@@ -41,8 +42,10 @@ QUERY_PATIENCE = 0.5
 """Seconds after which an unanswered query is sent again: a switch under load may drop a PacketIn."""
 
 SWEEP_PATIENCE = 1.0
-SWEEP_TIMEOUT = 5.0
-"""Seconds: the same for a sweep, which goes through all slots of a job before it is answered; and for all attempts."""
+"""Seconds: the same for a sweep, which goes through all slots of a job before it is answered."""
+
+ASK_TIMEOUT = 5.0
+"""Seconds for all attempts of a sweep or a claim."""
 
 
 class Kind(IntEnum):
@@ -267,6 +270,13 @@ class SwitchClient:
                 items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
         return items
 
+    def read_jobs(self) -> list[JobEntry]:
+        """The jobs that are installed."""
+        entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
+        rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
+        entries = (self.program.decode_row(row, JobEntry) for row in rows)
+        return [entry for entry in entries if isinstance(entry, JobEntry)]
+
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
         counter = self.program.object_id("counters", outcomes.COUNTER)
@@ -356,16 +366,30 @@ class SwitchClient:
     def sweep(self, frame: bytes) -> int:
         """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the blocks
         that it closed. :class:`SwitchError` when none is in time."""
+        # low byte 0: the sweeper's have a job id there
+        return self._ask("a sweep", frame, lambda attempt: sweep_fields(attempt << 8), SWEEP_PATIENCE)["closed"]
+
+    def claim(self, number: int) -> int:
+        """Take all epoch numbers up to ``number`` (0: none); returns up to which they had been taken since the switch started.
+        When an answer is lost, that may have been by this very call. :class:`SwitchError` when none comes in time."""
+        answer = self._ask("a claim", b"", lambda attempt: claim_fields(number, attempt), QUERY_PATIENCE)
+        return claimed_before(answer)
+
+    def _ask(
+        self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
+    ) -> dict[str, int]:
+        """Metadata of the PacketIn that answers a PacketOut, which is sent again, with the ``fields`` of another attempt, every
+        ``patience`` seconds."""
         assert self._stream is not None, "the client is not open"
-        deadline = time.monotonic() + SWEEP_TIMEOUT
+        deadline = time.monotonic() + ASK_TIMEOUT
         for attempt in range(1, 256):
-            cookie = attempt << 8  # low byte 0: the sweeper's have a job id there
-            self._stream.send_packet(self.program.packet_out(frame, sweep_fields(cookie)))
-            again = min(deadline, time.monotonic() + SWEEP_PATIENCE)
+            asked = fields(attempt)
+            self._stream.send_packet(self.program.packet_out(payload, asked))
+            again = min(deadline, time.monotonic() + patience)
             while (packet := self._stream.next_packet(again)) is not None:
                 answer = self.program.packet_in_metadata(packet.metadata)
-                if (answer.get("kind"), answer.get("cookie")) == (PacketOutKind.SWEEP, cookie):
-                    return answer["closed"]
+                if (answer.get("kind"), answer.get("cookie")) == (asked["kind"], asked["cookie"]):
+                    return answer
             if time.monotonic() >= deadline:
                 break
-        raise SwitchError(f"switch {self.name}: a sweep was not answered; was it started with --cpu-port?")
+        raise SwitchError(f"switch {self.name}: {what} was not answered; was it started with --cpu-port?")

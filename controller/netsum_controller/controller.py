@@ -61,9 +61,10 @@ class Controller:
         """Where the HTTP endpoint is, while it serves."""
         return self.site.url
 
-    def push(self, *, force: bool = False) -> list[reconcile.Report]:
-        """Load the program on every switch that lacks it, and all that belongs there; again, it changes nothing."""
-        return reconcile.reconcile(self.site, force=force)
+    def push(self, *, force: bool = False, take_over: bool = False) -> list[reconcile.Report]:
+        """Load the program on every switch that lacks it, and all that belongs there; again, it changes nothing. ``take_over``
+        removes jobs that this state file does not know; else they are a :class:`netsum_controller.errors.StateError`."""
+        return reconcile.reconcile(self.site, force=force, take_over=take_over)
 
     def reconcile(self) -> list[reconcile.Report]:
         """The same, after a switch restarted: its jobs come back under a new epoch."""

@@ -9,16 +9,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from netsum_controller.admission import place_again
-from netsum_controller.allocation import SERIAL, UDP_PORTS, allocate_first_block_id, allocate_ports
+from netsum_controller.allocation import SERIAL, allocate_first_block_id, scattered
+from netsum_controller.claims import claim_again, claim_numbers
 from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.job_items import home_of
 from netsum_controller.logs import about
-from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.priorities import settle_quietly
 from netsum_controller.site import Site
-from netsum_controller.spread import desired_items, open_clients, spread, taking_part
+from netsum_controller.spread import Clients, desired_items, open_clients, spread, taking_part
 from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
 from netsum_controller.trees import Shape, Trees, plan_trees
 
@@ -33,28 +34,33 @@ _RECORD_TIMEOUT = 2.0
 
 def make_epoch(
     site: Site,
+    claim: Claim,
     switches: Sequence[str],
     job_id: int,
     members: Sequence[str],
     shape: Shape,
     evicted: Collection[int] = (),
-) -> tuple[Epoch, int]:
-    """A new epoch with trees of this shape, and the next port cursor; ``evicted`` ranks stay out of it. Its block ids are used on
-    ``switches``. Call it in a transaction of the store, which remembers the number."""
-    senders = [*members, *(child for child, _ in shape.edges)]
-    allocated = allocate_ports(site.store.port_cursor, senders, site.store.used_ports())
-    if allocated is None:
-        raise Refused(f"no UDP ports left for {len(members)} members (each host has {len(UDP_PORTS)})")
-    ports, cursor = allocated
+) -> Epoch:
+    """A new epoch with trees of this shape, under what was claimed for it; ``evicted`` ranks stay out of it. Its block ids are
+    used on ``switches``, where others may have used any."""
+    ports = claim.udp_ports
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
-    first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id))
+    start = scattered(claim.number) if claim.others else 0
+    first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id), start)
     seats = tuple(
         Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
     edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
-    number, key = site.store.take_epoch_number(), secrets.token_hex(16)
-    return Epoch(number, first_block_id, seats, edges=edges, shape=shape, peer_key=key), cursor
+    return Epoch(claim.number, first_block_id, seats, edges=edges, shape=shape, peer_key=secrets.token_hex(16))
+
+
+def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
+    """Numbers and ports for an epoch, claimed on those of its ``switches`` to which there are clients; on the others
+    :func:`netsum_controller.claims.claim_again` must, before it is installed there. Raises as
+    :func:`netsum_controller.claims.claim_numbers`."""
+    there = {name: clients[name] for name in switches if name in clients}
+    return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
@@ -128,19 +134,20 @@ def goes_around(site: Site, job: Job) -> bool:
     return True
 
 
-def record_new_epoch(site: Site, job: Job, used: int | None) -> Job:
+def record_new_epoch(site: Site, job: Job, used: int | None, clients: Clients) -> Job:
     """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
+    shape, parts = _plan_again(site, job)
+    job = replace(job, parts=parts)
+    claim = claim_for(site, clients, job.switches, job.members, shape)
     with site.store.transaction():
         site.store.set_used_ids(job.epoch.number, used)
-        shape, parts = _plan_again(site, job)
-        job = replace(job, parts=parts)
-        epoch, cursor = make_epoch(site, job.switches, job.job_id, job.members, shape, job.epoch.evicted)
-        return _make_current(site, job, epoch, cursor)
+        epoch = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, job.epoch.evicted)
+        return _make_current(site, job, epoch, claim)
 
 
-def _make_current(site: Site, job: Job, epoch: Epoch, cursor: int) -> Job:
+def _make_current(site: Site, job: Job, epoch: Epoch, claim: Claim) -> Job:
     site.store.set_combining(job)
-    site.store.add_epoch(job, epoch, cursor)
+    site.store.add_epoch(job, epoch, claim)
     site.store.set_epoch(job.name, epoch.number)
     site.store.set_state(job.name, JobState.CHANGING)
     return replace(job, epoch=epoch, state=JobState.CHANGING)
@@ -159,16 +166,17 @@ def is_resumable(job: Job) -> bool:
     )
 
 
-def record_resuming_epoch(site: Site, job: Job) -> Job:
+def record_resuming_epoch(site: Site, job: Job, clients: Clients) -> Job:
     """Store an epoch that goes on with the job's current one, which its switch has lost; each seat stays with its
     instance. Where it begins is known when all members have rejoined (:mod:`netsum_controller.rejoin`). But when not all
     had joined the old one, none of its blocks can have been finished, and it simply begins again."""
     old = job.epoch
     waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
+    shape, parts = _plan_again(site, job)
+    job = replace(job, parts=parts)
+    claim = claim_for(site, clients, job.switches, job.members, shape)
     with site.store.transaction():
-        shape, parts = _plan_again(site, job)
-        job = replace(job, parts=parts)
-        fresh, cursor = make_epoch(site, job.switches, job.job_id, job.members, shape, old.evicted)
+        fresh = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, old.evicted)
         epoch = replace(
             fresh,
             first_block_id=old.first_block_id,
@@ -179,13 +187,15 @@ def record_resuming_epoch(site: Site, job: Job) -> Job:
             rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
         )
         site.store.set_used_ids(old.number, None if waits else 2 * job.window)
-        return _make_current(site, job, epoch, cursor)
+        return _make_current(site, job, epoch, claim)
 
 
 def install(site: Site, job: Job) -> None:
     """Make the job's parts of its switches what they should be, on all or on none. Call it under the state lock."""
     switches = taking_part(job)
     with open_clients(site, switches) as clients:
+        for client in clients.values():
+            claim_again(site, client, job)
         spread(clients, job.job_id, desired_items(site, job, switches))
 
 
@@ -207,11 +217,12 @@ def begin_epoch(site: Site, job: Job) -> Job:
     with ExitStack() as stack:
         clients = stack.enter_context(open_clients(site, before))
         used = used_ids(clients[job.switch], job) if job.switch in clients else None
-        new = record_new_epoch(site, job, used)
+        new = record_new_epoch(site, job, used, clients)
         try:
             more = [name for name in taking_part(new) if name not in clients]
             clients |= stack.enter_context(open_clients(site, more))
             for name in more:
+                claim_again(site, clients[name], new)
                 if job.part(name) is None:  # what an earlier job of its id did there is not its own
                     clients[name].clear_outcomes(new.job_id)
             spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))

@@ -13,9 +13,10 @@ from dataclasses import replace
 from netsum.descriptor import HOST_ALGORITHMS
 
 from netsum_controller.admission import check_tenant, choose_chunks, choose_trees, homes_of, place
+from netsum_controller.claims import require_ours
 from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError
-from netsum_controller.epochs import make_epoch, table_size, used_ids
+from netsum_controller.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refused, SwitchError, Unreachable
 from netsum_controller.job_items import home_of, job_trees
 from netsum_controller.job_spec import JobSpec
@@ -24,7 +25,7 @@ from netsum_controller.model import Epoch, Job, JobState, Part
 from netsum_controller.priorities import settle, settle_quietly
 from netsum_controller.reach import find_down
 from netsum_controller.site import Site
-from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
 from netsum_controller.trees import Shape, Trees
 
 log = logging.getLogger(__name__)
@@ -128,11 +129,12 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
         raise Refused(f"job {spec.name!r}: {error}") from None
     check_tenant(spec, site.topology)
     chunks = choose_chunks(spec, site.topology, NO_TREES)
+    claim = claim_for(site, {}, (), spec.members, Shape())
     with site.store.transaction():
         site.store.remove_job(spec.name)
-        epoch, cursor = make_epoch(site, [], 0, spec.members, Shape())
+        epoch = make_epoch(site, claim, [], 0, spec.members, Shape())
         job = replace(_job(spec, 0, (), spec.slots, chunks, epoch), state=JobState.READY)
-        site.store.add_job(job, cursor)
+        site.store.add_job(job, claim)
     log.info("job %s: created; its members combine (%s)", job.name, job.algorithm, extra=about(job))
     return replace(job, created=True, why_hosts=why)
 
@@ -144,7 +146,7 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
     with open_clients(site, [*trees.nodes, *left]) as clients:
         for client in clients.values():
             clean_up(site, client)
-        job = _record(site, spec)
+        job = _record(site, spec, clients)
         try:
             for name in job.switches:
                 clients[name].clear_outcomes(job.job_id)
@@ -160,16 +162,17 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
     return replace(job, state=JobState.READY, created=True)
 
 
-def _record(site: Site, spec: JobSpec) -> Job:
+def _record(site: Site, spec: JobSpec, clients: Clients) -> Job:
     """Find room for a job and store it as INSTALLING."""
+    jobs, last = site.store.jobs(), site.store.last_job_id
+    placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
+    switches = [part.switch for part in placement.parts]
+    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
+    claim = claim_for(site, clients, switches, spec.members, shape)
     with site.store.transaction():
-        jobs, last = site.store.jobs(), site.store.last_job_id
-        placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
-        switches = [part.switch for part in placement.parts]
-        shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
-        epoch, cursor = make_epoch(site, switches, placement.job_id, spec.members, shape)
+        epoch = make_epoch(site, claim, switches, placement.job_id, spec.members, shape)
         job = _job(spec, placement.job_id, placement.parts, placement.slots, placement.chunks, epoch)
-        site.store.add_job(job, cursor)
+        site.store.add_job(job, claim)
     return job
 
 
@@ -271,6 +274,7 @@ def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
             if (
                 running == site.program.cookie
             ):  # else the switch restarted or runs something else: nothing of ours is there
+                require_ours(site, client)
                 clients[name] = client
         if not clients:
             return

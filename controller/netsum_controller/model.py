@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from netsum.descriptor import AUTO, SWITCH
 from netsum.wire.schema import CHUNK_BYTES
@@ -102,6 +103,18 @@ class Epoch:
     def port_between(self, child: str, parent: str) -> int | None:
         """UDP port of the edge between two switches; None: there is no such edge."""
         return next((edge.udp_port for edge in self.edges if (edge.child, edge.parent) == (child, parent)), None)
+
+
+class Claim(NamedTuple):
+    """Numbers that an epoch was given, and nobody else on ``switches``: its own, and one more for each of its ``udp_ports`` but
+    the first, so that the ports follow from the numbers. ``others``: somebody has taken numbers there that the state file
+    does not know of."""
+
+    number: int
+    next_number: int
+    udp_ports: tuple[int, ...]
+    switches: tuple[str, ...] = ()
+    others: bool = False
 
 
 @dataclass(frozen=True)

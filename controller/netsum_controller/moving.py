@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 
 from netsum_controller.admission import place
+from netsum_controller.claims import claim_again, require_ours
 from netsum_controller.epochs import (
     FILE_INSTANCE,
     goes_around,
@@ -30,7 +31,7 @@ from netsum_controller.model import Job, JobState, Late
 from netsum_controller.priorities import settle, settle_quietly
 from netsum_controller.reach import answers, find_down
 from netsum_controller.site import Site
-from netsum_controller.spread import converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def _stay(site: Site, job: Job, algorithm: str) -> Move:
 def _to_members(site: Site, job: Job, algorithm: str) -> Move:
     """It is in the store before it is gone from the switches; what cannot be removed now is when they are reconciled."""
     resumes = is_resumable(job)
-    new = _record(site, replace(job, algorithm=algorithm, parts=(), job_id=0), resumes=resumes)
+    new = _record(site, replace(job, algorithm=algorithm, parts=(), job_id=0), resumes=resumes, clients={})
     _remove(site, job, (name for name in reversed(job.switches) if name not in site.down))
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
@@ -133,6 +134,7 @@ def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
         try:
             with site.client(name) as client:
                 if client.pipeline_cookie() == site.program.cookie:
+                    require_ours(site, client)
                     converge_job(client, job.job_id, [])
                     settle(site, client)
         except ControllerError as error:
@@ -149,10 +151,11 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     with ExitStack() as stack:
         clients = stack.enter_context(open_clients(site, placed.switches))
         site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
-        new = _record(site, placed, resumes=resumes)
+        new = _record(site, placed, resumes=resumes, clients=clients)
         try:
             clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
             for name in new.switches:
+                claim_again(site, clients[name], new)
                 clients[name].clear_outcomes(new.job_id)
             spread(clients, new.job_id, desired_items(site, new))
         except ControllerError as error:
@@ -182,8 +185,8 @@ def _spec(job: Job, algorithm: str) -> JobSpec:
     )
 
 
-def _record(site: Site, job: Job, *, resumes: bool) -> Job:
-    return record_resuming_epoch(site, job) if resumes else record_new_epoch(site, job, None)
+def _record(site: Site, job: Job, *, resumes: bool, clients: Clients) -> Job:
+    return record_resuming_epoch(site, job, clients) if resumes else record_new_epoch(site, job, None, clients)
 
 
 def _done(site: Site, new: Job, *, resumes: bool) -> Move:

@@ -6,11 +6,12 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from netsum_controller.client import Kind
+from netsum_controller.claims import NumberTaken, claim_again, foreign, require_ours
+from netsum_controller.client import Kind, SwitchClient
 from netsum_controller.converge import apply, plan
 from netsum_controller.desired import switch_items
 from netsum_controller.epochs import goes_around, is_resumable, record_new_epoch, record_resuming_epoch
-from netsum_controller.errors import ControllerError, SwitchError
+from netsum_controller.errors import ControllerError, StateError, SwitchError
 from netsum_controller.job_items import job_items
 from netsum_controller.jobs import clean_up
 from netsum_controller.logs import about
@@ -47,16 +48,18 @@ class Report:
         return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
 
 
-def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
-    """Make one switch what the topology and the store say; ``force`` loads the program even if it is there.
+def reconcile_switch(site: Site, name: str, *, force: bool = False, take_over: bool = False) -> Report:
+    """Make one switch what the topology and the store say; ``force`` loads the program even if it is there; ``take_over`` removes
+    the jobs of another state file.
 
     A switch that has lost a job also lost its records (it restarted), so the job comes back under a new epoch: its
     members are refused and rejoin, and where that is possible the new epoch goes on with the old. That is so on all
     switches of the job; and when one of its others is down (``site.down``), and its trees can do without it. Raises
-    :class:`SwitchError`; the switch is then as it was, but for a program just loaded.
+    :class:`SwitchError`, or :class:`StateError` when it has jobs of another state file; the switch is then as it was, but for
+    a program just loaded.
     """
     try:
-        report = _reconcile(site, name, force=force)
+        report = _reconcile(site, name, force=force, take_over=take_over)
     except ControllerError:
         site.tally.add("reconciles", name, "failed")
         raise
@@ -64,15 +67,18 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False) -> Report:
     return report
 
 
-def _reconcile(site: Site, name: str, *, force: bool) -> Report:
+def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report:
     with site.store.lock, site.client(name) as client:
         report = Report(name)
-        if force or client.pipeline_cookie() != site.program.cookie:
+        runs_ours = client.pipeline_cookie() == site.program.cookie
+        if runs_ours and not take_over:
+            require_ours(site, client)
+        if force or not runs_ours:
             client.push_pipeline()
             report.program_pushed = True
         report.cleaned_up = clean_up(site, client)
         installed = client.read_items()
-        fresh = _begin_epochs(site, name, installed, report)
+        fresh = _begin_epochs(site, client, installed, report)
         desired = switch_items(site.topology, name, frozenset(site.down))
         for job in site.store.jobs(name):
             desired += job_items(site.topology, job, name, priority=priority_on(site, job, name))
@@ -82,26 +88,43 @@ def _reconcile(site: Site, name: str, *, force: bool) -> Report:
             if name in fresh.get(job.name, ()) and not report.program_pushed:
                 client.clear_outcomes(job.job_id)
             if job.state is JobState.CHANGING:
-                _finish(site, job, name, fresh.get(job.name, frozenset()), report)
+                _finish(site, job, client, fresh.get(job.name, frozenset()), report)
         kinds = [step.update.kind for step in steps]
         report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
         log.info("switch %s: %s", name, report, extra={"switch": name})
         return report
 
 
-def _begin_epochs(site: Site, name: str, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
+def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
     """New epochs for the jobs that cannot go on in theirs; returns the switches on which each starts counting at zero: those
     that are new to it, and this one if it has lost the job."""
-    known = {item.job_id for item in installed if isinstance(item, JobEntry)}
+    name, clients = client.name, {client.name: client}
+    entries = [item for item in installed if isinstance(item, JobEntry)]
+    others = {entry.job_id for entry in foreign(site, name, entries)}
+    known = {entry.job_id for entry in entries} - others
     fresh = {}
-    for job in site.store.jobs(name):
+    for job in sorted(
+        site.store.jobs(name), key=lambda job: job.epoch.number
+    ):  # a number below another's is taken with it
         wanted = any(isinstance(item, JobEntry) for item in job_items(site.topology, job, name))
         lost = wanted and job.job_id not in known and not _nobody_has(job)
-        if lost or goes_around(site, job):
-            new = record_resuming_epoch(site, job) if is_resumable(job) else record_new_epoch(site, job, None)
+        if lost or goes_around(site, job) or not _keeps_number(site, client, job):
+            resumes = is_resumable(job) and job.job_id not in others
+            new = record_resuming_epoch(site, job, clients) if resumes else record_new_epoch(site, job, None, clients)
             report.new_epochs[job.name] = new.epoch.number
             fresh[job.name] = frozenset(new.switches) - frozenset(job.switches) | ({name} if lost else frozenset())
     return fresh
+
+
+def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
+    """Whether the number of the job's epoch is its own also here."""
+    if client.name in job.epoch.shape.switches:
+        try:
+            claim_again(site, client, job)
+        except NumberTaken as error:
+            log.warning("%s", error, extra=about(job))
+            return False
+    return True
 
 
 def _nobody_has(job: Job) -> bool:
@@ -110,20 +133,24 @@ def _nobody_has(job: Job) -> bool:
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
 
 
-def _finish(site: Site, job: Job, here: str, fresh: frozenset[str], report: Report) -> None:
+def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], report: Report) -> None:
     """Install a job's epoch on its other switches than ``here``; of those that it no longer needs, on what answers. When one that
     it needs does not answer, or has no program yet, the job waits until that one is reconciled."""
-    needed = [name for name in taking_part(job) if name != here]
+    needed = [name for name in taking_part(job) if name != here.name]
     with ExitStack() as stack:
         try:
             clients = stack.enter_context(open_clients(site, needed))
-        except SwitchError as error:
+        except (SwitchError, StateError) as error:
             report.waiting[job.name] = str(error)
             return
+        clients[here.name] = here
+        if not all(_keeps_number(site, client, job) for client in clients.values()):
+            job = record_new_epoch(site, job, None, clients)
+            report.new_epochs[job.name] = job.epoch.number
         for name in fresh & clients.keys():
             clients[name].clear_outcomes(job.job_id)
         for name in job.switches:
-            if name not in (here, *needed, *site.down) and name in site.topology.switches:
+            if name not in (*clients, *site.down) and name in site.topology.switches:
                 try:
                     clients |= stack.enter_context(open_clients(site, [name]))
                 except SwitchError as error:
@@ -134,16 +161,16 @@ def _finish(site: Site, job: Job, here: str, fresh: frozenset[str], report: Repo
         site.store.set_state(job.name, JobState.READY)
 
 
-def reconcile(site: Site, *, force: bool = False) -> list[Report]:
+def reconcile(site: Site, *, force: bool = False, take_over: bool = False) -> list[Report]:
     """Every switch of the topology; those that answer get paths around those that do not. One that fails does not keep the
-    others from being done; then :class:`SwitchError` says what failed."""
+    others from being done; then :class:`SwitchError` (or :class:`StateError`) says what failed."""
     find_down(site)
     reports, failures = [], []
     for name in site.topology.switches:
         try:
-            reports.append(reconcile_switch(site, name, force=force))
-        except SwitchError as error:
+            reports.append(reconcile_switch(site, name, force=force, take_over=take_over))
+        except (SwitchError, StateError) as error:
             failures.append(error)
     if failures:
-        raise SwitchError("; ".join(map(str, failures)))
+        raise (StateError if isinstance(failures[0], StateError) else SwitchError)("; ".join(map(str, failures)))
     return reports

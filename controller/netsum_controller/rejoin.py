@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from netsum_controller.allocation import SERIAL
+from netsum_controller.claims import NumberTaken
 from netsum_controller.epochs import install
 from netsum_controller.errors import Busy, CannotResume
 from netsum_controller.logs import about
@@ -121,7 +122,10 @@ def happened(job: Job) -> str:
 
 
 def _finish(site: Site, job: Job) -> Job:
-    install(site, job)
+    try:
+        install(site, job)
+    except NumberTaken as error:
+        raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
     return site.store.job(job.name)

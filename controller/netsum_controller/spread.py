@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from netsum_controller.claims import require_ours
 from netsum_controller.client import SwitchClient
 from netsum_controller.converge import RollbackError, apply, plan
 from netsum_controller.errors import SwitchError
@@ -23,12 +24,13 @@ Clients = Mapping[str, SwitchClient]
 
 @contextmanager
 def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, SwitchClient]]:
-    """Clients for all these switches, each of which runs our program; :class:`SwitchError` when one does not, before anything
-    was done on any."""
+    """Clients for all these switches, each of which runs our program and has our jobs only; :class:`SwitchError` or
+    :class:`StateError` when one does not, before anything was done on any."""
     with ExitStack() as stack:
         clients = {name: stack.enter_context(site.client(name)) for name in dict.fromkeys(switches)}
         for client in clients.values():
             site.require_program(client)
+            require_ours(site, client)
         yield clients
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sqlite3
 import threading
 import time
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from netsum_controller import store_schema
-from netsum_controller.allocation import ROOM, SERIAL, UDP_PORTS, IdRange
+from netsum_controller.allocation import ROOM, SERIAL, IdRange
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.lock import StateLock
-from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.trees import Shape
 
 _JOB_COLUMNS = (
@@ -95,10 +94,9 @@ class Store:
             if version == 0:
                 with self.transaction():
                     store_schema.create(self._db)
-                    # Epochs begin at the time, so that a lost state file does not bring numbers back that a running
-                    # switch has seen; they rise by one an epoch, far slower than the clock. Ports begin anywhere.
-                    start = {"next_epoch": int(time.time()), "next_port": secrets.randbelow(len(UDP_PORTS))}
-                    self._db.executemany("INSERT INTO meta VALUES (?, ?)", [*start.items(), ("last_job_id", 0)])
+                    # The switches are asked which numbers are taken; of jobs without any, the time is as good a guess as can be.
+                    start = {"next_epoch": int(time.time()), "last_job_id": 0}
+                    self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
             elif version != store_schema.VERSION:
                 with self.transaction():
                     store_schema.migrate(self._db, version)
@@ -128,18 +126,14 @@ class Store:
     def _set_meta(self, key: str, value: int) -> None:
         self._db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
 
-    def take_epoch_number(self, above: int = 0) -> int:
-        """A number that no epoch has had, above ``above``. Call it in a transaction."""
-        number = max(self._meta("next_epoch"), above + 1)
-        if number >= SERIAL:
-            raise StateError("there are no epoch numbers left (32 bits)")
-        self._set_meta("next_epoch", number + 1)
-        return number
-
     @property
-    def port_cursor(self) -> int:
-        """Where the round robin over UDP ports is."""
-        return self._meta("next_port")
+    def next_epoch(self) -> int:
+        """The first number that no epoch has had, as far as this file knows (:mod:`netsum_controller.claims`)."""
+        return self._meta("next_epoch")
+
+    def skip_epochs(self, number: int) -> None:
+        """Leave all numbers below this one to others. Call it in a transaction."""
+        self._set_meta("next_epoch", max(self.next_epoch, number))
 
     @property
     def last_job_id(self) -> int:
@@ -229,9 +223,9 @@ class Store:
         with self._guard:
             return [earlier for (earlier,) in self._db.execute(query, (number,))]
 
-    def add_job(self, job: Job, port_cursor: int) -> None:
+    def add_job(self, job: Job, claim: Claim) -> None:
         """Record a job and its first epoch. Call it in a transaction."""
-        self.add_epoch(job, job.epoch, port_cursor)
+        self.add_epoch(job, job.epoch, claim)
         values = (
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
@@ -264,8 +258,9 @@ class Store:
         self._db.execute("UPDATE jobs SET algorithm = ?, job_id = ?, slots = ? WHERE name = ?", values)
         self.set_parts(job.name, job.job_id, job.parts)
 
-    def add_epoch(self, job: Job, epoch: Epoch, port_cursor: int) -> None:
-        """Record an epoch of a job, on all of its parts; it is not yet the job's. Call it in a transaction."""
+    def add_epoch(self, job: Job, epoch: Epoch, claim: Claim) -> None:
+        """Record an epoch of a job, whose number is its own where it was claimed; it is not yet the job's. Call it in a
+        transaction."""
         self._db.execute(
             "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -274,7 +269,8 @@ class Store:
                 *(json.dumps(asdict(epoch.shape)), epoch.peer_key),
             ),
         )
-        self._db.executemany("INSERT INTO reach VALUES (?, ?)", [(epoch.number, switch) for switch in job.switches])
+        for switch in claim.switches:
+            self.set_claimed(epoch.number, switch)
         self._db.executemany(
             "INSERT INTO edges VALUES (?, ?, ?, ?)",
             [(epoch.number, edge.child, edge.parent, edge.udp_port) for edge in epoch.edges],
@@ -286,7 +282,17 @@ class Store:
                 for seat in epoch.seats
             ],
         )
-        self._set_meta("next_port", port_cursor)
+        self.skip_epochs(claim.next_number)
+
+    def set_claimed(self, epoch: int, switch: str) -> None:
+        """The epoch's number is its own on the switch. Call it in a transaction."""
+        self._db.execute("INSERT OR IGNORE INTO reach VALUES (?, ?)", (epoch, switch))
+
+    def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
+        """Whether the number is that of an epoch of ours, of a job with that id, and its own on the switch."""
+        query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
+        with self._guard:
+            return self._db.execute(query, (epoch, switch, job_id)).fetchone() is not None
 
     def set_epoch(self, name: str, number: int) -> None:
         """Make a recorded epoch the job's current one, or go back to an earlier one. Call it in a transaction."""

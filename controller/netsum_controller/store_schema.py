@@ -28,7 +28,7 @@ CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}',
     peer_key TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE reach (    -- the switches on which an epoch's block ids are used
+CREATE TABLE reach (    -- the switches on which an epoch's number is its own, and its block ids are used
     epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
 ) WITHOUT ROWID;
 CREATE TABLE edges (

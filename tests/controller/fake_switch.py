@@ -67,6 +67,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.counted_bytes: dict[tuple[int, int], int] = {}
         self.packets_let_in: dict[tuple[Any, ...], int] = {}
         self.records: dict[int, bytes] = {}
+        self.claimed = 0
 
     def start(self) -> FakeSwitch:
         """Serve on the address."""
@@ -310,7 +311,11 @@ class _FakeStream:
             names = {field.id: field.name for field in fields["packet_out"]}
             given = {names[item.metadata_id]: item.value for item in packet.metadata}
             slot = int.from_bytes(given["slot"], "big")
-            if given["kind"] == b"\x01":
+            if given["kind"] == b"\x02":
+                high, low = (switch.claimed.to_bytes(4, "big")[at : at + 2] for at in (0, 2))
+                switch.claimed = max(switch.claimed, slot << 16 | int.from_bytes(given["closed"], "big"))
+                given.update(slot=high, closed=low)
+            elif given["kind"] == b"\x01":
                 switch.sweeps.append(packet.payload)
                 given["closed"] = switch.sweeps_close.to_bytes(2, "big")
                 switch.sweeps_close = 0

@@ -171,7 +171,7 @@ def test_a_sweep_that_is_not_answered(
     switch.sweeps_close = 2
     assert controller.evict("resnet", 1).closed == 2
     switch.lose_packet_ins = 1 << 30
-    monkeypatch.setattr("netsum_controller.client.SWEEP_TIMEOUT", 0.1)
+    monkeypatch.setattr("netsum_controller.client.ASK_TIMEOUT", 0.1)
     done = controller.evict("resnet", 0)
     assert (done.changed, done.closed) == (True, None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from netsum_controller.controller import Controller
-from netsum_controller.errors import Refused, SwitchError
+from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.reconcile import Report
 from netsum_controller.topology import parse_topology
@@ -61,7 +61,13 @@ def test_what_does_not_belong_is_removed(
     clean = switch.installed
     with Controller(controller.topology, tmp_path / "lost.db") as other:
         other.create_job(spec)  # its state file is lost
-    (report,) = controller.reconcile()
+    theirs = switch.installed
+    with pytest.raises(
+        StateError, match=r"switch s1 has jobs that .*state.db does not know \(id 1 in epoch \d+\).*take-over"
+    ):
+        controller.push(force=True)
+    assert switch.installed == theirs
+    (report,) = controller.push(take_over=True)
     assert report.deleted == 9
     assert switch.installed == clean
 

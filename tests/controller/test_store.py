@@ -15,7 +15,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.lock import StateLock
-from netsum_controller.model import Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
 from netsum_controller.store import Store
 from netsum_controller.trees import Shape
 
@@ -38,28 +38,29 @@ def test_the_token_is_not_in_the_file(controller: Controller, spec: JobSpec, tmp
 
 def test_a_failed_transaction_is_undone(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
-    number = store._meta("next_epoch")
+    number = store.next_epoch
 
     def take_and_fail() -> None:
         with store.transaction():
-            store.take_epoch_number()
+            store.skip_epochs(number + 1)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         take_and_fail()
-    assert store._meta("next_epoch") == number
+    assert store.next_epoch == number
     store.close()
 
 
-def test_epoch_numbers_are_never_used_twice(tmp_path: Path) -> None:
+def test_epoch_numbers_only_rise(tmp_path: Path) -> None:
     numbers = []
-    for _ in range(3):
+    for _ in range(2):
         store = Store(tmp_path / "state.db")
-        for _ in range(3):
+        for above in (5, 3):
+            numbers.append(store.next_epoch)
             with store.transaction():
-                numbers.append(store.take_epoch_number())
+                store.skip_epochs(numbers[0] + above)
         store.close()
-    assert numbers == list(range(numbers[0], numbers[0] + 9))
+    assert numbers[1:] == [numbers[0] + 5] * 3
 
 
 def test_not_a_state_file(tmp_path: Path) -> None:
@@ -159,7 +160,9 @@ def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
         assert (job.tenant, job.algorithm, job.combines, job.epoch.peer_key) == ("default", "auto", "switch", "")
         assert not job.ageing
         with store.transaction():
-            assert store.take_epoch_number() >= 1008
+            store.skip_epochs(1000)
+        assert store.next_epoch == 1008
+        assert store.has_claimed(1007, "s1", 3)
         store.close()
 
 
@@ -210,7 +213,6 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
     edges = (Edge("leaf1", "spine1", 13005), Edge("leaf2", "spine1", 13006))
     shape = Shape(("spine1",), {"spine1": {"leaf1": "spine1", "leaf2": "spine1"}}, ("leaf1", "leaf2"))
     with store.transaction():
-        number = store.take_epoch_number()
         job = Job(
             name="wide",
             job_id=9,
@@ -219,12 +221,16 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
             window=8,
             chunks=4,
             members=("h1", "h2"),
-            epoch=Epoch(number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, shape=shape),
+            epoch=Epoch(7, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, shape=shape),
             state=JobState.READY,
             token_sha256="abc",
             roots={"spine1": 2, "spine2": 1},
         )
-        store.add_job(job, 7)
+        store.add_job(job, Claim(7, 11, (13001, 13002, 13005, 13006), ("spine1", "leaf1")))
+        assert not store.has_claimed(7, "leaf2", 9)
+        store.set_claimed(7, "leaf2")
+    assert store.has_claimed(7, "leaf2", 9)
+    assert not store.has_claimed(7, "leaf2", 8)
     assert store.job("wide") == job
     assert (job.switch, job.slot_base, job.switches) == ("spine1", 64, ("spine1", "leaf1", "leaf2"))
     assert job.epoch.port_between("leaf2", "spine1") == 13006
@@ -249,8 +255,7 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
 def test_a_job_whose_members_combine_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
     with store.transaction():
-        number = store.take_epoch_number()
-        epoch = Epoch(number, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), peer_key="00112233445566ff")
+        epoch = Epoch(7, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), peer_key="00112233445566ff")
         job = Job(
             name="ring",
             job_id=0,
@@ -264,7 +269,7 @@ def test_a_job_whose_members_combine_is_kept(tmp_path: Path) -> None:
             token_sha256="abc",
             algorithm="ring",
         )
-        store.add_job(job, 7)
+        store.add_job(job, Claim(7, 9, (13001, 13002)))
     assert store.last_job_id == 0
     assert store.job("ring") == job
     assert (job.by_switch, job.combines, job.switch, job.switches) == (False, "ring", "", ())

@@ -93,7 +93,10 @@ class Explorer:
     def _start(self) -> World:
         scenario = self.scenario
         epoch = Epoch(
-            switch_restarts=scenario.switch_restarts, replacements=scenario.replacements, mortals=scenario.mortals
+            switch_restarts=scenario.switch_restarts,
+            replacements=scenario.replacements,
+            state_losses=scenario.state_losses,
+            mortals=scenario.mortals,
         )
         switches = tuple(self.by.switches.number(Switch(job)) for job in scenario.jobs(1, scenario.first_block_id))
         return self._world(switches, scenario.hosts(0, 1), epoch, 0)
@@ -163,6 +166,9 @@ class Explorer:
                     yield f"rank {rank} rejoins", self._report(world, rank)
         if epoch.replacements and epoch.reports is None and not epoch.away:
             yield "rank 0 is replaced", self._replace_rank(world)
+        if epoch.state_losses:
+            lost = epoch._replace(state_losses=epoch.state_losses - 1, forgotten=True)
+            yield "the controller's state is an old copy", world._replace(epoch=lost)
         for rank in epoch.mortals:
             yield f"rank {rank} dies", self._die(world, rank)
         if self.scenario.evicts:
@@ -207,9 +213,10 @@ class Explorer:
     def _replace_rank(self, world: World) -> World:
         """A new process joins rank 0: a new epoch for all, on switches that keep their records."""
         scenario, epoch = self.scenario, world.epoch
-        number = epoch.number + 1
+        again = epoch.forgotten and not scenario.epoch_rules.asks_switches
+        number = 1 if again else epoch.number + 1
         epoch = epoch._replace(number=number, run=1, replacements=epoch.replacements - 1)
-        newcomer, *others = scenario.hosts(1, number)
+        newcomer, *others = scenario.hosts(1, number, ids_again=again)
         if scenario.files:
             epoch = epoch._replace(number=number - 1, away=frozenset(other.rank for other in others))
             hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
@@ -317,7 +324,7 @@ class Explorer:
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
         """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
         be late and the controller sweeps, that must do: a member sends again once, and then only what it is asked for."""
-        epoch = epoch._replace(switch_restarts=0, replacements=0, mortals=())
+        epoch = epoch._replace(switch_restarts=0, replacements=0, state_losses=0, mortals=())
         world = World(switches, hosts, epoch, 0)
         swept = self.scenario.partial and self.scenario.sweeper
         sent = [0] * len(hosts)

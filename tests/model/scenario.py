@@ -25,6 +25,7 @@ class EpochRules:
     """The controller's rules that can be switched off."""
 
     fresh_epoch: bool = True  # an epoch number is never used twice
+    asks_switches: bool = True  # which are taken; off: the controller's state says, which may be of an earlier time
     fresh_ids: bool = True  # first_block_id outside every earlier range of ids
     fresh_ports: bool = True  # UDP ports in turn
     new_epoch_for_taken_rank: bool = True
@@ -50,6 +51,7 @@ class Scenario:
     switch_restarts: int = 0
     replacements: int = 0
     files: bool = False  # members come with copies of one run's descriptors: who replaces another is in the same epoch
+    state_losses: int = 0  # the controller goes back to its state of before the first epoch
     followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
     calls_differ: bool = False  # every rank must end with MISMATCH
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
@@ -116,10 +118,10 @@ class Scenario:
         number = epoch if self.epoch_rules.fresh_epoch else 1
         return tuple(job(node) for node in self.nodes)
 
-    def hosts(self, run: int, epoch: int) -> tuple[Host, ...]:
-        """The ranks at the start of a run, what may be sent at once already sent."""
+    def hosts(self, run: int, epoch: int, *, ids_again: bool = False) -> tuple[Host, ...]:
+        """The ranks at the start of a run, what may be sent at once already sent. ``ids_again``: those of the first."""
         programs = self.replaced if run else self.programs
-        origin = self.second_block_id if run and self.epoch_rules.fresh_ids else self.first_block_id
+        origin = self.second_block_id if run and self.epoch_rules.fresh_ids and not ids_again else self.first_block_id
         return tuple(
             advance(
                 Host(rank, program, self.window, self.udp_port(rank, epoch), origin, run, degrades=self.degrades),
@@ -183,6 +185,8 @@ class Epoch(NamedTuple):
     away: frozenset[int] = frozenset()  # ranks still in the run before the last replacement
     switch_restarts: int = 0
     replacements: int = 0
+    state_losses: int = 0
+    forgotten: bool = False  # the controller's state is of before the first epoch
     mortals: tuple[int, ...] = ()  # ranks that may still die
     dead: frozenset[int] = frozenset()  # ranks that have died and are not evicted
     evicted: frozenset[int] = frozenset()

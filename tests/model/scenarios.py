@@ -86,6 +86,13 @@ FILES_AGAIN = Scenario(
     epoch_rules=EpochRules(fresh_ids=False, fresh_ports=False),
 )
 
+OLD_STATE = replace(
+    REPLACED,
+    name="a rank is replaced and the controller's state is an old copy",
+    followers_at_once=True,
+    state_losses=1,
+)
+
 SCENARIOS = (
     PLAIN,
     NARROW,
@@ -102,6 +109,7 @@ SCENARIOS = (
     REPLACED,
     PORTS_COME_ROUND,
     IDS_COME_AGAIN,
+    OLD_STATE,
     Scenario("a long run around a restart", sums(2, (4, 3)), window=2, slots=4, switch_restarts=1),
     Scenario("three workers around a restart", sums(3, (4,)), window=1, slots=2, switch_restarts=1),
     Scenario("block ids wrap", sums(2, (3, 2)), first_block_id=0xFFFFFFFE),
@@ -134,6 +142,7 @@ MUTATIONS = (
     host_rule("rewind", RESTART, "not everybody can finish"),
     host_rule("opening_holds_own_mark", FILES_AGAIN, "wrong result"),
     epoch_rules(REPLACED, "WINDOW", "fresh_epoch"),
+    epoch_rules(OLD_STATE, "wrong result", "asks_switches"),
     epoch_rules(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
     epoch_rules(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
     epoch_rules(RESTART, "not everybody can finish", "raised_after_restart"),

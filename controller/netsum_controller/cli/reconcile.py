@@ -17,4 +17,4 @@ def reconcile(settings: Settings, names: tuple[str, ...]) -> None:
     After a switch restarted: loads the program and restores its jobs under a new epoch, so that their members join
     again. Running it again changes nothing.
     """
-    run_reconcile(settings, names, force=False)
+    run_reconcile(settings, names)

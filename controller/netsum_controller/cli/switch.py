@@ -9,7 +9,7 @@ import click
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
-from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.errors import ControllerError, InputError, StateError, SwitchError
 from netsum_controller.reach import find_down
 from netsum_controller.reconcile import Report, reconcile_switch
 from netsum_controller.site import Site
@@ -42,30 +42,32 @@ def describe_report(report: Report) -> str:
     return f"switch {report.switch}: {', '.join(parts) or 'unchanged'}"
 
 
-def run_reconcile(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = False, take_over: bool = False) -> None:
     """Reconcile and print; a switch that fails does not keep the others from being done."""
-    failures = []
+    failures: list[ControllerError] = []
     with settings.controller() as controller:
         find_down(controller.site)
         for name in chosen(controller.site, names):
             try:
-                click.echo(describe_report(reconcile_switch(controller.site, name, force=force)))
-            except SwitchError as error:
-                failures.append(str(error))
+                report = reconcile_switch(controller.site, name, force=force, take_over=take_over)
+                click.echo(describe_report(report))
+            except (SwitchError, StateError) as error:
+                failures.append(error)
     if failures:
-        raise SwitchError("; ".join(failures))
+        raise SwitchError("; ".join(map(str, failures)))
 
 
 @switch.command()
 @click.argument("names", nargs=-1, metavar="[SWITCH]...")
 @click.option("--force", is_flag=True, help="Load the program even if the switch runs it: clears every block.")
+@click.option("--take-over", is_flag=True, help="Remove jobs that the state file does not know.")
 @click.pass_obj
-def push(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+def push(settings: Settings, names: tuple[str, ...], force: bool, take_over: bool) -> None:
     """Load the P4 program and install forwarding, the switch's own address, and its jobs.
 
     Running it again changes nothing.
     """
-    run_reconcile(settings, names, force)
+    run_reconcile(settings, names, force=force, take_over=take_over)
 
 
 @switch.command()

@@ -224,16 +224,17 @@ class PacketOutKind(IntEnum):
 
     QUERY = 0  # the record of one slot; the PacketIn brings it as payload
     SWEEP = 1  # close what has waited long enough; the PacketIn says how many blocks
+    CLAIM = 2  # take all epoch numbers up to one; the PacketIn says up to which they were taken before
 
 
 QUERY_FIELDS: Final = (
     Field("kind", 8, "see PacketOutKind"),
-    Field("slot", 16, "query: index into the record register; sweep: the job's slot to begin with"),
+    Field("slot", 16, "query: index into the record register; sweep: the job's slot to begin with; claim: high half"),
     Field("cookie", 16, "returned as it came"),
     Field(
         "closed",
         16,
-        "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)",
+        "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half",
     ),
 )
 """Metadata of packet_out and of the packet_in that answers it. A sweep's payload is a frame: a header-only

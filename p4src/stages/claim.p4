@@ -1,0 +1,22 @@
+// The controller claims all epoch numbers up to one, and is told up to which they were claimed before: what lies above is its own.
+// The switch is asked because it forgets them only with its records. The controller's file can be lost, old, or there twice.
+
+register<bit<32>>(1) claim_register;
+
+control Claim(inout headers_t hdr, inout standard_metadata_t standard) {
+    apply {
+        bit<32> claimed = hdr.packet_out.slot ++ hdr.packet_out.closed;
+        bit<32> before;
+        claim_register.read(before, 0);
+        if (claimed > before) {
+            claim_register.write(0, claimed);
+        }
+        hdr.packet_in.setValid();
+        hdr.packet_in.kind = hdr.packet_out.kind;
+        hdr.packet_in.slot = before[31:16];
+        hdr.packet_in.cookie = hdr.packet_out.cookie;
+        hdr.packet_in.closed = before[15:0];
+        hdr.packet_out.setInvalid();
+        standard.egress_spec = CPU_PORT;
+    }
+}
