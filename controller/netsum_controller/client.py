@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from netsum_controller.p4info import Program
 from netsum_controller.rpc_errors import switch_error, write_error
 from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, outcomes
 from netsum_controller.stages.claim import claim_fields, claimed_before
-from netsum_controller.stages.ports import PORTS_COUNTER
+from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
 from netsum_controller.stream import Stream
@@ -306,18 +307,23 @@ class SwitchClient:
             labels = [f"clear outcome {index}" for index in range(len(request.updates))]
             raise write_error(self.name, self.address, labels, error) from None
 
-    def read_ports(self, ports: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Packets and bytes (of whole frames) that have come in at each of these ports since the program was loaded. Nobody
-        counts what goes out: BMv2 knows no length there; at the other end of a link it comes in."""
-        counter = self.program.object_id("counters", PORTS_COUNTER)
+    def read_ports(self, ports: Iterable[int]) -> dict[int, PortCounts]:
+        """What has come in at each of these ports since the program was loaded. Nobody counts what goes out: BMv2 knows no
+        length there; at the other end of a link it comes in."""
+        came, dropped = (self.program.object_id("counters", name) for name in (PORTS_COUNTER, DROPPED_COUNTER))
         entities = []
-        for port in ports:
+        for port, counter in product(ports, (came, dropped)):
             entity = p4.Entity()
             entity.counter_entry.counter_id = counter
             entity.counter_entry.index.index = port
             entities.append(entity)
         read = [entity.counter_entry for entity in self._read(entities)]
-        return {entry.index.index: (entry.data.packet_count, entry.data.byte_count) for entry in read}
+        data = {(entry.counter_id, entry.index.index): entry.data for entry in read}
+        return {
+            port: PortCounts(each.packet_count, each.byte_count, data[dropped, port].packet_count)
+            for (counter, port), each in data.items()
+            if counter == came
+        }
 
     def read_member_packets(self) -> dict[MemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""

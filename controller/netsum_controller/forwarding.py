@@ -6,21 +6,34 @@ from collections.abc import Collection, Iterator
 
 from netsum.wire.schema import FLOOD_GROUP
 
-from netsum_controller.addresses import mac_to_int
+from netsum_controller.addresses import ip_to_int, mac_to_int
 from netsum_controller.graph import Graph, distances, flood_ports, switch_graph
-from netsum_controller.stages import ForwardEntry, Item, MulticastGroup
+from netsum_controller.stages import ForwardEntry, Item, MulticastGroup, SenderEntry
 from netsum_controller.topology import Topology
 
 
 def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
-    """What one switch has for traffic that is not netsum's. Paths avoid switches that are ``down``; whoever is out of reach
-    has no entry. A switch that is itself down gets what it will need when it is back: all but the others that are."""
+    """What one switch has for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches that are
+    ``down``; whoever is out of reach has no entry. A switch that is itself down gets what it will need when it is back: all
+    but the others that are."""
     graph = switch_graph(topology, set(down) - {switch})
     items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in _ways(topology, graph, switch)]
     ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
     if ports:
         items.append(MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in ports)))
-    return items
+    return items + _senders(topology, switch)
+
+
+def _senders(topology: Topology, switch: str) -> list[Item]:
+    """Where each address may come from: a host's from its own port, what is behind other switches from the links to them (they
+    have looked at it where it came in), the switch's own from nowhere."""
+    links = sum(1 << port for port in topology.neighbours(switch))
+    hosts = [
+        SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
+        for host in topology.hosts.values()
+    ]
+    switches = topology.switches.items()
+    return [*hosts, *(SenderEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches)]
 
 
 def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:

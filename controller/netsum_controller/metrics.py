@@ -98,13 +98,17 @@ def _port_metrics(topology: Topology, views: list[SwitchView]) -> Iterator[Metri
     labels = ("switch", "port", "from")
     packets = CounterMetricFamily("netsum_port_packets", "Packets that came in at the switch's port.", labels=labels)
     octets = CounterMetricFamily("netsum_port_bytes", "Bytes of those packets, as whole frames.", labels=labels)
+    dropped = CounterMetricFamily(
+        "netsum_port_dropped_packets", "Packets of them that do not come from where they say.", labels=labels
+    )
     for view in views:
         others = topology.on_ports(view.name)
-        for port, (count, size) in view.ports.items():
+        for port, counts in view.ports.items():
             here = (view.name, str(port), others.get(port, ""))
-            packets.add_metric(here, count)
-            octets.add_metric(here, size)
-    yield from (packets, octets)
+            packets.add_metric(here, counts.packets)
+            octets.add_metric(here, counts.bytes)
+            dropped.add_metric(here, counts.dropped)
+    yield from (packets, octets, dropped)
 
 
 def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:

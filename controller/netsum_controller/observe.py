@@ -17,6 +17,7 @@ from netsum_controller.model import Job, Late, Seat
 from netsum_controller.sampling import Sample, sample
 from netsum_controller.site import Site
 from netsum_controller.stages import MemberEntry, Record
+from netsum_controller.stages.ports import PortCounts
 
 PATIENCE = 2.0
 """Seconds to wait for a switch that does not answer, and for a command that is at work: who watches asks again."""
@@ -75,14 +76,14 @@ class JobView:
 @dataclass(frozen=True)
 class SwitchView:
     """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long.
-    ``ports``: packets and bytes that have come in at each port."""
+    ``ports``: what has come in at each port."""
 
     name: str
     up: bool
     seconds: float
     trouble: str = ""
     jobs: tuple[JobView, ...] = ()
-    ports: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    ports: Mapping[int, PortCounts] = field(default_factory=dict)
 
 
 def whole(views: Iterable[JobView]) -> list[JobView]:

@@ -7,6 +7,8 @@
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;
+const bit<16> ETHERTYPE_OUTER_VLAN = 0x88a8;    // a tag before a tag
 const bit<8>  PROTOCOL_UDP   = 17;
 const bit<16> ARP_REQUEST    = 1;
 const bit<16> ARP_REPLY      = 2;
@@ -115,7 +117,9 @@ struct metadata_t {
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
     bit<1>   elsewhere;       // that address is another switch's
-    bit<32>  target_ip;       // address that the packet asks for; of other traffic: that it comes from
+    bit<32>  target_ip;       // address that a contribution is for, or an ARP request asks for
+    bit<32>  sender_ip;       // other traffic: address that it says it comes from
+    bit<1>   imposter;        // which is not one of its port
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch
     bit<256> all_sources;     // job: one bit for each source

@@ -1,6 +1,5 @@
-// Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. Other traffic is
-// looked up by its sender: what claims to come from the switch's address is a forged result, and goes nowhere. Nor does what a host
-// sends to another switch as if it were one: hosts send to their own, and switches to their neighbours.
+// Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. What a host sends to
+// another switch as if it were one goes nowhere: hosts send to their own, and switches to their neighbours.
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     action aggregator_here(bit<48> mac) {
@@ -18,14 +17,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netsum.isValid()) {
             meta.target_ip = hdr.ipv4.dst_addr;
-        } else if (hdr.ipv4.isValid()) {
-            meta.target_ip = hdr.ipv4.src_addr;
-        } else if (hdr.arp.isValid()) {
-            if (hdr.arp.operation == ARP_REQUEST) {
-                meta.target_ip = hdr.arp.target_ip;
-            } else {
-                meta.target_ip = hdr.arp.sender_ip;
-            }
+        } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
+            meta.target_ip = hdr.arp.target_ip;
         }
         if (meta.target_ip != 0) {
             aggregator.apply();

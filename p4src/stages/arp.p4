@@ -1,18 +1,14 @@
-// The switch answers ARP for its aggregator address. Whatever else got here claims to come from that address.
+// The switch answers ARP requests for its aggregator address.
 
 control Arp(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard) {
     apply {
-        if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
-            hdr.ethernet.dst_addr = hdr.arp.sender_mac;
-            hdr.ethernet.src_addr = meta.aggregator_mac;
-            hdr.arp.operation = ARP_REPLY;
-            hdr.arp.target_mac = hdr.arp.sender_mac;
-            hdr.arp.target_ip = hdr.arp.sender_ip;
-            hdr.arp.sender_mac = meta.aggregator_mac;
-            hdr.arp.sender_ip = meta.target_ip;
-            standard.egress_spec = standard.ingress_port;
-        } else {
-            mark_to_drop(standard);
-        }
+        hdr.ethernet.dst_addr = hdr.arp.sender_mac;
+        hdr.ethernet.src_addr = meta.aggregator_mac;
+        hdr.arp.operation = ARP_REPLY;
+        hdr.arp.target_mac = hdr.arp.sender_mac;
+        hdr.arp.target_ip = hdr.arp.sender_ip;
+        hdr.arp.sender_mac = meta.aggregator_mac;
+        hdr.arp.sender_ip = meta.target_ip;
+        standard.egress_spec = standard.ingress_port;
     }
 }

@@ -54,7 +54,7 @@ def run(topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
-    assert run("switch", "push").out == "switch s1: program loaded, 6 entries added\n"
+    assert run("switch", "push").out == "switch s1: program loaded, 11 entries added\n"
     assert run("switch", "push").out == "switch s1: unchanged\n"
     empty = switch.installed
     created = run("job", "create", "resnet.yaml")
@@ -146,7 +146,7 @@ def test_reconcile_after_a_restart(run: Run, switch: FakeSwitch) -> None:
     run("job", "create", "resnet.yaml")
     switch.restart()
     out = run("reconcile").out
-    assert re.fullmatch(r"switch s1: program loaded, 15 entries added, job resnet restored under epoch \d+\n", out)
+    assert re.fullmatch(r"switch s1: program loaded, 20 entries added, job resnet restored under epoch \d+\n", out)
     assert run("reconcile", "s1").out == "switch s1: unchanged\n"
 
 

@@ -10,7 +10,7 @@ from netsum.wire.schema import FLOOD_GROUP
 from netsum_controller.addresses import ip_to_int, mac_to_int
 from netsum_controller.desired import switch_items
 from netsum_controller.graph import distances, switch_graph
-from netsum_controller.stages import ElsewhereEntry, ForwardEntry, MulticastGroup
+from netsum_controller.stages import ElsewhereEntry, ForwardEntry, MulticastGroup, SenderEntry
 from netsum_controller.topologies import fat_tree, leaf_spine
 from netsum_controller.topology import Topology
 
@@ -96,6 +96,20 @@ def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.D
             reached = distances(graph, host.switch)
             others = [other for other, each in topology.hosts.items() if each.switch in reached and other != name]
             assert network.broadcast(name) == Counter(others)
+
+
+@settings(max_examples=30)
+@given(topologies(connected=False))
+def test_addresses_belong_to_ports(topology: Topology) -> None:
+    """A host's is let in at its own port, whatever is elsewhere at every link, and a switch's own nowhere."""
+    for name, switch in topology.switches.items():
+        entries = [item for item in switch_items(topology, name) if isinstance(item, SenderEntry)]
+        found = {entry.address: {port for port in range(512) if entry.ports >> port & 1} for entry in entries}
+        links = set(topology.neighbours(name))
+        assert found.pop(ip_to_int(switch.ip)) == set()
+        for host in topology.hosts.values():
+            assert found.pop(ip_to_int(host.ip)) == ({host.port} if host.switch == name else links)
+        assert list(found.values()) == [links] * (len(topology.switches) - 1)
 
 
 def test_equal_paths_are_all_used() -> None:

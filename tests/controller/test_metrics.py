@@ -17,7 +17,7 @@ from netsum_controller.job_spec import JobSpec
 from netsum_controller.metrics import MAX_AGE, Metrics, SwitchCollector
 from netsum_controller.observe import Observer, SwitchView
 from netsum_controller.stages import outcomes
-from netsum_controller.stages.ports import PORTS_COUNTER
+from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.fake_switch import FakeSwitch
@@ -57,10 +57,12 @@ def test_jobs_and_members(watched: Watched, controller: Controller, switch: Fake
     switch.counters.update({(counter, first): 41, (counter, first + 1): 20, (counter, first + 10): 3})
     ports = controller.site.program.object_id("counters", PORTS_COUNTER)
     switch.counters[ports, 2], switch.counted_bytes[ports, 2] = 7, 700
+    switch.counters[controller.site.program.object_id("counters", DROPPED_COUNTER), 2] = 3
     found = parse(scrape(controller.serve(watch=None)))
     assert found["netsum_switch_up", "s1"] == 1
     assert found["netsum_port_packets_total", "h2", "2", "s1"] == 7
     assert found["netsum_port_bytes_total", "h2", "2", "s1"] == 700
+    assert found["netsum_port_dropped_packets_total", "h2", "2", "s1"] == 3
     assert found["netsum_port_bytes_total", "controller", "510", "s1"] == 0
     assert found["netsum_switch_read_seconds", "s1"] > 0
     assert found["netsum_job_packets_total", "resnet", "accepted"] == 41

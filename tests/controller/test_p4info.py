@@ -17,6 +17,7 @@ from netsum_controller.stages import (
     MulticastGroup,
     ParentEntry,
     RewriteEntry,
+    SenderEntry,
     SwitchRewriteEntry,
     UplinkEntry,
 )
@@ -33,6 +34,7 @@ ENTRIES = st.one_of(
     st.builds(JobEntry, bits(8), bits(32), bits(256), bits(16), bits(16), bits(32)),
     st.builds(MemberEntry, bits(8), bits(8), bits(9), bits(256), bits(8), bits(16)),
     st.builds(ParentEntry, bits(8), bits(8), bits(9), bits(16)),
+    st.builds(SenderEntry, bits(32), bits(512)),
     st.builds(RewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16), bits(8)),
     st.builds(SwitchRewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16)),
     st.builds(UplinkEntry, bits(8), bits(8), bits(9), bits(48), bits(32), bits(16), bits(8)),

@@ -12,6 +12,7 @@ from netsum.wire import Header, pack_header
 from netsum.wire.schema import Hop
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
+from netsum_controller.stages.ports import PortCounts
 from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.live import TOKEN, start, wait_until
@@ -64,7 +65,7 @@ class Pair:
     def silent(self, switch: str, *ports: int) -> bool:
         return all(self.switches[switch].recv(port, SILENCE) is None for port in ports)
 
-    def ports(self, switch: str) -> dict[int, tuple[int, int]]:
+    def ports(self, switch: str) -> dict[int, PortCounts]:
         with self.controller.site.client(switch) as client:
             return client.read_ports(self.topology.on_ports(switch))
 
@@ -86,7 +87,7 @@ def frame(topology: Topology, to: bytes | str, sender: str, size: int = 100) -> 
     return destination + mac(topology.hosts[sender].mac) + b"\x88\xb5" + bytes(size - 14)
 
 
-def more(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
+def more(before: PortCounts, now: PortCounts) -> tuple[int, int]:
     return now[0] - before[0], now[1] - before[1]
 
 

@@ -26,6 +26,7 @@ from netsum.wire.schema import BlockState, Outcome
 from netsum_controller.client import SwitchClient
 from netsum_controller.job_spec import JobSpec
 from netsum_controller.p4info import netsum_program
+from netsum_controller.topology import Host
 from netsum_switch.ports import Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
@@ -74,7 +75,7 @@ class Site(Aim):
     def exchange(self, place: int, *frames: bytes) -> list[bytes]:
         """Send frames on a host's wire; what comes back on it. A marker to the host itself, sent behind them, tells when the
         switch has processed them."""
-        wire, mac = self.wires[place], bytes.fromhex(self._host(place).mac.replace(":", ""))
+        wire, mac = self.wires[place], bytes.fromhex(self.host(place).mac.replace(":", ""))
         marker = mac + mac + MARKER_TYPE + next(self.markers).to_bytes(46, "big")
         for each in (*frames, marker):
             wire.send(each)
@@ -86,7 +87,8 @@ class Site(Aim):
             assert time.monotonic() < deadline, "the switch is silent"
         return [each for each in came if each[12:14] != MARKER_TYPE]
 
-    def _host(self, place: int) -> Any:
+    def host(self, place: int) -> Host:
+        """That of a place."""
         return list(self.fabric.topology.hosts.values())[place]
 
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
@@ -272,10 +274,11 @@ def test_the_block_that_all_of_them_wanted_is_finished_by_its_member(fabric: Fab
         assert np.frombuffer(result[58:], ">u4").tolist() == (3 * GRADIENTS).tolist()
 
 
-def arp_reply(frame: bytes) -> bytes:
+def arp(frame: bytes, operation: int) -> bytes:
     """To the receiver of a frame: that its sender's address is at another MAC."""
     other = b"\x02\0\0\0\0\x99"
-    return frame[:6] + other + b"\x08\x06\0\1\x08\0\6\4\0\2" + other + frame[26:30] + frame[:6] + frame[30:34]
+    head = b"\x08\x06\0\1\x08\0\6\4" + operation.to_bytes(2, "big")
+    return frame[:6] + other + head + other + frame[26:30] + frame[:6] + frame[30:34]
 
 
 FORGERIES = {
@@ -284,22 +287,30 @@ FORGERIES = {
     "last fragment": lambda frame: changed(frame, 20, 0x0003, 2),
     "with options": lambda frame: changed(frame[:34] + b"\1\1\1\0" + frame[34:], 14, 0x46),
     "cut short": lambda frame: frame[:34],
-    "ARP reply": arp_reply,
+    "behind a VLAN tag": lambda frame: frame[:12] + b"\x81\0\0\0" + frame[12:],
+    "behind two VLAN tags": lambda frame: frame[:12] + b"\x88\xa8\0\0\x81\0\0\0" + frame[12:],
+    "ARP request": lambda frame: arp(frame, 1),
+    "ARP reply": lambda frame: arp(frame, 2),
 }
 
 
+@pytest.mark.parametrize("sender", ["switch", "member"])
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_a_result_that_the_switch_did_not_send_reaches_nobody(site: Site, forge: Callable[[bytes], bytes]) -> None:
-    """A frame from the switch's address to the member that waits for block 1; behind it one from the host's own."""
-    at = site.now[0]
+def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable[[bytes], bytes], sender: str) -> None:
+    """A frame from the switch's or another member's address to the member that waits for block 1; behind it one from the
+    stranger's own."""
+    at, other = site.now[0], site.now[1].host
     ours = (at.host.mac, at.host.ip, at.host.udp_port)
     header = Header(at.job_id, at.first_block_id + 1 & 0xFFFFFFFF, src_cnt=3, gen_id=7, grad_cnt=64, data_cnt=3)
     body = pack_header(header) + GRADIENTS.tobytes()
-    switch = FrameFormat((at.switch.mac, at.switch.ip, at.switch.port), ours)
-    honest = FrameFormat((at.switch.mac, "10.0.0.99", at.switch.port), ours).prefix(len(body)) + body
+    claims = {"switch": (at.switch.mac, at.switch.ip, at.switch.port), "member": (other.mac, other.ip, other.udp_port)}
+    forged = FrameFormat(claims[sender], ours).prefix(len(body)) + body
+    honest = FrameFormat((at.switch.mac, site.host(STRANGER).ip, at.switch.port), ours).prefix(len(body)) + body
+    port, wire = site.host(STRANGER).port, site.wires[STRANGER]
+    before = site.client.read_ports([port])[port].dropped
     site.exchange(0)
-    for frame in (forge(switch.prefix(len(body)) + body), honest):
-        site.wires[STRANGER].send(frame)
+    for frame in (forge(forged), honest):
+        wire.send(frame)
     came: list[bytes] = []
     deadline = time.monotonic() + ARRIVES
     while honest not in came:
@@ -308,6 +319,7 @@ def test_a_result_that_the_switch_did_not_send_reaches_nobody(site: Site, forge:
         assert time.monotonic() < deadline, "other traffic is not forwarded any more"
     assert came == [honest]
     assert site.state(1) == BlockState.OPEN
+    assert site.client.read_ports([port])[port].dropped == before + 1
 
 
 def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:

@@ -13,6 +13,7 @@ from tests.protocol import star
 from tests.protocol.frames import (
     ETHERNET,
     IPV4,
+    TAGS,
     TYPE_ARP,
     TYPE_IPV4,
     UDP,
@@ -39,23 +40,27 @@ class FrameModel:
         self.switch = SwitchModel(dict(self.jobs))
         self._elsewhere = {star.neighbour(port).ip for port in star.PORTS}
         self._stations = {star.station(port).mac: port for port in star.PORTS}
+        self._senders = star.senders()
+        self.dropped: Counter[int] = Counter()  # by port
 
     def process(self, port: int, frame: bytes) -> Sent:
         """What leaves because of this frame."""
         ether_type = int.from_bytes(frame[12:14], "big")
+        dropped, sender = ether_type in TAGS, 0
         if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28:
-            request = frame[20:22] == b"\0\1"
-            if int.from_bytes(frame[38:42] if request else frame[28:32], "big") == star.SWITCH_IP:
-                return [(port, self._arp_reply(frame))] if request else []
+            if (frame[20:22], int.from_bytes(frame[38:42], "big")) == (b"\0\1", star.SWITCH_IP):
+                return [(port, self._arp_reply(frame))]
+            sender = int.from_bytes(frame[28:32], "big")
         elif ether_type == TYPE_IPV4 and len(frame) >= ETHERNET + IPV4:
+            sender = int.from_bytes(frame[26:30], "big")
             if self.has_netsum(frame):
                 to = Datagram.parse(frame).ip_dst
                 if to == star.SWITCH_IP:
                     return self._contribution(port, frame)
-                if to in self._elsewhere:
-                    return []  # hosts send to their own switch
-            elif int.from_bytes(frame[26:30], "big") == star.SWITCH_IP:
-                return []  # nobody but the switch speaks from its address
+                dropped = to in self._elsewhere  # hosts send to their own switch
+        if dropped or port not in self._senders.get(sender, star.PORTS):
+            self.dropped[port] += 1
+            return []
         return self._forward(port, frame)
 
     def _forward(self, port: int, frame: bytes) -> Sent:

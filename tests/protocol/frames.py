@@ -14,6 +14,8 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, UDP_PORT
 
 ETHERNET, IPV4, UDP = 14, 20, 8
 TYPE_IPV4, TYPE_ARP = 0x0800, 0x0806
+TAGS = 0x8100, 0x88A8
+"""Ether types of VLAN tags."""
 RIGHT = -1
 """A length or checksum that is computed."""
 

@@ -86,6 +86,7 @@ def compare_state(model: FrameModel, target: Target) -> None:
         counted = {outcome: n for (job, outcome), n in model.switch.outcomes.items() if job == job_id}
         assert target.outcomes(job_id) == counted, f"outcomes of job {job_id}"
     there = {(job_id, m.src_id, m.port) for job_id, job in model.switch.jobs.items() for m in job.members}
+    assert target.dropped() == model.dropped
     got = {key: count for key, count in target.member_packets().items() if key in there}
     assert got == {key: count for key, count in model.let_in.items() if key in there}
 

@@ -21,6 +21,7 @@ from netsum_controller.stages import (
     MulticastGroup,
     ParentEntry,
     RewriteEntry,
+    SenderEntry,
     SwitchRewriteEntry,
     UplinkEntry,
 )
@@ -105,6 +106,16 @@ def neighbour(port: int) -> Station:
     return Station(0x026E7300F000 + port, 0x0A00F000 + port)
 
 
+FAR_IP = 0x0A00F100
+"""A host behind the neighbours on ports 3 and 4."""
+
+
+def senders() -> dict[int, set[int]]:
+    """The ports that traffic with each address comes in through; what is from another address may come from anywhere."""
+    ends = ((each(port).ip, {port}) for port in PORTS for each in (station, neighbour))
+    return {**dict(ends), FAR_IP: {3, 4}, SWITCH_IP: set()}
+
+
 def end(port: int, *, switch: bool) -> Station:
     """Whoever a member on a port is."""
     return neighbour(port) if switch else station(port)
@@ -116,6 +127,7 @@ def items(jobs: dict[int, Job] | None = None) -> list[Item]:
     result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood]
     result += [ElsewhereEntry(neighbour(port).ip) for port in PORTS]
     result += [ForwardEntry(station(port).mac, port) for port in PORTS]
+    result += [SenderEntry(address, sum(1 << port for port in ports)) for address, ports in senders().items()]
     for job_id, job in (JOBS if jobs is None else jobs).items():
         result += job_items(job_id, job)
     return result

@@ -21,7 +21,7 @@ from tests.protocol.frame_model import Sent
 from tests.protocol.frames import mac
 from tests.switch.harness.api import ARRIVES, SwitchUnderTest
 
-OUTCOMES = "NetsumIngress.deliver.outcomes"
+OUTCOMES, DROPPED = "NetsumIngress.deliver.outcomes", "NetsumIngress.forward.dropped"
 METADATA = struct.Struct(">BHHH")
 """kind, slot, cookie, closed: before a PacketOut's and a PacketIn's payload."""
 
@@ -45,6 +45,9 @@ class Target(Protocol):
 
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
         """The job's outcome counters, those that are not 0."""
+
+    def dropped(self) -> dict[int, int]:
+        """Packets by port that were not forwarded, where there are any."""
 
     def member_packets(self) -> dict[tuple[int, int, int], int]:
         """The member table's direct counters, those that are not 0, by (job, source id, port)."""
@@ -109,6 +112,10 @@ class InProcess:
         counter = self.pipeline.counters[OUTCOMES]
         counts = {each: counter.read(job_id * OUTCOMES_PER_JOB + each)[0] for each in Outcome}
         return {each: count for each, count in counts.items() if count}
+
+    def dropped(self) -> dict[int, int]:
+        counter = self.pipeline.counters[DROPPED]
+        return {port: count for port in star.PORTS if (count := counter.read(port)[0])}
 
     def member_packets(self) -> dict[tuple[int, int, int], int]:
         counts = {}
@@ -185,6 +192,10 @@ class OnSwitch:
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
         counts = self._client.read_outcomes(job_id)
         return {Outcome[name.upper()]: count for name, count in counts.items() if count}
+
+    def dropped(self) -> dict[int, int]:
+        counts = self._client.read_ports(star.PORTS)
+        return {port: each.dropped for port, each in counts.items() if each.dropped}
 
     def member_packets(self) -> dict[tuple[int, int, int], int]:
         counts = self._client.read_member_packets().items()

@@ -1,4 +1,5 @@
-"""Traffic that is not netsum's: ARP for the aggregator is answered, everything else passes unchanged."""
+"""Traffic that is not netsum's: ARP for the aggregator is answered, everything else passes unchanged if it comes from where
+it says."""
 
 from __future__ import annotations
 
@@ -42,13 +43,49 @@ def test_nobody_else_speaks_from_the_switchs_address(target: Target) -> None:
         forged.but(fragment=1).to_bytes(),
         forged.but(options=b"\1\1\1\0", version_ihl=0x46).to_bytes(),
         forged.but(protocol=1).to_bytes(),
+        arp(1, (H1.mac, star.SWITCH_IP), (H2.mac, H2.ip), H2.mac),
         arp(2, (H1.mac, star.SWITCH_IP), (H2.mac, H2.ip), H2.mac),
+        tagged(forged.to_bytes()),
     ]
     for frame in frames:
         assert target.exchange(1, frame) == []
     honest = forged.but(ip_src=H1.ip).to_bytes()
     assert target.exchange(1, honest) == [(2, honest)]
+    target.reset(star.items())
     replay([Step(1, frame) for frame in [*frames, honest]], target)
+
+
+def tagged(frame: bytes, tag: bytes = b"\x81\0\0\0") -> bytes:
+    """With a VLAN tag of network 0, which a kernel takes off."""
+    return frame[:12] + tag + frame[12:]
+
+
+def test_nobody_speaks_from_anothers_address(target: Target) -> None:
+    """A host and a switch are where they are, on one port or behind several; nobody says that a member is elsewhere."""
+    h3 = star.station(3)
+    stolen = [
+        Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine"),
+        Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine", fragment=0x2000),
+        Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine", options=b"\1\1\1\0", version_ihl=0x46),
+        Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, UDP_PORT, bytes(16)),
+        Datagram(H2.mac, h3.mac, star.neighbour(1).ip, H2.ip, 40000, 50000),
+    ]
+    frames = [frame.to_bytes() for frame in stolen]
+    frames += [arp(operation, (h3.mac, H1.ip), (H2.mac, H2.ip), H2.mac) for operation in (1, 2, 8)]
+    frames += [arp(2, (h3.mac, H1.ip), (0, 0), BROADCAST), arp(1, (h3.mac, H1.ip), (0, H1.ip), BROADCAST)]
+    frames += [tagged(stolen[0].to_bytes()), tagged(arp(2, (h3.mac, h3.ip), (H2.mac, H2.ip), H2.mac), b"\x88\xa8\0\1")]
+    for frame in frames:
+        assert target.exchange(3, frame) == []
+    far = Datagram(H2.mac, h3.mac, star.FAR_IP, H2.ip, 40000, 50000).to_bytes()
+    own = Datagram(H2.mac, h3.mac, h3.ip, H2.ip, 40000, 50000).to_bytes()
+    unknown = Datagram(H2.mac, h3.mac, 0xC0A80001, H2.ip, 40000, 50000).to_bytes()
+    for frame in (far, own, unknown):
+        assert target.exchange(3, frame) == [(2, frame)]
+    assert target.exchange(4, far) == [(2, far)]
+    assert target.exchange(1, far) == []
+    assert target.dropped() == {1: 1, 3: len(frames)}
+    target.reset(star.items())
+    replay([Step(port, frame) for port in (1, 3, 4) for frame in [*frames, far, own, unknown]], target)
 
 
 def test_nobody_speaks_to_another_switch(target: Target) -> None:
@@ -60,6 +97,7 @@ def test_nobody_speaks_to_another_switch(target: Target) -> None:
         assert target.exchange(1, frame) == []
     ping = forged.but(protocol=1).to_bytes()
     assert sorted(target.exchange(1, ping)) == [(port, ping) for port in (2, 3, 4)]
+    target.reset(star.items())
     replay([Step(1, frame) for frame in (forged.to_bytes(), down.to_bytes(), ping)], target)
 
 
@@ -81,7 +119,7 @@ def test_ping_and_tcp_pass_unchanged(target: Target) -> None:
 
 def test_everybody_and_nobody_known(target: Target) -> None:
     for to in (BROADCAST, 0x3333000000FB, 0x020000000099):
-        frame = Datagram(to, H1.mac, H1.ip, H2.ip, 5, 6, b"hello").to_bytes()
+        frame = Datagram(to, H1.mac, star.FAR_IP, H2.ip, 5, 6, b"hello").to_bytes()
         assert sorted(target.exchange(3, frame)) == [(port, frame) for port in (1, 2, 4)]
     ipv6 = Datagram(H2.mac, H1.mac, 0, 0, 1, 2).to_bytes()[:12] + b"\x86\xdd" + bytes(60)
     assert sorted(target.exchange(2, ipv6)) == [(2, ipv6)]

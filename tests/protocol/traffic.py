@@ -178,18 +178,22 @@ class Traffic:
         rng = self._rng
         port = rng.choice(star.PORTS)
         at, to = star.station(port), star.station(rng.choice(star.PORTS))
-        kind = rng.randrange(5)
+        kind = rng.randrange(6)
+        sender = rng.choice((at.ip, at.ip, at.ip, 0, *star.senders()))
         if kind == 0:
             target = rng.choice((star.SWITCH_IP, to.ip))
-            return Step(port, arp(rng.choice((1, 2)), (at.mac, at.ip), (0, target), 0xFFFFFFFFFFFF), "ARP")
+            return Step(port, arp(rng.choice((1, 2)), (at.mac, sender), (0, target), 0xFFFFFFFFFFFF), "ARP")
         body = rng.randbytes(rng.randrange(0, 1400))
-        datagram = Datagram(to.mac, at.mac, at.ip, to.ip, rng.getrandbits(16), rng.choice((53, UDP_PORT)), body)
+        datagram = Datagram(to.mac, at.mac, sender, to.ip, rng.getrandbits(16), rng.choice((53, UDP_PORT)), body)
         if kind == 1:
             datagram = datagram.but(eth_dst=0x3333FF000001)
         elif kind == 2:
             datagram = datagram.but(protocol=rng.choice((1, 6)))
         elif kind == 3:
             datagram = datagram.but(options=b"\1\1\1\0", version_ihl=0x46, ip_dst=star.SWITCH_IP, udp_dst=UDP_PORT)
+        elif kind == 4:
+            frame = datagram.to_bytes()
+            return Step(port, frame[:12] + rng.choice((b"\x81\0\0\0", b"\x88\xa8\0\5")) + frame[12:], "with a VLAN tag")
         else:
             datagram = datagram.but(fragment=0x2000, ip_dst=star.SWITCH_IP, udp_dst=UDP_PORT)
         return Step(port, datagram.to_bytes(), "other people's")

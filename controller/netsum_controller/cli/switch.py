@@ -114,7 +114,8 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
 def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     """Packets and bytes that came in at each port since the program was loaded.
 
-    What goes out of a switch to another is what comes in there.
+    What goes out of a switch to another is what comes in there. DROPPED are packets that say that they come from somebody who
+    is not on that port.
     """
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
@@ -125,9 +126,8 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
                 site.require_program(client)
                 counted = client.read_ports(others)
             for port, other in others.items():
-                packets, octets = counted[port]
-                rows.append({"switch": name, "port": port, "from": other, "packets": packets, "bytes": octets})
+                rows.append({"switch": name, "port": port, "from": other, **counted[port]._asdict()})
     if as_json:
         print_json(rows)
     else:
-        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES"), [tuple(row.values()) for row in rows])
+        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED"), [tuple(row.values()) for row in rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netsum_controller.stages.aggregator import AggregatorEntry, ElsewhereEntry
 from netsum_controller.stages.entry import Entry, ForeignEntry
-from netsum_controller.stages.forward import ForwardEntry
+from netsum_controller.stages.forward import ForwardEntry, SenderEntry
 from netsum_controller.stages.job import JobEntry
 from netsum_controller.stages.member import MemberEntry, ParentEntry
 from netsum_controller.stages.multicast import MulticastGroup
@@ -19,6 +19,7 @@ TABLES: tuple[type[Entry], ...] = (
     AggregatorEntry,
     ElsewhereEntry,
     ForwardEntry,
+    SenderEntry,
     MemberEntry,
     ParentEntry,
     RewriteEntry,
@@ -42,6 +43,7 @@ __all__ = [
     "ParentEntry",
     "Record",
     "RewriteEntry",
+    "SenderEntry",
     "SwitchRewriteEntry",
     "UplinkEntry",
 ]

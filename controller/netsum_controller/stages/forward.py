@@ -1,4 +1,4 @@
-"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's."""
+"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's, if it comes from where it says."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ class ForwardEntry(Entry):
 
     eth_dst: int
     port: int
+
+
+@dataclass(frozen=True)
+class SenderEntry(Entry):
+    """What says, over IPv4 or ARP, that it comes from ``address`` is let in at the ports whose bits are set in ``ports``, and
+    dropped at all others."""
+
+    TABLE: ClassVar = "sender"
+    ACTION: ClassVar = "comes_through"
+    KEY: ClassVar = ("address",)
+
+    address: int
+    ports: int

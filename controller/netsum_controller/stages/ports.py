@@ -1,3 +1,17 @@
-"""Stage ``ports``: the counter of what comes in at each port."""
+"""Stages ``ports`` and ``forward``: the counters of what comes in at each port, and of what of it is dropped."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 PORTS_COUNTER = "ports"
+DROPPED_COUNTER = "dropped"
+
+
+class PortCounts(NamedTuple):
+    """Packets and bytes (of whole frames) that came in at a port since the program was loaded; ``dropped``: packets that were
+    not forwarded, since they do not come from where they say."""
+
+    packets: int
+    bytes: int
+    dropped: int

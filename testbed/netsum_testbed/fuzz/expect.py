@@ -24,7 +24,7 @@ from netsum.wire.schema import (
 )
 
 from netsum_testbed.fuzz.blocks import SUSPECTS
-from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, station_mac
+from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, senders, station_mac
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
@@ -36,6 +36,8 @@ _OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
 _SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
 _PARENT_IP = PARENT_IP.to_bytes(4, "big")
 _STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
+_SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
+_TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
 _SUPPORTED = frozenset(Op)
 _TOLD = frozenset({Outcome.STALE, Outcome.REPLAYED, *range(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED + 1)})
@@ -46,9 +48,9 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from the switch, or from one to another, and is dropped);
-    ``egress``: the ports that something leaves on; ``let_in``: the member that the sender passed for; ``job_id``: where the
-    outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from somebody who is not there, or from one switch to
+    another, and is dropped); ``egress``: the ports that something leaves on; ``let_in``: the member that the sender passed
+    for; ``job_id``: where the outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -85,21 +87,21 @@ class Expectation:
 
     def judge(self, port: int, frame: bytes) -> Verdict:
         """The fate of a frame on a port."""
-        kind = frame[12:14]
-        if kind == b"\x08\x00" and _is_netsum(frame):
-            if frame[30:34] == _SWITCH_IP:
+        kind, sender = frame[12:14], b""
+        if kind in _TAGS:
+            return Verdict(FORGED)
+        if kind == b"\x08\x00" and len(frame) >= ETHERNET_BYTES + IPV4_BYTES:
+            sender = frame[26:30]
+            if _is_netsum(frame) and frame[30:34] == _SWITCH_IP:
                 return self._contribution(port, frame)
-            if frame[30:34] == _PARENT_IP:
-                return Verdict(FORGED)
-        elif kind == b"\x08\x00" and len(frame) >= ETHERNET_BYTES + IPV4_BYTES:
-            if frame[26:30] == _SWITCH_IP:
+            if _is_netsum(frame) and frame[30:34] == _PARENT_IP:
                 return Verdict(FORGED)
         elif kind == b"\x08\x06" and len(frame) >= _ARP_BYTES:
-            if frame[20:22] == b"\0\1":
-                if frame[38:42] == _SWITCH_IP:
-                    return Verdict(ARP, (port,))
-            elif frame[28:32] == _SWITCH_IP:
-                return Verdict(FORGED)
+            sender = frame[28:32]
+            if frame[20:22] == b"\0\1" and frame[38:42] == _SWITCH_IP:
+                return Verdict(ARP, (port,))
+        if port not in _SENDERS.get(sender, PORTS):
+            return Verdict(FORGED)
         to = _STATIONS.get(frame[:6]) if len(frame) >= ETHERNET_BYTES else None
         return Verdict(FORWARDED, _FLOODS[port] if to is None else (to,))
 

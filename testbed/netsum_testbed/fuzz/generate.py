@@ -32,8 +32,8 @@ class Batch(NamedTuple):
     def counts(self) -> Counts:
         """What the switch is to count."""
         counts = Counts()
-        for verdict in self.verdicts:
-            counts.add(verdict)
+        for (port, _), verdict in zip(self.packets, self.verdicts, strict=True):
+            counts.add(port, verdict)
         return counts
 
 
@@ -109,7 +109,9 @@ def _arp(rng: Rng) -> Draft:
     port = rng.choice(PORTS)
     operation = rng.choice((1, 1, 1, 2, 0, 8, rng.getrandbits(16)))
     head = rng.choice((b"\0\1\x08\0\6\4", rng.randbytes(6))) + operation.to_bytes(2, "big")
-    sender = station_mac(port).to_bytes(6, "big") + rng.choice((station_ip(port), 0, SWITCH_IP)).to_bytes(4, "big")
+    sender = station_mac(port).to_bytes(6, "big") + rng.choice(
+        (station_ip(port), 0, station_ip(1), SWITCH_IP)
+    ).to_bytes(4, "big")
     asked = rng.choice((SWITCH_IP, SWITCH_IP, 0, station_ip(1), rng.getrandbits(32)))
     body = head + sender + rng.randbytes(6) + asked.to_bytes(4, "big") + bytes(rng.choice((0, 18, 500)))
     to = rng.choice((0xFFFFFFFFFFFF, SWITCH_MAC, station_mac(2)))

@@ -11,6 +11,7 @@ import netsum_p4
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import RECORD_BITS
 from netsum_controller.stages import Entry, Item, MulticastGroup, outcomes
+from netsum_controller.stages.ports import DROPPED_COUNTER
 from netsum_switch.match import Exact
 from netsum_switch.pipeline import Pipeline, load_pipeline
 
@@ -79,15 +80,21 @@ class InProcess:
         return found
 
     def counts(self) -> Counts:
-        [cells] = [
-            array.packets for name, array in self.pipeline.counters.items() if name.endswith(f".{outcomes.COUNTER}")
-        ]
+        cells, ports = self._packets(outcomes.COUNTER), self._packets(DROPPED_COUNTER)
         let_in: Counter[tuple[int, int, int]] = Counter()
         for entry in self._tables["member"].entries():
             job_id, source, port = (match.value for match in entry.match if isinstance(match, Exact))
             if (job_id, source, port) not in PARENTS:
                 let_in[job_id, source, port] = entry.packets
-        return Counts(Counter({at: count for at, count in enumerate(cells) if count}), let_in)
+        return Counts(_those_there_are(cells), let_in, _those_there_are(ports))
+
+    def _packets(self, counter: str) -> Sequence[int]:
+        [cells] = [array.packets for name, array in self.pipeline.counters.items() if name.endswith(f".{counter}")]
+        return cells
 
     def close(self) -> None:
         """Nothing to leave."""
+
+
+def _those_there_are(cells: Sequence[int]) -> Counter[int]:
+    return Counter({at: count for at, count in enumerate(cells) if count})

@@ -13,7 +13,7 @@ from typing import Final
 from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
 
 from netsum_testbed.fuzz.expect import checksum_of, udp_checksum_of
-from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS
+from netsum_testbed.fuzz.site import JOBS, PARENT_IP, PORTS, senders
 
 Rng = random.Random
 
@@ -186,6 +186,11 @@ def _fragment(rng: Rng, d: Draft) -> None:
     d.put(_FRAGMENT, rng.choice((0x2000, 1, 0x2001, 0x1FFF, 0x3FFF, 0x8000, 0xC000, rng.getrandbits(16))), 2)
 
 
+def _from_elsewhere(rng: Rng, d: Draft) -> None:
+    """Another source address: somebody's, or nobody's."""
+    d.put(26, rng.choice((*senders(), 0, rng.getrandbits(32))), 4)
+
+
 def _elsewhere(rng: Rng, d: Draft) -> None:
     """Another destination: address, UDP port or MAC."""
     which = rng.randrange(3)
@@ -257,8 +262,9 @@ Trick = Callable[[Rng, Draft], None]
 
 FIELDS: Final[tuple[Trick, ...]] = (
     _port, _source, _job, _udp_source, _block, _flags, _hop, _signature, _counts, _lanes, _status, _version, _answer, _header,
-    _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment, _elsewhere,
+    _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment,
+    _from_elsewhere, _elsewhere,
 )  # fmt: skip
 DAMAGE: Final[tuple[Trick, ...]] = (_cut, _flip, _trailer, _options, _tag, _ether_type, _packet_out, _shift)
-FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _fragment)
+FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _fragment, _from_elsewhere)
 """What may be done to a result that nobody sent."""

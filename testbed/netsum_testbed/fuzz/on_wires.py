@@ -154,8 +154,10 @@ class OnWires:
                 for name, count in self._client.read_outcomes(job_id).items():
                     counts.outcomes[outcome_index(job_id, Outcome[name.upper()])] = count
             let_in = self._client.read_member_packets()
+            ports = self._client.read_ports(PORTS)
         except SwitchError as error:
             raise CrashedError(str(error)) from None
         counts.outcomes = +counts.outcomes
         counts.let_in = Counter({(e.job_id, e.src_id, e.ingress_port): count for e, count in let_in.items()})
+        counts.dropped = +Counter({port: each.dropped for port, each in ports.items()})
         return counts

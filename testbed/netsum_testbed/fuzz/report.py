@@ -16,9 +16,9 @@ from netsum_testbed.fuzz.target import outcome_name
 class Tally:
     """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
     were or should be; ``amplified``: answers that had more bytes than what they answer. ``outcomes``: packets by what the
-    switch counted them as, over all jobs; ``forwarded``: those that were not for it, ``forged``: those that claimed to
-    come from it. Bytes: ``bytes_in`` of all packets, ``bytes_out`` of the answers, ``bytes_forwarded`` of other people's
-    frames, every copy of a flooded one."""
+    switch counted them as, over all jobs; ``forwarded``: those that were not for it, ``forged``: those that did not
+    come from where they said, and were dropped. Bytes: ``bytes_in`` of all packets, ``bytes_out`` of the answers,
+    ``bytes_forwarded`` of other people's frames, every copy of a flooded one."""
 
     packets: int = 0
     crashes: int = 0

@@ -96,6 +96,7 @@ class Run:
         tally.count_outcomes(counts.outcomes)
         self._expected.outcomes.update(counts.outcomes)
         self._expected.let_in.update(counts.let_in)
+        self._expected.dropped.update(counts.dropped)
         self._judge(batch, echo)
 
     def _judge(self, batch: Batch, echo: Echo) -> None:

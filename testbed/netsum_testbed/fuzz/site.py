@@ -24,6 +24,7 @@ from netsum_controller.stages import (
     MulticastGroup,
     ParentEntry,
     RewriteEntry,
+    SenderEntry,
     UplinkEntry,
 )
 
@@ -103,11 +104,18 @@ def station_ip(port: int) -> int:
     return 0x0A000010 + port
 
 
+def senders() -> dict[int, tuple[int, ...]]:
+    """The ports that traffic with each address comes in through; what is from another address may come from anywhere."""
+    parents = tuple(job.parent.port for job in JOBS.values() if job.parent)
+    return {**{station_ip(port): (port,) for port in PORTS}, PARENT_IP: parents, SWITCH_IP: ()}
+
+
 def items() -> list[Item]:
     """Everything to install."""
     flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in PORTS))
     result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), ElsewhereEntry(PARENT_IP), flood]
     result += [ForwardEntry(station_mac(port), port) for port in PORTS]
+    result += [SenderEntry(address, sum(1 << port for port in ports)) for address, ports in senders().items()]
     for job in JOBS.values():
         replicas = frozenset((member.port, member.src_id) for member in job.members)
         result.append(MulticastGroup(job.job_id, replicas))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from netsum.wire.schema import OUTCOMES_PER_JOB, Outcome
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.fuzz.expect import Record, Verdict
+from netsum_testbed.fuzz.expect import FORGED, Record, Verdict
 from netsum_testbed.fuzz.site import Member
 
 Packet = tuple[int, bytes]
@@ -48,9 +48,12 @@ class Counts:
 
     outcomes: Counter[int] = field(default_factory=Counter)
     let_in: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # (job, source id, port)
+    dropped: Counter[int] = field(default_factory=Counter)  # by port
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, port: int, verdict: Verdict) -> None:
         """Count one packet."""
+        if verdict.fate == FORGED:
+            self.dropped[port] += 1
         if isinstance(verdict.fate, Outcome):
             self.outcomes[outcome_index(verdict.job_id, verdict.fate)] += 1
         if verdict.let_in is not None:
@@ -58,9 +61,10 @@ class Counts:
 
     def less(self, other: Counts) -> Counts:
         """What was counted since ``other``."""
-        difference = Counts(self.outcomes.copy(), self.let_in.copy())
+        difference = Counts(self.outcomes.copy(), self.let_in.copy(), self.dropped.copy())
         difference.outcomes.subtract(other.outcomes)
         difference.let_in.subtract(other.let_in)
+        difference.dropped.subtract(other.dropped)
         return difference
 
     def differences(self, other: Counts) -> list[str]:
@@ -78,6 +82,9 @@ class Counts:
                     f"let in as source {source} of job {job} on port {port}: "
                     f"{other.let_in[key]} instead of {self.let_in[key]}"
                 )
+        for port in sorted(self.dropped.keys() | other.dropped.keys()):
+            if self.dropped[port] != other.dropped[port]:
+                found.append(f"dropped on port {port}: {other.dropped[port]} instead of {self.dropped[port]}")
         return found
 
 
