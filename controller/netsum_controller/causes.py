@@ -141,7 +141,7 @@ def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iter
 def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
     """Why blocks of a degrade job are not closed although they wait."""
     opened = [
-        (trees.nodes[name], record)
+        (trees.nodes[name], record, state.entry.quorum if state.entry else 0)
         for name, state in states.items()
         for record in state.records.values()
         if record.state is BlockState.OPEN
@@ -151,18 +151,20 @@ def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> 
             missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
             yield f"no block ages out before everyone has joined (missing: rank {missing})"
         return
-    few = [record for node, record in opened if node.role is Role.ROOT and record.src_cnt < job.quorum_now]
+    few = [(node, record, quorum) for node, record, quorum in opened if record.src_cnt < quorum]
     if few:
+        node, record, quorum = few[0]
+        of = "for" if node.role is Role.ROOT else f"of switch {node.switch}"
         yield (
-            f"block {few[0].block_id} has {few[0].src_cnt} of the {job.quorum_now} workers that the quorum asks for: it "
+            f"block {record.block_id} has {record.src_cnt} of the {quorum} workers that the quorum asks {of}: it "
             f"does not age out"
         )
-    if any(record.firm for _, record in opened):
+    if any(record.firm for _, record, _ in opened):
         yield "blocks that every source was asked for (broadcasts, exponents) do not age out"
     late = [
         record
-        for node, record in opened
-        if record not in few
+        for node, record, quorum in opened
+        if record.src_cnt >= quorum
         and not record.firm
         and record.age_ms > SWEEPS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
     ]

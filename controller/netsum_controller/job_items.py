@@ -66,7 +66,8 @@ def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -
     """What a job has on one switch, in its current epoch. Evicted members have nothing there, nor have switches without any
     other; blocks age only when all others have joined. An epoch that resumes another has no job entry before its first
     block is known. ``priority`` is the job entry's."""
-    trees = present(job_trees(topology, job), job)
+    began = job_trees(topology, job)
+    trees = present(began, job)
     node = trees.nodes.get(switch)
     if node is None:
         return []
@@ -79,7 +80,7 @@ def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -
     items.append(MulticastGroup(SWEEP_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})))
     items += _uplinks(topology, job, node)
     if job.epoch.rejoin is not Rejoin.WAITING:
-        items.append(_job_entry(job, node, trees.stripes, priority))
+        items.append(_job_entry(job, node, quorum_of(job, began, switch), trees.stripes, priority))
     return items
 
 
@@ -114,8 +115,17 @@ def _port_between(job: Job, child: str, parent: str) -> int:
     return port
 
 
-def _job_entry(job: Job, node: Node, stripes: int, priority: int) -> JobEntry:
-    """A leaf's block closes whoever is in it: how many there must be is the root's affair."""
+def quorum_of(job: Job, began: Trees, switch: str) -> int:
+    """Workers that a switch needs in a block to close it, in the trees as the epoch began. Below a root it is a share of the
+    quorum, by its workers and rounded up: so the partial sums that make a result hold the quorum together."""
+    node = began.nodes[switch]
+    if node.role is Role.ROOT:
+        return job.quorum_now
+    everybody = len(began.nodes[began.roots[0]].ranks)
+    return -(-min(job.quorum, everybody) * len(node.ranks) // everybody)
+
+
+def _job_entry(job: Job, node: Node, quorum: int, stripes: int, priority: int) -> JobEntry:
     leaf = node.role is Role.LEAF
     return JobEntry(
         job_id=job.job_id,
@@ -125,7 +135,7 @@ def _job_entry(job: Job, node: Node, stripes: int, priority: int) -> JobEntry:
         slot_mask=job.slots - 1,
         first_block_id=job.epoch.first_block_id,
         block_exp=block_exp_us(job.block_exp_us, node.height) if job.ageing else 0,
-        quorum=0 if leaf else job.quorum_now,
+        quorum=quorum,
         window=job.window,
         role=int(node.role),
         stripe_mask=stripes - 1 if leaf else 0,

@@ -79,6 +79,9 @@ const bit<32> RECIRCULATED = 4;
 // A packet's signature, in its place in the record.
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
 
+// A child switch that may not close a block asks whether its parent has: nothing of it is added.
+#define IS_QUESTION(h) (h.hop == HOP_UP && h.final == 1)
+
 // Whether the slot's block is open or sent: the odd states.
 #define UNDER_WAY(r) ((RECORD_STATE(r) & 1) == 1)
 

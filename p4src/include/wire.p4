@@ -81,6 +81,7 @@ const bit<5> OUTCOME_RESENT = 18;
 const bit<5> OUTCOME_RETURNED = 19;
 const bit<5> OUTCOME_TOLD = 20;
 const bit<5> OUTCOME_IGNORED = 21;
+const bit<5> OUTCOME_ASKED = 22;
 
 const bit<8> KIND_QUERY = 0;
 const bit<8> KIND_SWEEP = 1;
@@ -89,7 +90,7 @@ header netsum_h {
     bit<8>    job_id;          // the aggregation job
     bit<32>   block_id;        // serial number of the block within the job; wraps
     bit<4>    age_op;          // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
-    bit<1>    final;           // last block of the generation (informative)
+    bit<1>    final;           // last block of the generation (informative); of a switch's: it adds nothing, it asks
     bit<1>    degraded;        // partial: fewer workers than the job has; on a contribution: than the source has
     bit<1>    firm;            // the block waits for every source: it never ages out
     bit<1>    give_way;        // on a result: a job of a higher priority is busy at the switch; else zero

@@ -87,7 +87,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     fresh_frontier();
                 }
                 behind = FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id;
-                if ((FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
+                if (!IS_QUESTION(hdr.netsum) && (FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
                         && (behind < meta.window || behind[31:31] == 1)) {
                     heard_again();
                 }
@@ -104,6 +104,8 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         } else if (EXPIRED(meta.record, meta, standard.ingress_global_timestamp)) {
                             close(1);
                             suspect_the_missing();
+                        } else if (meta.role == ROLE_LEAF && meta.block_exp != 0) {
+                            meta.outcome = OUTCOME_ASKED;    // the parent may have gone on without this switch
                         }
                         if (meta.outcome == OUTCOME_AGED) {
                             store_record();
@@ -129,6 +131,10 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 open_block();
             } else {
                 meta.outcome = OUTCOME_WINDOW;
+            }
+
+            if (meta.outcome == OUTCOME_PENDING && IS_QUESTION(hdr.netsum)) {
+                meta.outcome = OUTCOME_ASKED;
             }
 
             // The signature: ABORT and MISMATCH are exempt, so that a member that disagrees can say so.

@@ -127,6 +127,9 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 result();
                 uplink.apply(hdr, meta, standard);
             }
+        } else if (meta.outcome == OUTCOME_ASKED && meta.role == ROLE_LEAF) {
+            result();
+            uplink.apply(hdr, meta, standard);
         } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
                 || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
             if (meta.priority != 0) {

@@ -13,7 +13,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     }
     // The parent has recycled the block: it is lost for this switch and all below.
     action die() {
-        meta.record = meta.record + AS_STATE(STATE_DEAD - STATE_SENT);
+        meta.record = meta.record + AS_STATE(STATE_DEAD - RECORD_STATE(meta.record));
     }
     action load_frontier() {
         meta.job = (bit<32>)hdr.netsum.job_id;
@@ -59,7 +59,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
             } else if (hdr.netsum.status >= STATUS_STALE
                     || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0)) {
                 // An answer; or a notice, and here is no room either: the children must ask again.
-                if (RECORD_STATE(meta.record) == STATE_OPEN) {
+                if (RECORD_STATE(meta.record) == STATE_OPEN && hdr.netsum.status == STATUS_REFUSED) {
                     ignore();
                 } else {
                     tell();

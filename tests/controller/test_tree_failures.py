@@ -231,7 +231,7 @@ def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controll
 
 
 def test_only_what_ages(fabric: FakeFabric, controller: Controller) -> None:
-    """Each switch has an age of its own, the higher the longer, and only when all have joined."""
+    """Each switch has an age of its own, the higher the longer, and only when all have joined; and its share of the quorum."""
     spec = JobSpec(
         name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch"
     )
@@ -244,10 +244,10 @@ def test_only_what_ages(fabric: FakeFabric, controller: Controller) -> None:
             found[name] = entry.block_exp, entry.quorum
         return found
 
-    assert ages() == {"spine1": (0, 3), "spine2": (0, 3), "leaf1": (0, 0), "leaf2": (0, 0)}
+    assert ages() == {"spine1": (0, 3), "spine2": (0, 3), "leaf1": (0, 2), "leaf2": (0, 2)}
     for rank in range(4):
         controller.join("late", TOKEN, rank, "a")
-    leaf, root = (40_000, 0), (85_000, 3)
+    leaf, root = (40_000, 2), (85_000, 3)
     assert ages() == {"spine1": root, "spine2": root, "leaf1": leaf, "leaf2": leaf}
     controller.evict("late", 3)
     controller.evict("late", 2)

@@ -165,6 +165,32 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
             assert [comm.stats.late > 0 for comm in communicators] == [rank in sleepers for rank in range(4)]
 
 
+def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
+    """Each leaf lacks one of its two, and the quorum is all four: nobody goes on before they have come."""
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 30.0, "quorum": 4, "window": 16}
+    with joined(leaves, 4, **options) as communicators:
+        ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
+        works = {rank: communicators[rank].allreduce_async(ones[rank], timeout=PATIENCE) for rank in (0, 2)}
+        assert not any(work.finished(0.6) for work in works.values())
+        works |= {rank: communicators[rank].allreduce_async(ones[rank], timeout=PATIENCE) for rank in (1, 3)}
+        assert {int(work.wait()[-1]) for work in works.values()} == {10}
+        assert [comm.stats.degraded for comm in communicators] == [0] * 4
+
+
+def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabric) -> None:
+    """One member of a leaf passes, the other is away: the other leaf makes the sum, and who passed has it, too."""
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 30.0, "quorum": 1, "window": 16}
+    with joined(leaves, 4, **options) as communicators:
+        ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
+        works = [
+            comm.allreduce_async(ones[comm.rank], timeout=PATIENCE, give=comm.rank > 0)
+            for comm in communicators
+            if comm.rank != 1
+        ]
+        assert {int(work.wait()[-1]) for work in works} == {7}
+        assert communicators[1].allreduce(ones[1], timeout=PATIENCE)[-1] == 7
+
+
 def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
     with joined(leaves, 4, window=8) as communicators:
 

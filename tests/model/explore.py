@@ -323,11 +323,12 @@ class Explorer:
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
         """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
-        be late and the controller sweeps, that must do: a member sends again once, and then only what it is asked for."""
+        be late and the controller sweeps, that must do: a member sends again once (or so often as the scenario says), and then
+        only what it is asked for."""
         epoch = epoch._replace(switch_restarts=0, replacements=0, state_losses=0, mortals=())
         world = World(switches, hosts, epoch, 0)
         swept = self.scenario.partial and self.scenario.sweeper
-        sent = [0] * len(hosts)
+        sent, rounds = [0] * len(hosts), 1
         while True:
             before = world, tuple(sent)
             _, world = next(self._events(world), ("", world))
@@ -347,7 +348,9 @@ class Explorer:
             if over and world.epoch.reports is None:
                 return True
             if (world, tuple(sent)) == before:
-                return False
+                if rounds == self.scenario.sends:
+                    return False
+                sent, rounds = [0] * len(hosts), rounds + 1
 
     def _deliver(self, world: World, packets: int) -> World:
         """Deliver packets, then what they bring about, and so on, once each."""

@@ -50,6 +50,8 @@ class Rules:
     only_what_is_in_the_slot: bool = True  # off: the parent's result of another block is taken as well
     any_signature_comes_down: bool = True  # off: a result of another call than the children's is ignored
     late_is_nobody: bool = True  # a result that lacks this switch lacks everybody below
+    asks: bool = True  # who asks again for a block that may not be closed here has the parent asked for its result
+    told_of_open: bool = True  # STALE, a notice and AGAIN are passed on also when the block is still open here
     suspects_of_open: bool = True  # who is missing when the parent closes an open block is a suspect
 
     def lap_opens(self, delta: int) -> bool:

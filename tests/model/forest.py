@@ -8,7 +8,7 @@ from netsum.wire.schema import Op
 
 from tests.model.host import Call
 from tests.model.late import each
-from tests.model.mutations import switch_rule
+from tests.model.mutations import epoch_rules, switch_rule
 from tests.model.scenario import Scenario
 from tests.model.scenarios import Programs, change, sums
 from tests.model.topology import Shape
@@ -140,11 +140,21 @@ UNSWEPT_TREE = replace(
 TREE_DIES = replace(TREE_LATE, name="somebody dies in a tree", mortals=(1, 2))
 LEAF_DIES = replace(ONE_EACH_LATE, name="all of a leaf die", programs=sums(2, (3,)), mortals=(1,))
 TREE_QUORUM = replace(TREE_LATE, name="a quorum in a tree", quorum=2)
+BOTH_LATE = replace(TREE_QUORUM, name="a quorum of all, in a tree", quorum=4, programs=sums(4, (1,)), tree=TWO_BY_TWO)
 TREE_FIRM = replace(
     ONE_EACH_LATE, name="a firm call in a tree", programs=each(sums(2, (1, 1, 1)), 1, firm=True), tree=TWO_BY_ONE
 )
 FIRM_LATE = replace(TREE_LATE, name="a firm block in a tree", programs=each(sums(3, (1,)), 0, firm=True))
+PASS_BESIDE_DEAD = replace(
+    TREE_LATE, name="who passes is beside one who has died", programs=change(sums(3, (1,)), 0, 0, passes=True), mortals=(1,),
+    sends=2,
+)  # fmt: skip
 TREE_PASS = replace(TREE_LATE, name="a member of a tree passes", programs=change(sums(3, (1,)), 0, 0, passes=True))
+BARE_BESIDE_DEAD = replace(
+    PASS_BESIDE_DEAD,
+    name="who passes, without room, is beside one who has died",
+    programs=bare(PASS_BESIDE_DEAD.programs, 0),
+)
 BARE_LATE = replace(
     ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1)
 )
@@ -184,6 +194,9 @@ LATE_TREES = (
     TREE_DIES,
     LEAF_DIES,
     TREE_QUORUM,
+    BOTH_LATE,
+    PASS_BESIDE_DEAD,
+    BARE_BESIDE_DEAD,
     TREE_FIRM,
     FIRM_LATE,
     TREE_PASS,
@@ -216,6 +229,9 @@ TREE_MUTATIONS = (
     switch_rule("refused_is_told", LEAVES_DIFFER, "not everybody can finish"),
     switch_rule("whole_between_switches", TREE_DEST, "not everybody can finish"),
     switch_rule("only_what_is_in_the_slot", WIDE, "STALE and still needed"),
+    switch_rule("asks", PASS_BESIDE_DEAD, "not everybody can finish"),
+    switch_rule("told_of_open", BARE_BESIDE_DEAD, "not everybody can finish"),
+    epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
     switch_rule("any_signature_comes_down", LATE_DIFFER, "not everybody can finish"),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

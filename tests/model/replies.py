@@ -111,6 +111,20 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
     return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room)
 
 
+def question(job: Job, packet: Packet, record: Record) -> Reply:
+    """To the parent of a leaf that may not close the block: is there a result without us? In the packet of whoever asks, with
+    its room; of a block that nothing is known of here it has no signature."""
+    if not record.seen:
+        record = Record(record.epoch, record.block_id)
+    reply = partial(job, packet, record._replace(grad_cnt=0, buffer=()))
+    return reply._replace(header=reply.header._replace(final=1, data_cnt=0))
+
+
+def is_question(header: Header) -> bool:
+    """Whether a child switch only asks."""
+    return header.hop == Hop.UP and header.final == 1
+
+
 def is_told(outcome: Outcome) -> bool:
     """Whether the sender of such a packet gets an answer: STALE or the reason of a refusal."""
     return outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.UNSUPPORTED

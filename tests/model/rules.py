@@ -18,7 +18,7 @@ from tests.model import ageing, trees
 from tests.model.admission import admission, malformed
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
-from tests.model.replies import answer, is_told, result_for, sweeping
+from tests.model.replies import answer, is_question, is_told, question, result_for, sweeping
 from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply, Uplink
 
 
@@ -140,16 +140,21 @@ def decide(
     """What a member's well-formed contribution does to the record of its slot and to the job's frontier. ``old``: the block
     began long enough ago to be closed."""
     h = packet.header
-    frontier = ageing.heard(job, member, ageing.current(job, frontier, rules), h.block_id, rules)
+    frontier = ageing.current(job, frontier, rules)
+    if not is_question(h):
+        frontier = ageing.heard(job, member, frontier, h.block_id, rules)
     met = read_as(job, record, h.block_id, rules)
     outcome, base = _place(job, member, met, h.block_id, rules)
     if outcome == Outcome.DUPLICATE and rules.closes_on_duplicate and base.state == BlockState.OPEN:
         after = ageing.close_waiting(job, base, frontier, rules, old=old)
         if after is None:
-            return Decision(outcome, record, frontier)
+            asks = job.uplinks and job.block_exp and rules.asks
+            return Decision(Outcome.ASKED, base, frontier) if asks else Decision(outcome, record, frontier)
         return Decision(Outcome.AGED, trees.finished(job, after[0], rules), after[1])
     if outcome == Outcome.RESENT:
         return Decision(outcome, trees.raised(base, packet, rules), frontier)
+    if outcome is None and is_question(h):
+        return Decision(Outcome.ASKED, base, frontier)
     if outcome is None:
         outcome = _disagreement(base, h, rules)
     if outcome is None:
@@ -225,6 +230,8 @@ class SwitchModel:
             self.records[slot] = record
         if outcome in (Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT):
             return Step(outcome, trees.leaves(job, packet, record, self.rules))
+        if outcome == Outcome.ASKED:
+            return Step(outcome, (question(job, packet, record),) if job.uplinks else ())
         if outcome == Outcome.REPLAYED:
             return Step(outcome, self._replay(job, member, packet, record))
         return _told(packet, outcome)

@@ -32,6 +32,7 @@ class EpochRules:
     raised_after_restart: bool = True
     only_whole_epochs_resume: bool = True  # after a restart: not those of jobs that degrade, or with somebody evicted
     no_eviction_after_resume: bool = True  # until all results are of this epoch; off: in place, at once
+    shares_of_quorum: bool = True  # a switch below the root has its share of the quorum, rounded up; off: none
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
 
 
@@ -55,6 +56,7 @@ class Scenario:
     followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
     calls_differ: bool = False  # every rank must end with MISMATCH
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
+    sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller sweeps
     sweeper: bool = True  # a controller is there to sweep; off: only what members send closes blocks
     mortals: tuple[int, ...] = ()  # ranks that may die
     evicts: bool = False  # the controller evicts who has died
@@ -109,7 +111,12 @@ class Scenario:
 
         def job(node: Node) -> Job | None:
             members = tuple(member(child) for child in node.children if set(child.ranks) & set(present))
-            quorum = 0 if node.parents else min(self.quorum, len(present))
+            quorum = min(self.quorum, len(present))
+            if node.parents:
+                everybody = range(self.workers) if begun else present
+                below = {rank for child in node.children for rank in child.ranks} & set(everybody)
+                whole = min(self.quorum, len(everybody))
+                quorum = -(-whole * len(below) // len(everybody)) if self.epoch_rules.shares_of_quorum else 0
             ageing = (1, quorum, self.window) if self.degrades else ()
             uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
             job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *ageing)

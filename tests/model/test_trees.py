@@ -129,13 +129,13 @@ def test_a_partial_without_payload_keeps_its_packets_room() -> None:
 def test_a_notice_or_a_parent_without_room_asks_the_children() -> None:
     for said in (down(0, data_cnt=2), down(0, status=Status.AGAIN)):
         model = leaf()
-        model.step(packet(0, 0, 5))
-        assert model.step(said).outcome == Outcome.IGNORED  # it has not sent anything
-        model.step(packet(1, 0, 6))
-        step = model.step(said)
-        assert (step.outcome, state(model)) == (Outcome.TOLD, BlockState.SENT)
-        assert statuses(step) == [(1, Status.AGAIN, 0), (2, Status.AGAIN, 0)]
-        assert {reply.header.grad_cnt for reply in step.replies} == {LANES}
+        assert model.step(said).outcome == Outcome.IGNORED  # nobody has asked
+        for rank, now in ((0, BlockState.OPEN), (1, BlockState.SENT)):
+            model.step(packet(rank, 0, 5))
+            step = model.step(said)
+            assert (step.outcome, state(model)) == (Outcome.TOLD, now)
+            assert statuses(step) == [(1, Status.AGAIN, 0), (2, Status.AGAIN, 0)]
+            assert {reply.header.grad_cnt for reply in step.replies} == {LANES}
 
 
 def test_stale_from_the_parent_ends_the_block_for_all_below() -> None:
@@ -211,6 +211,40 @@ def test_a_sweep_asks_for_the_partial() -> None:
     assert [(each.header.status, each.header.grad_cnt) for each in swept.replies] == [(Status.AGAIN, LANES)] * 2
     (reply,) = model.step(packet(0, 0, 5)).replies
     assert (reply.port, reply.payload) == (9, (5,))
+
+
+def test_who_may_not_close_a_block_asks() -> None:
+    """The leaf has one of the two that are its share; the parent has gone on with others."""
+    model = ageing(quorum=2)
+    model.step(packet(0, 0, 5))
+    step = model.step(packet(0, 0, 5), old=True)
+    (question,) = step.replies
+    h = question.header
+    assert (step.outcome, state(model), question.port, len(question.payload)) == (Outcome.ASKED, BlockState.OPEN, 9, 1)
+    assert (h.hop, h.final, h.data_cnt, h.grad_cnt) == (Hop.UP, 1, 0, 0)
+    assert model.step(down(0, status=Status.REFUSED)).outcome == Outcome.IGNORED
+    step = model.step(down(0, 30, degraded=1, age_op=AgeOp.LATE))
+    assert (step.outcome, [each.header.age_op for each in step.replies]) == (Outcome.RETURNED, [AgeOp.LATE] * 2)
+    model.step(packet(0, 1, 5))
+    assert model.step(down(1, status=Status.STALE)).outcome == Outcome.TOLD
+    assert state(model, 1) == BlockState.DEAD
+
+
+def test_a_question_adds_nothing_and_is_passed_on() -> None:
+    """At a root it is answered when there is a result; a switch in between asks its own parent. A suspect stays one."""
+    root = SwitchModel({JOB: Job(1, FIRST, 4, 0, (HOSTS[0], SWITCH_BELOW), 1000, 1, 2)})
+    asked = Packet(3, 20006, packet(6, 0, None, hop=Hop.UP, final=1).header, (0,))
+    assert root.step(asked) == Step(Outcome.ASKED)
+    root.step(packet(0, 0, 5))
+    assert root.step(asked) == Step(Outcome.ASKED)
+    assert root.sweep(JOB, old=True).closed == 1
+    (result,) = root.step(asked).replies
+    assert (result.header.hop, result.header.age_op, result.payload) == (Hop.DOWN, AgeOp.LATE, (5,))
+    assert root.frontiers[JOB].suspects == SWITCH_BELOW.source
+    between = ageing(members=(HOSTS[0], SWITCH_BELOW))
+    (passed_on,) = between.step(asked).replies
+    assert (passed_on.port, passed_on.header.hop, passed_on.header.final) == (9, Hop.UP, 1)
+    assert between.records == {}
 
 
 def follow_the_root(rules: Rules) -> list[Outcome]:

@@ -64,7 +64,8 @@ def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules
         return IGNORED
     notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
     if h.status >= Status.STALE or notice:
-        return _told(job, met, packet, rules) if met.state == BlockState.SENT else IGNORED
+        told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
+        return _told(job, met, packet, rules) if told else IGNORED
     disagrees = met.signed and h.status < Status.ABORT and (h.gen_id, h.dest, h.op, h.lane) != met.signature
     if disagrees and not rules.any_signature_comes_down:
         return IGNORED

@@ -41,6 +41,9 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
         return f"block {index} is firm and lacks {missing}"
     if missing and not result.degraded:
         return f"block {index} is not said to be partial and lacks {missing}"
+    excused = sum(call.passes for call in calls) + len(scenario.mortals if scenario.evicts else ())
+    if result.degraded and result.src_cnt + excused < scenario.quorum:
+        return f"block {index} has a result below the quorum, {result}"
     if result.degraded and not scenario.degrades and not any(call.passes for call in calls):
         return f"block {index} is partial in a job that waits"
     return ""

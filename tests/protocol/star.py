@@ -72,6 +72,7 @@ JOBS = {
             Member(200, 3, 20043, EVERYONE, workers=2, switch=True),
         ),
         block_exp=1,
+        quorum=2,
         window=4,
         uplinks=(Uplink(4, 20044, 9), Uplink(3, 20045, 9)),
     ),

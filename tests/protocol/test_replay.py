@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum.wire.schema import Outcome
+from netsum.wire.codec import Header
+from netsum.wire.schema import Lane, Outcome, Status
 
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
@@ -28,13 +29,21 @@ def test_traffic_of_trees(target: Target, seed: int) -> None:
     replay(TreeTraffic(seed).steps(400), target)
 
 
-@pytest.mark.parametrize(
-    ("seed", "steps"), [(446010367290, 60), (103351006898, 120), (6689199983897, 150), (264389241082126, 200)]
-)
-def test_traffic_that_once_made_a_difference(target: Target, seed: int, steps: int) -> None:
-    """A leaf passed on what its parent said in ``age_op``, of a result that is not partial (until somebody asked again) or
-    beside STALE."""
-    replay(TreeTraffic(seed).steps(steps), target)
+@pytest.mark.parametrize("status", [Status.OK, Status.RANGE, Status.ABORT, Status.STALE, Status.REFUSED, Status.AGAIN])
+def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, status: Status) -> None:
+    """A parent's ``age_op`` means something where a result is partial or the parent refuses; elsewhere the children do not
+    hear of it, now or when they ask again."""
+    job = star.JOBS[star.LEAF]
+    header = Header(star.LEAF, job.first_block_id, gen_id=7, lane=Lane.L32)
+    asked = [
+        Step(m.port, star.contribution(star.LEAF, m, header._replace(src_cnt=m.workers)).to_bytes())
+        for m in job.members
+    ]
+    up = job.uplink_of(header.block_id)
+    said = star.from_parent(star.LEAF, up, header._replace(status=status, src_cnt=9, age_op=Outcome.WINDOW))
+    model = replay([*asked, Step(up.port, said.to_bytes()), *asked], target)
+    told = Outcome.TOLD if status >= Status.STALE else Outcome.RETURNED
+    assert model.switch.outcomes[star.LEAF, told] == 1
 
 
 @settings(max_examples=25, deadline=None)

@@ -112,7 +112,8 @@ class Traffic:
             odd = 0.2  # one member has something to say
         src_cnt = member.workers if rng.random() < 0.9 else rng.randrange(member.workers)
         degraded = src_cnt < member.workers and not (member.switch and rng.random() < 0.3)
-        header = header._replace(src_cnt=src_cnt, degraded=int(degraded))
+        final = int(rng.random() < 0.1) if member.switch else header.final  # it only asks
+        header = header._replace(src_cnt=src_cnt, degraded=int(degraded), final=final)
         if odd < 0.25 or src_cnt == 0:
             room = rng.choice((0, chunks, MAX_CHUNKS))
             payload, about = (0,) * room, f"empty, room for {room} chunks"

@@ -27,7 +27,7 @@ local HEADER = {
     {name = "job_id", doc = "the aggregation job", offset = 0, bytes = 1, kind = ftypes.UINT8},
     {name = "block_id", doc = "serial number of the block within the job; wraps", offset = 1, bytes = 4, kind = ftypes.UINT32},
     {name = "age_op", doc = "whether the block aged out, see AgeOp; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
-    {name = "final", doc = "last block of the generation (informative)", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
+    {name = "final", doc = "last block of the generation (informative); of a switch's: it adds nothing, it asks", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
     {name = "degraded", doc = "partial: fewer workers than the job has; on a contribution: than the source has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
     {name = "firm", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
     {name = "give_way", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},

@@ -46,7 +46,7 @@ TRIO_FIELDS: Final = (
     Field("job_id", 8, "the aggregation job"),
     Field("block_id", 32, "serial number of the block within the job; wraps"),
     Field("age_op", 4, "whether the block aged out, see AgeOp; on a REFUSED answer: the reason"),
-    Field("final", 1, "last block of the generation (informative)"),
+    Field("final", 1, "last block of the generation (informative); of a switch's: it adds nothing, it asks"),
     Field("degraded", 1, "partial: fewer workers than the job has; on a contribution: than the source has"),
     Field("firm", 1, "the block waits for every source: it never ages out"),
     Field("give_way", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
@@ -155,6 +155,7 @@ class Outcome(IntEnum):
     RETURNED = 19  # the parent's result: stored, and sent to the children
     TOLD = 20  # an answer or a notice of the parent: passed on to the children
     IGNORED = 21  # something of the parent that nobody waits for
+    ASKED = 22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
 
 
 OUTCOMES_PER_JOB: Final = 32

@@ -113,8 +113,12 @@ class Expectation:
         elif fate is None and member is not None:
             fate = Outcome.AGED if member in SUSPECTS.get(h.job_id, ()) else self._at_block(JOBS[h.job_id], member, h)
         assert fate is not None, "a packet without a fate"
-        let_in = None if member is not None and member is JOBS[h.job_id].parent else member
-        return Verdict(fate, (port,) if fate in _TOLD and h.hop != Hop.DOWN else (), let_in, h.job_id)
+        parent = JOBS[h.job_id].parent if h.job_id in JOBS else None
+        let_in = None if member is not None and member is parent else member
+        egress = (port,) if fate in _TOLD and h.hop != Hop.DOWN else ()
+        if fate == Outcome.ASKED and parent is not None:
+            egress = (parent.port,)
+        return Verdict(fate, egress, let_in, h.job_id)
 
     @staticmethod
     def _refused(port: int, frame: bytes, h: Header) -> tuple[Outcome | None, Member | None]:
@@ -161,14 +165,14 @@ class Expectation:
         if delta == 0 and record is not None and state == BlockState.OPEN:
             if record["seen"] & member.source:
                 return Outcome.AGED if _may_close(job, record) else Outcome.DUPLICATE
-            return _disagreement(record, h) or Outcome.ACCEPTED
+            return _joins(record, h)
         if delta == 0:
             return Outcome.REPLAYED if state == BlockState.DONE else Outcome.STALE
         if delta >> 31:
             return Outcome.STALE
         if delta != job.slots or state == BlockState.OPEN:
             return Outcome.WINDOW
-        return _disagreement(None, h) or Outcome.ACCEPTED
+        return _joins(None, h)
 
 
 def _is_netsum(frame: bytes) -> bool:
@@ -225,6 +229,13 @@ def _no_contribution(h: Header) -> bool:
 def _may_close(job: Job, record: Record) -> bool:
     """Whether a repetition may find the block old enough; whether it is, the clock knows."""
     return bool(job.block_exp) and not record["firm"] and record["src_cnt"] >= job.quorum
+
+
+def _joins(record: Record | None, h: Header) -> Outcome:
+    """Of what would be added: a child switch may only have asked."""
+    if h.hop == Hop.UP and h.final:
+        return Outcome.ASKED
+    return _disagreement(record, h) or Outcome.ACCEPTED
 
 
 def _disagreement(record: Record | None, h: Header) -> Outcome | None:
