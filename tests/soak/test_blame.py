@@ -184,6 +184,8 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
     restarted = history()
     restarted.begins(Kind.RESTART_SWITCH, None, 101.0)
     assert ("nothing" in told(restarted)) == (not degrades), "a job that waits goes on after a restart"
+    late = history_of([failed("Desynchronized", "this rank was so late that")], plan_of(degrades=degrades))
+    assert ("nothing" in told(late)) == (not degrades)
     killed = history()
     killed.begins(Kind.KILL, [3], 101.0)
     assert told(killed) == ""
