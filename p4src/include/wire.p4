@@ -85,6 +85,7 @@ const bit<5> OUTCOME_ASKED = 22;
 
 const bit<8> KIND_QUERY = 0;
 const bit<8> KIND_SWEEP = 1;
+const bit<8> KIND_CLAIM = 2;
 
 header netsum_h {
     bit<8>    job_id;          // the aggregation job
@@ -228,17 +229,17 @@ const record_raw_t SEEN_BITS = 0xfffffffffffffffffffffffffffffffffffffffffffffff
 @controller_header("packet_out")
 header packet_out_h {
     bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
+    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with; claim: high half
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 @controller_header("packet_in")
 header packet_in_h {
     bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with
+    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with; claim: high half
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)
+    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 #endif

@@ -103,9 +103,10 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
         if (meta.outcome == OUTCOME_ACCEPTED) {
             drop();
-        } else if (RECORD_STATE(meta.record) == STATE_SENT && (meta.outcome == OUTCOME_COMPLETED
-                || meta.outcome == OUTCOME_AGED || meta.outcome == OUTCOME_RESENT)) {
-            // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to.
+        } else if ((RECORD_STATE(meta.record) == STATE_SENT && (meta.outcome == OUTCOME_COMPLETED
+                || meta.outcome == OUTCOME_AGED || meta.outcome == OUTCOME_RESENT))
+                || (meta.outcome == OUTCOME_ASKED && meta.role == ROLE_LEAF)) {
+            // A leaf's partial: up if there is room for it; else whoever can bring it up with room is asked to. Or its question.
             if (meta.priority != 0) {
                 priority.apply(meta, standard);
             }
@@ -114,7 +115,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 how_much();
                 to_children();
                 multicast(SWEEP_GROUPS);
-            } else if (meta.header_only == 1 && RECORD_STATUS(meta.record) == STATUS_OK) {
+            } else if (meta.header_only == 1 && RECORD_STATUS(meta.record) == STATUS_OK && meta.outcome != OUTCOME_ASKED) {
                 to_asker();
                 answer(STATUS_AGAIN, 0);
                 how_much();
@@ -127,9 +128,6 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 result();
                 uplink.apply(hdr, meta, standard);
             }
-        } else if (meta.outcome == OUTCOME_ASKED && meta.role == ROLE_LEAF) {
-            result();
-            uplink.apply(hdr, meta, standard);
         } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED
                 || meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_RETURNED) {
             if (meta.priority != 0) {

@@ -18,8 +18,10 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
         size = 1024;
     }
     // One bit for each port that traffic with this address comes in through: its own, or those of all links to other switches.
+    // (A shift takes 8 bits at most, and a port has 9.)
     action comes_through(bit<512> ports) {
-        meta.imposter = ~(ports >> standard.ingress_port)[0:0];
+        bit<8> half = standard.ingress_port[8:1];
+        meta.imposter = ~(((ports >> half) >> half) >> standard.ingress_port[0:0])[0:0];
     }
     table sender {
         key = { meta.sender_ip: exact @name("address"); }
