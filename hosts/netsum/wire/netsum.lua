@@ -46,9 +46,9 @@ local HEADER = {
 }
 local RECORD = {
     {name = "kind", doc = "see PacketOutKind", offset = 0, bytes = 1, kind = ftypes.UINT8},
-    {name = "slot", doc = "query: index into the record register; sweep: the job's slot to begin with", offset = 1, bytes = 2, kind = ftypes.UINT16},
+    {name = "slot", doc = "query: index into the record register; sweep: the job's slot to begin with; claim: high half", offset = 1, bytes = 2, kind = ftypes.UINT16},
     {name = "cookie", doc = "returned as it came", offset = 3, bytes = 2, kind = ftypes.UINT16},
-    {name = "closed", doc = "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more)", offset = 5, bytes = 2, kind = ftypes.UINT16},
+    {name = "closed", doc = "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half", offset = 5, bytes = 2, kind = ftypes.UINT16},
     {name = "seen", doc = "sources seen, one bit each", offset = 7, bytes = 32, kind = ftypes.BYTES},
     {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 39, bytes = 6, kind = ftypes.UINT64},
     {name = "epoch", doc = "epoch of the job that wrote the record", offset = 45, bytes = 4, kind = ftypes.UINT32},
