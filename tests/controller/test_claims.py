@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from netsum_controller.allocation import SERIAL, SLOTS, scattered
+from netsum.wire.schema import SLOTS
+from netsum_controller.allocation import SERIAL, scattered
 from netsum_controller.claims import claim_numbers
 from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, StateError

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import netsum
@@ -56,7 +57,7 @@ def sums(communicators: list[Communicator]) -> list[float]:
 
 def test_every_call_is_refused_in_a_child_and_the_parents_go_on(pair: list[Communicator]) -> None:
     assert sums(pair) == [3.0] * 3
-    refused = in_child(lambda: {name: outcome(lambda call=call: call(pair[0])) for name, call in CALLS.items()})
+    refused = in_child(lambda: {name: outcome(partial(call, pair[0])) for name, call in CALLS.items()})
     for name in CALLS:
         kind, words = refused[name]
         assert kind == ("Unsupported" if name == "a bad call" else "Closed"), name
@@ -98,11 +99,11 @@ def test_who_leaves_a_with_block_in_a_child_signs_nobody_off() -> None:
     """Nor does close(), which says what became of it, nor the end of the child."""
     read, write = os.pipe()
     network = MemoryNetwork(1)
-    comm = Communicator(
-        network.descriptors[0],
-        network.transports[0],
-        leave=lambda: os.write(write, json.dumps("left").encode()) and None,
-    )
+
+    def tell() -> None:
+        os.write(write, json.dumps("left").encode())
+
+    comm = Communicator(network.descriptors[0], network.transports[0], leave=tell)
 
     def leave() -> str:
         with comm:

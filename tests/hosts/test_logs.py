@@ -130,7 +130,7 @@ def test_seldom_lets_one_through_a_period_and_counts_the_rest() -> None:
     assert [seldom.due() for _ in range(2)] == [3, None]
 
 
-def call(error: BaseException | None = None, **report: int) -> CallEnd:
+def call(error: BaseException | None = None, **report: Any) -> CallEnd:
     return CallEnd("allreduce", 0.5, 4000, error, Report(**report))
 
 

@@ -31,7 +31,7 @@ class Member:
         self.present = 4
         self.watchers: list[Watcher] = []
 
-    def end(self, collective: str, seconds: float = 0.01, error: BaseException | None = None, **report: int) -> None:
+    def end(self, collective: str, seconds: float = 0.01, error: BaseException | None = None, **report: Any) -> None:
         for tell in self.watchers:
             tell(CallEnd(collective, seconds, 4000, error, Report(**report)))
 
