@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum import door, errors, recovery, round_trip, silence, window
+from netsum import door, errors, overdue, recovery, round_trip, silence, window
 from netsum.environment import DEFAULT_CALL_TIMEOUT
 from netsum_controller import watcher
 from netsum_controller.client import MAX_RECONNECT_MS
@@ -58,7 +58,7 @@ def test_the_times_are_those_of_the_code() -> None:
         f"refused it: {silence.PATIENCE:g} s, then {2 * silence.PATIENCE:g}, then every {silence.MAX_PATIENCE:g} s",
         f"do without it: {watcher.DEAD_AFTER:g} s",
         f"asks every {silence.LOOK:g} s",
-        f"up to {door._WHY_TIMEOUT:g} s later",
+        f"up to {overdue.ANSWER:g} s later. Where T is {2 * overdue.ANSWER:g} s or more",
     ):
         assert words in TEXT, words
 
