@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,13 @@ def test_exchanges_bring_what_those_have_that_are_left(left: list[Communicator])
         assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 
 
+def cubed(dtype: str, comm: Communicator) -> Any:
+    return comm.allreduce(np.array([2, 3], dtype), "product")
+
+
 def test_a_product_is_of_those_that_are_left(left: list[Communicator]) -> None:
-    for dtype in (np.float32, np.int64):
-        values = np.array([2, 3], dtype)
-        assert good(on_each(left, lambda comm, values=values: comm.allreduce(values, "product"))).tolist() == [8, 27]
+    for dtype in ("float32", "int64"):
+        assert good(on_each(left, partial(cubed, dtype))).tolist() == [8, 27]
     bad = on_each(left, lambda comm: comm.allreduce(np.array([1.0, np.nan if comm.rank == 3 else 1.0]), "product"))
     assert [type(each) for each in bad] == [Aborted, Aborted, NotFinite]
     assert "rank 3 gave the call up" in str(bad[0])
@@ -138,7 +142,7 @@ def test_in_the_moment_of_an_eviction_all_fare_alike() -> None:
             passed += 1
             return step(packet)
 
-        network.switch.step = counted  # type: ignore[method-assign]
+        network.switch.step = counted  # type: ignore[method-assign, assignment]
 
         def calls(comm: Communicator) -> list[Any]:
             outcomes: list[Any] = []
