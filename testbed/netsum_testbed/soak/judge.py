@@ -129,7 +129,11 @@ class _Partial:
             ]
         if step.late == "carry":
             self._carry(kind, inputs, members)
-        return [line for rank, each in answers.items() for line in self._flags(step, rank, each, members)]
+        found: dict[str, list[int]] = {}
+        for rank, each in answers.items():
+            for line in self._flags(step, rank, each, members):
+                found.setdefault(line, []).append(rank)
+        return [f"ranks {ranks}: {line}" for line, ranks in found.items()]
 
     def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
         """What each rank came too late with: it is in its next call of the kind. None where that cannot be told."""
@@ -163,4 +167,4 @@ class _Partial:
             found.append(f"parts with fewer ranks than the quorum of {floor}")
         if not report.missed and not members.with_rank(rank).all():
             found.append("parts without this rank's part, and the report has no block that was missed")
-        return [f"rank {rank}: {line}" for line in found]
+        return found
