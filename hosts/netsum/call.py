@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from netsum.collectives.call import Context
 from netsum.engine import Flow, Work
+from netsum.errors import CallError
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -18,8 +19,8 @@ Make = Callable[[Context], Flow]
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """A collective with its arguments checked; ``make`` gives its flow. ``timeout`` None: the communicator's. ``firm`` and
-    ``give``: see :class:`netsum.collectives.call.Context`."""
+    """A collective with its arguments checked; ``make`` gives its flow. ``timeout`` None: the communicator's. ``firm``, ``give``
+    and ``error``: see :class:`netsum.collectives.call.Context`."""
 
     collective: str
     make: Make
@@ -27,6 +28,7 @@ class Call(Generic[Result]):
     nbytes: int = 0
     firm: bool = True
     give: bool = True
+    error: CallError | None = None
 
 
 class Caller(Protocol):
@@ -34,6 +36,9 @@ class Caller(Protocol):
 
     def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
         """Begin a call after all earlier ones."""
+
+    def _give_up(self, name: str, error: Exception, given: Mapping[str, Any], *, background: bool) -> None:
+        """Tell the others that this rank cannot make the call with what it was given."""
 
 
 Prepare = Callable[Concatenate[Any, Arguments], Call[Result]]
@@ -44,7 +49,7 @@ def blocking(prepare: Prepare[Arguments, Result]) -> Callable[Concatenate[Any, A
 
     @wraps(prepare)
     def method(caller: Caller, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return caller._make(prepare(caller, *args, **kwargs), background=False).wait()
+        return caller._make(_prepared(prepare, caller, args, kwargs, background=False), background=False).wait()
 
     return _shown(method, prepare, prepare.__name__.lstrip("_"), "{}")
 
@@ -55,13 +60,24 @@ def in_background(prepare: Prepare[Arguments, Result]) -> Callable[Concatenate[A
 
     @wraps(prepare)
     def method(caller: Caller, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Work[Result]:
-        return caller._make(prepare(caller, *args, **kwargs), background=True)
+        return caller._make(_prepared(prepare, caller, args, kwargs, background=True), background=True)
 
     name = prepare.__name__.lstrip("_")
     method.__doc__ = (
         f"Begin :meth:`{name}`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."
     )
     return _shown(method, prepare, f"{name}_async", "Work[{}]")
+
+
+def _prepared(
+    prepare: Callable[..., Call[Result]], caller: Caller, args: Any, given: Mapping[str, Any], *, background: bool
+) -> Call[Result]:
+    """The call; or what is wrong with it, which the others are told of."""
+    try:
+        return prepare(caller, *args, **given)
+    except Exception as error:
+        caller._give_up(prepare.__name__.lstrip("_"), error, given, background=background)
+        raise
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -32,7 +32,7 @@ class CollectiveCalls:
     Arrays of any shape; results are new arrays in this machine's byte order (whatever the input's), or ``out``, which may be the
     input itself where it has the result's shape.
     What a rank gives must not change until the call is over. Every call takes ``timeout`` in seconds (default: the
-    communicator's). Errors: Unsupported before anything is sent; NotFinite, Aborted, DoesNotFit, Degraded, Behind, Mismatch,
+    communicator's). Errors: Unsupported, BadTimeout, NotFinite, Aborted, DoesNotFit, Degraded, Behind, Mismatch,
     Timeout, Refused, Evicted, Desynchronized, Closed as in :mod:`netsum.errors`.
     """
 
@@ -91,7 +91,7 @@ class CollectiveCalls:
             power of two in a lane. ``report.quantum`` says what it was.
 
         Raises:
-            Unsupported: type, operation or ``out`` does not go; nothing was sent.
+            Unsupported: type, operation or ``out`` does not go. The others raise Aborted, as for every error of arguments.
             NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
             DoesNotFit: an integer sum does not fit the type; on every rank.
             Mismatch: the ranks made different calls; on every rank.
@@ -104,12 +104,12 @@ class CollectiveCalls:
         options = compressed(options, array, bits, rounding, self.size)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
-        _check_out(out, array.shape, array.dtype)
+        error = _wrong(out, array.shape, array.dtype)
         if op == "product":
             make = _into(out, lambda context: product(context, _whole(array)))
-            return Call("allreduce", make, timeout, array.nbytes)
+            return Call("allreduce", make, timeout, array.nbytes, error=error)
         make = _into(out, lambda context: allreduce(context, _whole(array), options, self._memory))
-        return Call("allreduce", make, timeout, array.nbytes, firm=options.firm, give=give)
+        return Call("allreduce", make, timeout, array.nbytes, firm=options.firm, give=give, error=error)
 
     allreduce, allreduce_async = blocking(_allreduce), in_background(_allreduce)
 
@@ -128,10 +128,9 @@ class CollectiveCalls:
         array = _array(x)
         options = self._options(array, op, late)
         self._check_root(root)
-        if self.rank == root:
-            _check_out(out, array.shape, array.dtype)
+        error = _wrong(out, array.shape, array.dtype) if self.rank == root else None
         make = _into(out, lambda context: reduce(context, _whole(array), root, options, self._memory))
-        return Call("reduce", make, timeout, array.nbytes, firm=options.firm)
+        return Call("reduce", make, timeout, array.nbytes, firm=options.firm, error=error)
 
     reduce, reduce_async = blocking(_reduce), in_background(_reduce)
 
@@ -153,9 +152,9 @@ class CollectiveCalls:
         array = np.atleast_1d(_array(x))
         options = self._options(array, op, late)
         rows = self._split(counts, len(array))
-        _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
+        error = _wrong(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: reduce_scatter(context, _whole(array), rows, options, self._memory))
-        return Call("reduce_scatter", make, timeout, array.nbytes, firm=options.firm)
+        return Call("reduce_scatter", make, timeout, array.nbytes, firm=options.firm, error=error)
 
     reduce_scatter, reduce_scatter_async = blocking(_reduce_scatter), in_background(_reduce_scatter)
 
@@ -168,9 +167,9 @@ class CollectiveCalls:
         the root's values count."""
         array = _plain(_array(x))
         self._check_root(root)
-        _check_out(out, array.shape, array.dtype)
+        error = _wrong(out, array.shape, array.dtype)
         make = _into(out, lambda context: broadcast(context, _whole(array), root))
-        return Call("broadcast", make, timeout, array.nbytes)
+        return Call("broadcast", make, timeout, array.nbytes, error=error)
 
     broadcast, broadcast_async = blocking(_broadcast), in_background(_broadcast)
 
@@ -187,9 +186,9 @@ class CollectiveCalls:
         :meth:`all_to_all`, too."""
         array = np.atleast_1d(_plain(_array(x)))
         rows = self._rows(counts, array)
-        _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
+        error = _wrong(out, (sum(rows), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_gather(context, _whole(array), rows))
-        return Call("all_gather", make, timeout, array.nbytes)
+        return Call("all_gather", make, timeout, array.nbytes, error=error)
 
     all_gather, all_gather_async = blocking(_all_gather), in_background(_all_gather)
 
@@ -207,10 +206,9 @@ class CollectiveCalls:
         array = np.atleast_1d(_plain(_array(x)))
         self._check_root(root)
         rows = self._rows(counts, array)
-        if self.rank == root:
-            _check_out(out, (sum(rows), *array.shape[1:]), array.dtype)
+        error = _wrong(out, (sum(rows), *array.shape[1:]), array.dtype) if self.rank == root else None
         make = _into(out, lambda context: gather(context, _whole(array), root, rows))
-        return Call("gather", make, timeout, array.nbytes)
+        return Call("gather", make, timeout, array.nbytes, error=error)
 
     gather, gather_async = blocking(_gather), in_background(_gather)
 
@@ -234,9 +232,9 @@ class CollectiveCalls:
             rows = self._split(counts, len(array))
         else:
             rows = [len(array)] * self.size if counts is None else self._counts(counts)
-        _check_out(out, (rows[self.rank], *array.shape[1:]), array.dtype)
+        error = _wrong(out, (rows[self.rank], *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: scatter(context, _whole(array), root, rows))
-        return Call("scatter", make, timeout, array.nbytes)
+        return Call("scatter", make, timeout, array.nbytes, error=error)
 
     scatter, scatter_async = blocking(_scatter), in_background(_scatter)
 
@@ -261,9 +259,9 @@ class CollectiveCalls:
             if matrix.shape != (self.size, self.size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
                 raise Unsupported(f"counts must be a {self.size} x {self.size} matrix of numbers of rows")
             self._split(matrix[self.rank].tolist(), len(array))
-        _check_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
+        error = _wrong(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
         make = _into(out, lambda context: all_to_all(context, _whole(array), matrix))
-        return Call("all_to_all", make, timeout, array.nbytes)
+        return Call("all_to_all", make, timeout, array.nbytes, error=error)
 
     all_to_all, all_to_all_async = blocking(_all_to_all), in_background(_all_to_all)
 
@@ -348,12 +346,14 @@ def _into(out: Array | None, flow: Make) -> Make:
     return make
 
 
-def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _wrong(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsupported | None:
+    """What is wrong with ``out``."""
     if out is None:
-        return
+        return None
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
-        raise Unsupported(f"out must be a plain numpy array, not {type(out).__name__}")
+        return Unsupported(f"out must be a plain numpy array, not {type(out).__name__}")
     if out.shape != shape or out.dtype.newbyteorder("=") != dtype:
-        raise Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
+        return Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
     if not out.flags.writeable:
-        raise Unsupported("out is read-only")
+        return Unsupported("out is read-only")
+    return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -12,12 +14,22 @@ import numpy as np
 from netsum.call import Call, Result
 from netsum.calls import CollectiveCalls
 from netsum.collectives.call import Context
+from netsum.collectives.give_up import give_up
 from netsum.collectives.opening import same_run
 from netsum.collectives.reduction import Memory
 from netsum.descriptor import Descriptor
 from netsum.engine import Engine, Work
 from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
-from netsum.errors import Aborted, Behind, CommunicatorError, Desynchronized, Timeout, Unsupported
+from netsum.errors import (
+    Aborted,
+    BadTimeout,
+    Behind,
+    CallError,
+    CommunicatorError,
+    Desynchronized,
+    Timeout,
+    Unsupported,
+)
 from netsum.fixed_point import Array
 from netsum.recovery import Recovery
 from netsum.report import Report
@@ -148,12 +160,17 @@ class Communicator(CollectiveCalls):
         self._engine.home.check()
         if self._seat is None:
             raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
-        if color is not None and not 0 <= color < 1 << 31:
-            raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
-        deadline = time.monotonic() + seconds(timeout)
+        began = time.monotonic()
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
-        own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
+        try:
+            if color is not None and not 0 <= color < 1 << 31:
+                raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
+            own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
+        except Exception as error:
+            self._give_up("split", error, {"timeout": timeout})
+            raise
         table = sorted(self.all_gather(own, timeout=timeout).tolist())  # without ranks that were evicted
+        deadline = began + timeout
         if color is None:
             return None
         ranks = [rank for theirs, _, rank in table if theirs == color]
@@ -220,7 +237,11 @@ class Communicator(CollectiveCalls):
 
     def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
         self._engine.home.check()
-        bound = seconds(self.timeout if call.timeout is None else call.timeout)
+        error, bound = call.error, self.timeout
+        try:
+            bound = seconds(bound if call.timeout is None else call.timeout)
+        except BadTimeout as wrong:
+            error, bound = wrong, DEFAULT_CALL_TIMEOUT
         began = time.monotonic()
 
         def ended(error: BaseException | None) -> None:
@@ -234,13 +255,25 @@ class Communicator(CollectiveCalls):
                 self._open(bound)
             gen = self._gen & 0xFFFF
             size = self._descriptor.block_bytes
-            context = Context(self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give)
+            context = Context(
+                self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give, error
+            )
             flow = call.make(context)
             options: dict[str, Any] = {"report": context.report, "outline": context.outline, "ended": ended}
             work = self._engine.start(flow, gen, bound, background=background, **options)
             self._gen += 1
             self._report = context.report
         return work
+
+    def _give_up(self, name: str, error: Exception, given: Mapping[str, Any], *, background: bool = False) -> None:
+        """The others raise Aborted (:mod:`netsum.collectives.give_up`). What becomes of that is not this caller's error."""
+        own = error if isinstance(error, CallError) else Unsupported(str(error))
+        predicts = given.get("scale") == "predicted" and bool(self._memory.predictions.exponents)
+        call: Call[Any] = Call(name, partial(give_up, error=own, predicts=predicts), given.get("timeout"))
+        with contextlib.suppress(Exception):
+            work = self._make(call, background=background)
+            if not background:
+                work.wait()
 
     def _open(self, bound: float | None) -> None:
         """Ahead of the first call: find out whether all ranks are of one run."""

@@ -9,7 +9,7 @@
     │   ├── NoSuchMember           no job of that name, or no such rank in it
     │   └── NotReady               the controller or the switch did not answer before the deadline
     ├── CallError                  one call failed
-    │   ├── Unsupported            dtype, operation or option that the call does not take (also a TypeError); nothing was sent
+    │   ├── Unsupported            dtype, operation or option that the call does not take (also a TypeError)
     │   ├── NotFinite              this rank's input has a NaN or an infinity (also a ValueError); names rank and index
     │   ├── Aborted                another rank gave the call up (its NotFinite, its exception); the communicator goes on
     │   ├── DoesNotFit             the exact sum does not fit the dtype (also an OverflowError); raised on every rank
@@ -72,11 +72,11 @@ class CallError(NetsumError):
 
 
 class BadTimeout(JoinError, CallError, ValueError):
-    """A timeout that is not a number of seconds. Raised before anything is sent."""
+    """A timeout that is not a number of seconds. In a call, the other ranks raise Aborted."""
 
 
 class Unsupported(CallError, TypeError):
-    """The call does not take this dtype, operation or option. Raised before anything is sent."""
+    """The call does not take this dtype, operation or option. The other ranks raise Aborted, if their own calls are right."""
 
 
 class NotFinite(CallError, ValueError):

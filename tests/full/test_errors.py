@@ -11,6 +11,7 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import (
     Aborted,
+    BadTimeout,
     CommunicatorError,
     DoesNotFit,
     Mismatch,
@@ -30,7 +31,7 @@ from tests.full.conftest import Members
 
 
 def total(comm: Communicator, array: Any, **options: Any) -> Any:
-    return comm.allreduce(array, timeout=20.0, **options)
+    return comm.allreduce(array, **{"timeout": 20.0, **options})
 
 
 def still_works(communicators: list[Communicator]) -> None:
@@ -101,11 +102,22 @@ def test_a_sum_that_does_not_fit_its_dtype_is_an_error_and_never_wraps(
     ],
     ids=["mean of integers", "complex", "median", "text"],
 )
-def test_what_is_not_supported_is_said_before_anything_is_sent(four: list[Communicator], array: Any, op: str) -> None:
-    sent = [comm.stats.bytes_sent for comm in four]
+def test_what_is_not_supported_is_said_and_no_data_is_sent(four: list[Communicator], array: Any, op: str) -> None:
+    sent = [comm.stats.blocks for comm in four]
     got = on_all(four, lambda comm: total(comm, array, op=op))
     assert kinds(got) == [Unsupported] * 4
-    assert [comm.stats.bytes_sent for comm in four] == sent
+    assert [comm.stats.blocks for comm in four] == [blocks + 1 for blocks in sent]
+    still_works(four)
+
+
+def test_what_is_wrong_on_one_rank_aborts_the_others(four: list[Communicator]) -> None:
+    out = np.zeros(3000, np.float32)
+    out.flags.writeable = False
+    for wrong in ({"out": out}, {"op": "median"}, {"timeout": -1.0}):
+        got = on_all(
+            four, lambda comm, wrong=wrong: total(comm, np.ones(3000, np.float32), **(wrong if comm.rank == 2 else {}))
+        )
+        assert kinds(got) == [Aborted, Aborted, BadTimeout if "timeout" in wrong else Unsupported, Aborted]
     still_works(four)
 
 

@@ -158,13 +158,17 @@ def test_different_predicted_calls_are_a_mismatch_too() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_go_is_said_before_anything_is_sent(array: Any, options: dict[str, Any]) -> None:
-    with ranks(2) as communicators:
-        with pytest.raises(Unsupported) as caught:
-            communicators[0].allreduce(array, **options)
-        assert isinstance(caught.value, TypeError)
-        assert communicators[0].stats.packets_sent == 0
-        assert good(allreduce(communicators, [np.ones(3)] * 2)).tolist() == [2.0] * 3
+def test_what_does_not_go_on_one_rank_aborts_the_others(array: Any, options: dict[str, Any]) -> None:
+    """As a NaN does; and the next call is everyone's again."""
+    with ranks(3) as communicators:
+        for _ in range(2):
+            outcomes = on_each(
+                communicators,
+                lambda comm: comm.allreduce(array, **options) if comm.rank == 1 else comm.allreduce(np.ones(3000)),
+            )
+            assert [type(each) for each in outcomes] == [Aborted, Unsupported, Aborted]
+            assert isinstance(outcomes[1], TypeError)
+            assert good(allreduce(communicators, [np.ones(3)] * 3)).tolist() == [3.0] * 3
 
 
 def test_a_rank_that_does_not_come_is_a_timeout_that_names_block_and_ranks() -> None:

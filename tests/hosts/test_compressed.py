@@ -123,7 +123,7 @@ def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:
         Communicator(network.descriptors[0], network.transports[0]) as comm,
         pytest.raises(Unsupported, match="128 ranks are too many"),
     ):
-        comm.allreduce(np.ones(3), bits=8)
+        comm.allreduce(np.ones(3), bits=8, timeout=0.05)
 
 
 def sparse(workers: int, blocks: int, full: set[int], dtype: str, width: int) -> list[Array]:

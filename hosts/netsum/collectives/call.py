@@ -48,7 +48,7 @@ class Submission(Protocol):
 class Context:
     """What a call needs to know of its communicator. ``window`` takes its blocks. ``gen`` is the call's generation;
     ``degrade``: the job's blocks age out, but for those of a ``firm`` call. Without ``give`` this member takes part and adds
-    nothing."""
+    nothing. ``error``: what is wrong with the call on this rank, which gives it up."""
 
     window: Submission
     rank: int
@@ -58,6 +58,7 @@ class Context:
     degrade: bool = False
     firm: bool = False
     give: bool = True
+    error: CallError | None = None
     report: Report = field(default_factory=Report)
     outline: Outline = field(default_factory=Outline)
 
@@ -204,11 +205,12 @@ def open_call(
 def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None) -> Waiting:
     """Start a call: compare signatures and take the maximum of every code over the ranks.
 
-    ``own_error`` is why this member gives the call up; then every rank raises, this one that error. Returns the agreed codes
-    as a function of how many the caller needs: it yields until they are there.
+    ``own_error`` (or the context's) is why this member gives the call up; then every rank raises, this one that error. Returns
+    the agreed codes as a function of how many the caller needs: it yields until they are there.
 
     Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next.
     """
+    own_error = context.error or own_error
     agreed = open_call(context, signature, codes, own_error)
     yield lambda: agreed.answered
     agreed.check(own_error)

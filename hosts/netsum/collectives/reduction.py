@@ -48,11 +48,13 @@ def reduction(context: Context, name: str, array: Array, layout: Layout, options
         signature += (layout.counts, layout.owners)
     if not flat.size:
         yield from agree(context, signature, np.zeros(0, np.uint16))
+        if context.error is not None:
+            raise context.error
         yield SUBMITTED
         return [np.empty(0, array.dtype) for _ in layout.counts]
     if not context.give:
         flat = np.zeros_like(flat)
-    error: CallError | None = not_finite(context.rank, flat, array.shape)
+    error = context.error or not_finite(context.rank, flat, array.shape)
     if options.op not in ARITHMETIC:
         result = yield from _own_lanes(context, flat, layout, options.op, signature, error)
     elif array.dtype.name in INTEGERS:

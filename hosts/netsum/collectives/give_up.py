@@ -1,0 +1,36 @@
+"""A call whose arguments are wrong on this rank: the others are told, so that nobody waits for it.
+
+What the others' call is this rank cannot know, but its opening block: an ABORT there ends it for everyone, after one id. Where
+their scales may be predicted, their data goes out together with the opening, in blocks that this rank cannot count: then it says
+MISMATCH, which ends the communicator on every rank at once.
+"""
+
+from __future__ import annotations
+
+from netsum.block import Block
+from netsum.collectives.call import Context, Verdict
+from netsum.engine import Flow
+from netsum.errors import CallError, Desynchronized
+from netsum.exponents import CODE_LANE
+from netsum.wire.codec import Header
+from netsum.wire.schema import Op, Status
+
+
+def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
+    """The flow. Raises ``error``; Mismatch where the others' scales may be predicted (``predicts``); Desynchronized where they
+    were done with the opening before this rank came, as in a job that degrades, and went on."""
+    verdict = Verdict()
+    heard = []
+
+    def take(header: Header, _payload: memoryview) -> None:
+        verdict.add(header.status)
+        heard.append(header)
+
+    status = Status.MISMATCH if predicts else Status.ABORT
+    block = Block(context.gen, Op.MAX, CODE_LANE, status=status, on_result=take, on_lost=lambda: heard.append(None))
+    context.window.submit(block)
+    yield lambda: bool(heard)
+    verdict.raise_failure(error)
+    raise Desynchronized(
+        f"the others have gone on without this rank, which cannot make their call ({error}): resync(), or join again"
+    )
