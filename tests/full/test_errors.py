@@ -113,10 +113,13 @@ def test_what_is_not_supported_is_said_and_no_data_is_sent(four: list[Communicat
 def test_what_is_wrong_on_one_rank_aborts_the_others(four: list[Communicator]) -> None:
     out = np.zeros(3000, np.float32)
     out.flags.writeable = False
-    for wrong in ({"out": out}, {"op": "median"}, {"timeout": -1.0}):
-        got = on_all(
-            four, lambda comm, wrong=wrong: total(comm, np.ones(3000, np.float32), **(wrong if comm.rank == 2 else {}))
-        )
+    wrongs: list[dict[str, Any]] = [{"out": out}, {"op": "median"}, {"timeout": -1.0}]
+    for wrong in wrongs:
+
+        def call(comm: Communicator, wrong: dict[str, Any] = wrong) -> Any:
+            return total(comm, np.ones(3000, np.float32), **(wrong if comm.rank == 2 else {}))
+
+        got = on_all(four, call)
         assert kinds(got) == [Aborted, Aborted, BadTimeout if "timeout" in wrong else Unsupported, Aborted]
     still_works(four)
 

@@ -100,10 +100,10 @@ def test_who_leaves_a_with_block_in_a_child_signs_nobody_off() -> None:
     read, write = os.pipe()
     network = MemoryNetwork(1)
 
-    def tell() -> None:
+    def signs_off() -> None:
         os.write(write, json.dumps("left").encode())
 
-    comm = Communicator(network.descriptors[0], network.transports[0], leave=tell)
+    comm = Communicator(network.descriptors[0], network.transports[0], leave=signs_off)
 
     def leave() -> str:
         with comm:

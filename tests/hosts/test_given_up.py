@@ -23,7 +23,7 @@ WRONG: dict[str, Callable[[Communicator], Any]] = {
     "reduce": lambda comm: comm.reduce(np.ones((6, 3)), root=1, out=READ_ONLY),
     "reduce_scatter": lambda comm: comm.reduce_scatter(np.ones((6, 3)), out=READ_ONLY),
     "broadcast": lambda comm: comm.broadcast(np.ones((6, 3)), out=READ_ONLY),
-    "all_gather": lambda comm: comm.all_gather(np.ones((6, 3)), counts="xyz"),
+    "all_gather": lambda comm: comm.all_gather(np.ones((6, 3)), counts=[1, 2]),
     "gather": lambda comm: comm.gather(np.ones((6, 3)), timeout=-1),
     "scatter": lambda comm: comm.scatter([[1.0], [2.0, 3.0]]),
     "all_to_all": lambda comm: comm.all_to_all(np.ones((5, 3))),

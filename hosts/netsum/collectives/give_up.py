@@ -20,7 +20,7 @@ def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
     """The flow. Raises ``error``; Mismatch where the others' scales may be predicted (``predicts``); Desynchronized where they
     were done with the opening before this rank came, as in a job that degrades, and went on."""
     verdict = Verdict()
-    heard = []
+    heard: list[Header | None] = []
 
     def take(header: Header, _payload: memoryview) -> None:
         verdict.add(header.status)
