@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
+from netsum_testbed.switches import has_thrift
 
 from tests.switch.harness.api import ARRIVES, CPU_PORT, DEVICE_ID, PORTS
 from tests.switch.harness.namespace import Namespace
@@ -78,7 +79,7 @@ class Bmv2UnderTest:
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [*_DIES_WITH_PARENT, "ip", "netns", "exec", self._namespace.name, "simple_switch_grpc", *interfaces, "--no-p4",
-                 "--device-id", str(DEVICE_ID), "--thrift-port", "9090", "--",
+                 "--device-id", str(DEVICE_ID), *(["--thrift-port", "9090"] if has_thrift() else []), "--",
                  "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
