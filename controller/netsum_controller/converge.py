@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 # A packet may pass between any two updates. The job entry is what lets a contribution in at all, so it comes last and
 # goes first; members change before it, so that in a new epoch the old one's senders are refused before its blocks are.
-_ORDER = ("aggregator", "forward", "member", "rewrite", "multicast group", "uplink", "job")
+_ORDER = ("aggregator", "sender", "forward", "member", "rewrite", "multicast group", "uplink", "job")
 
 BATCH = 256
 """Updates in one Write."""

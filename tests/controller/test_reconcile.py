@@ -98,7 +98,7 @@ def test_a_job_whose_host_left_the_topology(controller: Controller, switch: Fake
         controller.reconcile()
     assert switch.installed == installed
     controller.delete_job("resnet")
-    assert controller.reconcile()[0].deleted == 1  # h2's forwarding
+    assert controller.reconcile()[0].deleted == 2  # h2's forwarding, and what its address comes through
     assert controller.reconcile() == [Report("s1")]
 
 
