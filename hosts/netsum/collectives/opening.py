@@ -38,7 +38,7 @@ def same_run(context: Context) -> Flow:
             step = next(flow)
     except StopIteration as end:
         (table,) = end.value
-    except CallError as error:
+    except (CallError, Desynchronized) as error:
         raise Desynchronized(_used(f"its first block is not open any more: {error}")) from error
     if table[context.rank] != mark:
         raise Desynchronized(_used("another process has taken part with it"))
