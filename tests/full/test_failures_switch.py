@@ -39,20 +39,24 @@ def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.
 
 
 def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile: Fabric) -> None:
+    def total(comm: Communicator) -> int:
+        return int(comm.allreduce(np.array([comm.rank + 1]))[0])
+
+    def split(comm: Communicator) -> Communicator:
+        group = comm.split(0)
+        assert group is not None
+        return group
+
     with joined(fragile, 2, window=8) as communicators:
-
-        def work(comm: Communicator) -> list[int]:
-            with comm.split(0) or comm as first:
-                sums = [int(first.allreduce(np.array([comm.rank + 1]))[0])]
-                arrived.wait()
-                with comm.split(0) or comm as second:
-                    assert len({first.descriptor.job, second.descriptor.job, comm.descriptor.job}) == 3
-                    for group in (first, second, comm, first):
-                        sums.append(int(group.allreduce(np.array([comm.rank + 10]))[0]))
-                return sums
-
-        arrived = threading.Barrier(2, action=lambda: restart(fragile))
-        assert results(on_all(communicators, work, timeout=120.0)) == [[3, 21, 21, 21, 21]] * 2
+        first = results(on_all(communicators, split, timeout=60.0))
+        assert results(on_all(first, total)) == [3, 3]
+        restart(fragile)
+        second = results(on_all(communicators, split, timeout=60.0))
+        for everyone in (first, second, communicators, first):
+            assert results(on_all(everyone, total, timeout=60.0)) == [3, 3]
+        assert len({group[0].descriptor.job for group in (first, second, communicators)}) == 3
+        for group in (*first, *second):
+            group.close()
 
 
 def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
