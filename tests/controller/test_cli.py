@@ -71,7 +71,7 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     (row,) = json.loads(run("switch", "show", "--json").out)
     assert row["program"] == "netsum"
     assert row["entries"] == {
-        "aggregator": 1, "forward": 4, "member": 3, "rewrite": 3, "job": 1, "multicast group": 3,
+        "aggregator": 1, "sender": 5, "forward": 4, "member": 3, "rewrite": 3, "job": 1, "multicast group": 3,
     }  # fmt: skip
     assert "netsum" in run("switch", "show").out
     assert run("job", "delete", "resnet").out == "job resnet: deleted\n"
