@@ -195,6 +195,11 @@ def test_cells_are_checked_where_a_rank_has_a_result() -> None:
     right = np.concatenate([cell_contribution(cell, rank) for rank in range(3)])
     assert judged(plan, answers(plan, step, right, Report(), [0, 2])) == []
     assert "differ" in judged(plan, answers(plan, step, right[::-1].copy(), Report(), [1]))[0]
+    without = right[[0, 3, 4, 5]]
+    gone = Report(evicted=(1,))
+    assert judged(plan, answers(plan, step, without, gone, [0, 2]), evicted=[1]) == []
+    assert "do not say so" in judged(plan, answers(plan, step, without, Report(), [0, 2]), evicted=[1])[0]
+    assert "int32[4]" in judged(plan, answers(plan, step, without, gone, [0, 2]))[0]
 
 
 @pytest.mark.parametrize("name", ["wrong", "hangs", "late_errors", "blamed"])

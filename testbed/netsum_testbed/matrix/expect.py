@@ -16,15 +16,23 @@ from netsum_testbed.verify.check import exactly, within_bound
 from netsum_testbed.verify.data import Array
 
 
-def complaints(cell: Cell, block_bytes: int, results: Sequence[Any], ended: Collection[int] | None = None) -> list[str]:
+def complaints(
+    cell: Cell,
+    block_bytes: int,
+    results: Sequence[Any],
+    ended: Collection[int] | None = None,
+    without: Collection[int] = (),
+) -> list[str]:
     """What is wrong with a cell's results, one per rank; empty when nothing is. ``ended``: the ranks whose call did, if not all:
-    of the others there is nothing to say."""
+    of the others there is nothing to say. ``without``: ranks that were evicted before, whose rows nobody gets."""
     found: list[str] = []
     ended = range(cell.workers) if ended is None else ended
     for rank, result in enumerate(results):
         if rank not in ended:
             continue
         size = result_size(cell, rank)
+        if size is not None:
+            size -= sum(_given(cell, source, rank) for source in without)
         if (size is None) != (result is None):
             found.append(f"rank {rank} has {'a' if size is None else 'no'} result")
         elif result is not None and (result.shape, result.dtype) != ((size,), np.dtype(cell.kind.dtype)):
@@ -33,7 +41,7 @@ def complaints(cell: Cell, block_bytes: int, results: Sequence[Any], ended: Coll
         return found
     inputs = [contribution(cell, rank) for rank in range(cell.workers)]
     if cell.kind.collective not in REDUCTIONS:
-        return _compare(results, [_brought(cell, inputs, rank) for rank in range(cell.workers)])
+        return _compare(results, [_brought(cell, inputs, rank, without) for rank in range(cell.workers)])
     parts = _segments(cell, inputs)
     if cell.rounding == "stochastic":  # an allreduce: one part, no telling which way each was rounded
         first = next(each for each in results if each is not None)
@@ -71,7 +79,18 @@ def _segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
     return [list(each) for each in zip(*(np.split(array, ends) for array in inputs), strict=True)]
 
 
-def _brought(cell: Cell, inputs: list[Array], rank: int) -> Any:
+def _given(cell: Cell, source: int, rank: int) -> int:
+    """Rows that a rank gets from another one in an exchange in which all give some."""
+    match cell.kind.collective:
+        case "all_gather" | "gather":
+            return cell.counts[source][0]
+        case "all_to_all":
+            return cell.counts[source][rank]
+        case _:
+            return 0
+
+
+def _brought(cell: Cell, inputs: list[Array], rank: int, without: Collection[int] = ()) -> Any:
     """What an exchange brings to a rank."""
     match cell.kind.collective:
         case "broadcast":
@@ -80,9 +99,9 @@ def _brought(cell: Cell, inputs: list[Array], rank: int) -> Any:
             return np.split(inputs[cell.root], np.cumsum(cell.counts[0])[:-1])[rank]
         case "all_to_all":
             cut = [np.split(array, np.cumsum(row)[:-1]) for array, row in zip(inputs, cell.counts, strict=True)]
-            return np.concatenate([parts[rank] for parts in cut])
+            return np.concatenate([parts[rank] for source, parts in enumerate(cut) if source not in without])
         case _:
-            return np.concatenate(inputs)
+            return np.concatenate([array for source, array in enumerate(inputs) if source not in without])
 
 
 def reduced(op: str, inputs: list[Array]) -> Array:

@@ -201,7 +201,8 @@ def _cell(rng: np.random.Generator, base: Round, call: Call, *, partial: bool) -
     kind = kinds[int(rng.integers(len(kinds)))]
     rows = call.elements // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
     cell = make_cell(rng, (base.seed, base.index, call.index), kind, base.workers, rows)
-    return replace(cell, joined=call.joined)
+    # A result without an evicted rank's rows fits no array that was made for all.
+    return replace(cell, joined=call.joined, in_place=cell.in_place and not partial)
 
 
 def groups_of(steps: tuple[Step, ...], start: int) -> Iterator[range]:

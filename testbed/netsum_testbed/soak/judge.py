@@ -68,7 +68,14 @@ class Judge:
 
     def _of_cell(self, cell: Cell, answers: dict[int, Answer]) -> list[str]:
         results = [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
-        return cell_complaints(cell, self._plan.base.chunks * CHUNK_BYTES, results, answers)
+        size, evicted = self._plan.base.chunks * CHUNK_BYTES, tuple(sorted(self._history.evicted))
+        found = cell_complaints(cell, size, results, answers)
+        if found and evicted and not cell_complaints(cell, size, results, answers, evicted):
+            # In a call that is made after an eviction, and says so; the report of one that overlaps others is not told.
+            told = [rank for rank, each in answers.items() if each.report.evicted == evicted or cell.joined]
+            silent = [rank for rank in answers if rank not in told]
+            return [f"ranks {silent} have no rows of {evicted}, and their reports do not say so"] if silent else []
+        return found
 
 
 def same_bits(one: Array | None, other: Array) -> bool:
