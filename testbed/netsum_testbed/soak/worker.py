@@ -223,8 +223,8 @@ class Worker:
         """Begin one call; the function returned waits for its result."""
         if step.cell is not None:
             end = start(comm, step.cell, timeout)
-            # Of calls that overlap, the report is the last one's; that of a cell tells nothing which its result does not.
-            return lambda: (end(), Report())
+            joined = step.cell.joined  # the communicator has the report of the last one begun
+            return lambda: (end(), Report() if joined else comm.report)
         array = contribution(self._plan, step, self._rank)
         call = step.call
         common: dict[str, Any] = {"op": call.op, "late": step.late, "timeout": timeout}
