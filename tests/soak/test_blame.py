@@ -179,6 +179,7 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
 
     assert "nothing had happened that ends an epoch" in told(history())
     assert told(history(Resyncing(1, when=103.0))) == ""
+    assert told(history(Resyncing(1, when=103.0), Resyncing(0, when=105.1))) == "", "its own, which follows"
     before = history(Resyncing(1, when=50.0), Resyncing(0, when=52.0))
     assert "nothing had happened that ends an epoch" in told(before)
     restarted = history()

@@ -166,13 +166,18 @@ class History:
         """Whether another rank had given its epoch up meanwhile, so that all had to begin anew."""
         if error.step is None:
             return False
-        since = max([each.begun for each in self._times[error.rank] if not each.stop], default=-math.inf)
+        since = self._in_step_since(error)
         return any(
             max(since, error.begun - MOMENT) < each.begun < error.ended
             for rank, times in self._times.items()
             for each in times
             if rank != error.rank and not each.stop
         )
+
+    def _in_step_since(self, error: _Error) -> float:
+        """When the rank began its last resync before the error (which another one follows)."""
+        begun = [each.begun for each in self._times[error.rank] if not each.stop and each.begun < error.ended]
+        return max(begun, default=-math.inf)
 
     def _timeout(self, error: _Error) -> Iterator[str]:
         named = error.failure.missing
@@ -212,7 +217,7 @@ class History:
 
     def _desynchronized(self, error: _Error) -> Iterator[str]:
         ends = _ENDS_EPOCHS + ((Kind.RESTART_SWITCH,) if self._plan.degrades else ())
-        since = max([each.begun for each in self._times[error.rank] if not each.stop], default=-math.inf)
+        since = self._in_step_since(error)
         if any(each.kind in ends and each.felt(since, error.ended) for each in self.troubles):
             return
         if any(since - MOMENT <= each.begun <= error.ended for each in self._resyncs(error.rank)):
