@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from netsum.descriptor import HostAddress
 from netsum.frames import FrameFormat
 from netsum.wire import Header, pack_header
 from netsum.wire.schema import Hop
@@ -143,7 +145,8 @@ def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
 
     pair.controller.create_job(JobSpec(name="far", members=("h3", "h4"), window=8, token=TOKEN))
     members = [pair.controller.join("far", TOKEN, rank, "a") for rank in (0, 1)]
-    victim, before = members[0], pair.ports("s1")[1][0]
+    before, ours = pair.ports("s1")[1][0], pair.controller.topology.hosts["h1"]
+    victim = replace(members[0], host=HostAddress(ours.ip, ours.mac, members[0].host.udp_port))  # from our own address
     for hop in (Hop.HOST, Hop.UP, Hop.DOWN):
         packet = pack_header(Header(victim.job_id, victim.first_block_id, src_id=0, hop=int(hop)))
         forged = bytearray(FrameFormat.of(victim).prefix(len(packet)) + packet)
