@@ -1,5 +1,6 @@
 // A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to one that is SENT, becomes the
-// switch's contribution to its parent. Or its question, where it repeats one to a block that this switch may not close. A block's stripe says which parent: blocks are spread over several trees.
+// switch's contribution to its parent. Or its question goes up: of a packet that repeats a contribution to a block that this switch
+// may not close. A block's stripe says which parent: blocks are spread over several trees.
 
 control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action up(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> src_id) {
