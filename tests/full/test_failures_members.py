@@ -106,6 +106,7 @@ def test_whose_state_all_were_to_get_is_evicted(
         assert [int(states[rank][-1]) for rank in (0, 2, 3)] == [2] * 3
 
 
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: dict[str, Any]) -> None:
     """Those that are left may also make a communicator of their own, where ranks have no gaps."""
 
