@@ -182,7 +182,6 @@ class _Handler(WalledHandler):
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
         token = self._token()
         job = self.membership.job(name, token)  # before a stranger's body is looked at
-        assert isinstance(self.server, WalledServer)
         self.server.trust(self.connection)
         if action == "why":
             return self._why(name, url.query)
