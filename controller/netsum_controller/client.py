@@ -331,9 +331,8 @@ class SwitchClient:
 
     def read_member_traffic(self) -> dict[MemberEntry, tuple[int, int]]:
         """Packets and bytes (of whole frames) that each member entry has let in since it was installed."""
-        table = self.program.object_id("tables", MemberEntry.TABLE)
         entity = p4.Entity()
-        entity.table_entry.table_id = table
+        entity.table_entry.table_id = self.program.object_id("tables", MemberEntry.TABLE)
         entity.table_entry.counter_data.SetInParent()
         traffic = {}
         for answer in self._read([entity]):

@@ -72,7 +72,7 @@ class WalledHandler(BaseHTTPRequestHandler):
 
     server_version = "netsum"
     sys_version = ""
-    server: WalledServer  # type: ignore[assignment]  # it serves no other's connections
+    server: WalledServer
     request_time = REQUEST_TIME
 
     def setup(self) -> None:
