@@ -106,8 +106,11 @@ def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None
 
 
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
-    event = Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE)
-    totals = soaked(fabric, Scenario(events=(event,)), round_of("star"))
+    events = (
+        Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),
+        Event(after=9, kind=Kind.STALL, rank=1, seconds=8.0),  # so that calls are under way when the switch is back
+    )
+    totals = soaked(fabric, Scenario(events=events), round_of("star"))
     assert not totals.errors
     assert totals.resumes >= 2 * 3
 
