@@ -30,6 +30,10 @@ class SwitchUnderTest(Protocol):
     def drain(self) -> None:
         """Forget frames that nobody received."""
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process has not ended by itself: BMv2's may, on an assertion."""
+
     def restart(self) -> None:
         """End the switch, and start another in its place: the same address and wires, and no program."""
 

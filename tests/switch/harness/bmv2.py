@@ -53,6 +53,10 @@ class Bmv2UnderTest:
             while self.recv(port, 0.0) is not None:
                 pass
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def restart(self) -> None:
         self._stop()
         self._start(self._ports)

@@ -92,6 +92,8 @@ class RandomRequests:
                     self._match(entry.match.add(field_id=field.id if self._mostly(0.98) else 9), field)
             sensible = self._chance.randint(1, 3) if _needs_priority(table) else 0
             entry.priority = sensible if self._mostly(0.95) else self._chance.choice((0, -1, 5))
+            if _needs_priority(table):
+                entry.priority = abs(entry.priority)  # of -1 a simple_switch_grpc that was built with assertions dies
         if self._mostly(0.92):
             self._action(entry.action.action, table)
         self._extras(entry)

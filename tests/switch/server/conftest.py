@@ -30,7 +30,7 @@ StartSwitch = Callable[[str], SwitchUnderTest]
 
 @pytest.fixture(scope="session")
 def start_switch() -> Iterator[StartSwitch]:
-    """Starts a switch of a kind, once a session."""
+    """Starts a switch of a kind, once a session, and anew when a test has ended it: that test fails, and not those behind it."""
     running: dict[str, SwitchUnderTest] = {}
     with contextlib.ExitStack() as closing:
 
@@ -39,6 +39,8 @@ def start_switch() -> Iterator[StartSwitch]:
                 module, name = _LAUNCHERS[kind]
                 running[kind] = getattr(importlib.import_module(module), name)()
                 closing.callback(running[kind].close)
+            if not running[kind].is_alive:
+                running[kind].restart()
             return running[kind]
 
         yield start
