@@ -105,6 +105,15 @@ def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None
     assert (totals.resumes > 0) == (event.kind in (Kind.RESTART_SWITCH, Kind.MOVE))
 
 
+def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> None:
+    events = (
+        Event(after=3, kind=Kind.RESTART_CONTROLLER, seconds=0.5),
+        Event(after=3, kind=Kind.HANG_CONTROLLER, seconds=0.1),
+    )
+    totals = soaked(fabric, Scenario(events=events), round_of("star"))
+    assert totals.faults["hang_controller"] == 1
+
+
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
     events = (
         Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),

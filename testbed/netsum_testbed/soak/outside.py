@@ -103,9 +103,10 @@ class ServesOutside(Fabric):
         self._serving.stop()
 
     def hang_controller(self, *, hang: bool) -> None:
-        """Let its process stand still, with all its connections open, or go on."""
+        """Let its process stand still, with all its connections open, or go on. One that was killed meanwhile does neither."""
         assert self._serving is not None, "the fabric is not up"
-        os.kill(self._serving.pid, signal.SIGSTOP if hang else signal.SIGCONT)
+        if self._serving.exit_code is None:
+            os.kill(self._serving.pid, signal.SIGSTOP if hang else signal.SIGCONT)
 
     def start_controller(self) -> None:
         """Start it (again), on the same state and at the same address; returns when it answers. Call it from a thread that
