@@ -30,6 +30,8 @@ from netsum_controller.stages.sweep import sweep_fields
 from netsum_controller.stream import Stream
 from netsum_controller.topology import Switch, Tls
 
+# What gRPC says of a server that took the connection and dropped it before it spoke HTTP/2.
+CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", "shutdown")
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
 PIPELINE_TIMEOUT = 120.0
@@ -165,11 +167,11 @@ class SwitchClient:
             text = (
                 f"the certificate of {self.address} has another name; `server_name` in the topology's `tls` says which"
             )
-        elif "Socket closed" in details or "Connection reset" in details:
+        elif any(words in details for words in CLOSED):
             wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
             text = f"{self.address} closed the connection: {wants}"
         else:
-            text = f"no P4Runtime server answers at {self.address}; is the switch running?"
+            text = f"no P4Runtime server answers at {self.address}; is the switch running? (gRPC: {details})"
             return Unreachable(f"switch {self.name}: {text}")
         return SwitchError(f"switch {self.name}: {text}")
 
