@@ -32,10 +32,7 @@ from netsum.transports.base import Transport
 from netsum.watching import MemberLog
 from netsum.windows import AnyWindow, go_on
 from netsum.wire.schema import Outcome, Status
-from netsum.work import Condition, Ended, Flow, Work
-
-SUBMITTED: Final = object()
-"""Yielded by a flow when all its blocks are submitted: the next call may submit."""
+from netsum.work import SUBMITTED, Ended, Flow, Work
 
 _SLICE: Final = 0.002
 """Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
@@ -388,6 +385,3 @@ class Engine:
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-__all__ = ["SUBMITTED", "Block", "Condition", "Engine", "Flow", "Work"]

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 from netsum import wait_all
 from netsum.block import Block
-from netsum.collectives.float_sum import KINDS, Predictions
+from netsum.collectives.history import KINDS, Predictions
 from netsum.communicator import Communicator
-from netsum.engine import SUBMITTED, Engine, Flow
+from netsum.engine import Engine
 from netsum.errors import Closed, CommunicatorError, Mismatch, NetsumError
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.window import Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
+from netsum.work import SUBMITTED, Flow
 
 from tests.hosts.network import JOB_ID, MemoryNetwork, descriptor
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, Array, bias
+from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane
 from netsum.wire.schema import Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -45,13 +45,23 @@ class Options:
         """What must be the same on all ranks."""
         return self.op, self.scale, self.firm, self.lane
 
+    def float_lane(self, dtype: np.dtype[Any]) -> Lane:
+        """The lane that carries a sum of floats of this type."""
+        return float_lane(dtype) if self.lane is None else self.lane
+
+    def dither(self, rank: int, gen: int) -> np.random.Generator | None:
+        """What stochastic rounding draws from: the same numbers on every run, others on every rank and in every call."""
+        return np.random.default_rng([rank, gen]) if self.rounding == "stochastic" else None
+
     @property
     def firm(self) -> bool:
         """Whether to wait for every rank."""
         return self.late == "wait"
 
 
-def check(array: Array, op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False) -> Options:
+def check_options(
+    array: Array, op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False
+) -> Options:
     """The options, if this dtype can be reduced so; Unsupported otherwise, before anything is sent.
 
     A job that degrades does not predict scales: a block that does not fit would have to be done again by all, also by those
