@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
+from netsum.backend import open_window
 from netsum.collectives.call import Call, Context, Result
 from netsum.collectives.exchanges import Exchanges
 from netsum.collectives.give_up import give_up
@@ -36,10 +37,10 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.watching import CallEnd, MemberLog, Watcher
-from netsum.windows import AnyWindow, open_window
+from netsum.window import Whom, Window
 from netsum.work import Work
 
-Explain = Callable[[int], tuple[str, tuple[int, ...]]]
+Explain = Callable[[int], Whom]
 JOIN_TIMEOUT: Final = 30.0
 
 
@@ -107,7 +108,7 @@ class Communicator(Reductions, Exchanges):
         self._log.joined(descriptor)
 
     @property
-    def _window(self) -> AnyWindow:
+    def _window(self) -> Window:
         return self._engine.window
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from netsum.backend import open_transport
 from netsum.communicator import Communicator, Explain
 from netsum.descriptor import ALGORITHMS, Descriptor, Link
 from netsum.door import Door
@@ -17,7 +18,6 @@ from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.place import Place, Wishes, checked
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 
 
 def join(

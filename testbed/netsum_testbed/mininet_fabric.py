@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from netsum.backend import open_transport
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 from netsum_controller.controller import Controller
 from netsum_controller.http_api import HttpServer
 from netsum_controller.model import Job

@@ -19,9 +19,9 @@ from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
 from netsum.peers.window import PeerWindow
 from netsum.silence import Silence
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
 from netsum.transports.base import Packet
-from netsum.window import Window
 from netsum.wire.schema import Lane, Op
 from netsum.work import Work
 
@@ -146,9 +146,9 @@ def test_blocks_done_are_those_of_data_in_this_call() -> None:
     assert outline.progress(11) == "allreduce: 410 of 24,400 blocks done"
 
 
-def waiting(timeout: float) -> tuple[Work[Any], Window, Silence]:
+def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, Silence]:
     """A call whose first block has waited since the moment 0; its time is over at ``timeout``."""
-    window = Window(descriptor(0, 2))
+    window = SwitchWindow(descriptor(0, 2))
     window.submit(Block(0, Op.SUM, Lane.L32))
     window.poll(0.0)
     work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]

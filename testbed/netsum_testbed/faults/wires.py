@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from netsum.backend import open_transport
 from netsum.descriptor import Descriptor, Link
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
