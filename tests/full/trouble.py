@@ -49,6 +49,12 @@ def whole(ranks: Sequence[int], step: int, size: int) -> Any:
     return sum(share(rank, step, size) for rank in ranks)
 
 
+def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]:
+    """``pause`` of a :class:`Training` in which every rank sleeps now and then, by itself."""
+    draws = [np.random.default_rng(rank).random(4000) for rank in range(ranks)]
+    return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
+
+
 class Training:
     """Every rank sums in a loop, a thread each. ``state`` is the sum of all results so far: equal on all ranks after equally
     many steps. From the errors in ``resync`` a rank comes back with :meth:`Communicator.resync`.
