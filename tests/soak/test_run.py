@@ -62,6 +62,10 @@ def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
     Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, said.append).run()
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
+    site = fabric.controller.site
+    for name in fabric.topology.switches:  # the next round's job may be on any of them
+        with site.client(name) as client:
+            site.require_program(client)
     return totals
 
 
