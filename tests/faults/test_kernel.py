@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.faults.kernel import KernelError, KernelLink, check_kernel, list_rules

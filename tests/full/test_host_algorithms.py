@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.matrix.command import matrix
 from netsum_testbed.matrix.host_volume import RULES, measure

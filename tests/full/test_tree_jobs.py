@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Behind, Desynchronized
-from netsum_controller.model import Job, JobState
-from netsum_controller.topologies import leaf_spine
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 

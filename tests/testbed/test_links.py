@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 from click.testing import CliRunner
-from netsum_controller.topologies import leaf_spine, tree
+from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.links import command, measure
 from netsum_testbed.links.below import below

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from netsum_controller.topologies import star
+from netsum_controller.config.topologies import star
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.stragglers.pattern import Pattern
 from netsum_testbed.stragglers.trial import Mode, Setting, Trial

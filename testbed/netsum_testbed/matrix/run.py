@@ -13,7 +13,7 @@ import numpy as np
 from netsum.descriptor import SWITCH
 from netsum.transports.faulty import Faults
 from netsum.wire.schema import CHUNK_BYTES
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.matrix import host_volume, volume

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from netsum_controller.topologies import fat_tree, leaf_spine, star, tree
-from netsum_controller.topology import Topology
+from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
+from netsum_controller.config.topology import Topology
 
 from netsum_testbed.matrix.cells import WORKERS
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from netsum.descriptor import SWITCH
 from netsum_controller.errors import ControllerError
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 
 from netsum_testbed.faults.kernel import KernelLink, KernelTrunk
 from netsum_testbed.faults.make import GONE

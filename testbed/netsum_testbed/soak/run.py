@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import ControllerError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
+from netsum_controller.state.model import Late
 
 from netsum_testbed.faults.make import Possible
 from netsum_testbed.faults.scenario import Kind, Scenario, Where

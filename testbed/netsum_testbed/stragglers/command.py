@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_controller.config.topologies import star
 from rich.console import Console
 
 from netsum_testbed.checking import seed_option, switch_option

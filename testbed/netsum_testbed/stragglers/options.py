@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 
 
 def numbers(text: str, low: float, high: float) -> tuple[float, ...]:
