@@ -48,7 +48,7 @@ _WATCHED = {
         "netsum_controller.yaml_marks",
         "netsum_controller.topology",
         "netsum_controller.job_spec",
-        "netsum_testbed.faults.scenario",
+        "netsum_trials.faults.scenario",
         "yaml",
     ],
     "http_requests": ["netsum_controller.http_api", "netsum_controller.http_server", "http.server", "urllib.parse"],
