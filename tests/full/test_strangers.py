@@ -31,7 +31,7 @@ from netsum_switch.ports import Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.fuzz.expect import checksum_of, udp_checksum_of
+from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members

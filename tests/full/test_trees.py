@@ -15,9 +15,9 @@ from netsum.errors import Aborted, Mismatch, NotFinite
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.faults.kernel import KernelTrunk
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.members import joined
+from netsum_trials.faults.kernel import KernelTrunk
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS

@@ -48,7 +48,7 @@ _WATCHED = {
         "netsum_controller.config.yaml_marks",
         "netsum_controller.config.topology",
         "netsum_controller.config.job_spec",
-        "netsum_testbed.faults.scenario",
+        "netsum_trials.faults.scenario",
         "yaml",
     ],
     "http_requests": ["netsum_controller.http.api", "netsum_controller.http.server", "http.server", "urllib.parse"],
