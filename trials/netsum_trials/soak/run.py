@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from netsum_controller.errors import ControllerError
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Late
 from netsum_testbed.rootless import RootlessFabric
 
