@@ -44,8 +44,8 @@ Explain = Callable[[int], Whom]
 JOIN_TIMEOUT: Final = 30.0
 
 
-class Seat(Protocol):
-    """The rank's place at the controller."""
+class Membership(Protocol):
+    """This rank at the controller, where there is one: :class:`netsum.membership.ControllerMembership`."""
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """The way to the switch, or to the other members."""
@@ -78,14 +78,14 @@ class Communicator(Reductions, Exchanges):
         timeout: float = DEFAULT_CALL_TIMEOUT,
         join_deadline: float = 0.0,
         explain: Explain | None = None,
-        seat: Seat | None = None,
+        membership: Membership | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``seat`` and
+        """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``membership`` and
         ``leave`` talk to the controller, if there is one."""
         self.timeout = seconds(timeout)
         self._explain = explain
-        self._seat = seat
+        self._membership = membership
         self._leave = leave
         self.watchers: list[Watcher] = []
         """Told of every call that ends, on the thread that drives it: they must be quick and raise nothing."""
@@ -96,9 +96,11 @@ class Communicator(Reductions, Exchanges):
     def _enter(self, descriptor: Descriptor, transport: Transport, join_deadline: float) -> None:
         """A new epoch: nothing is remembered of the one before."""
         self._descriptor = descriptor
-        seat = self._seat
-        self._recovery = Recovery(descriptor, seat.rejoin, seat.open_transport) if seat is not None else None
-        window = open_window(descriptor, join_deadline if seat is None else 0.0)
+        membership = self._membership
+        self._recovery = (
+            Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
+        )
+        window = open_window(descriptor, join_deadline if membership is None else 0.0)
         self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
         self._opens = descriptor.one_run and descriptor.by_switch
@@ -160,7 +162,7 @@ class Communicator(Reductions, Exchanges):
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
-        if self._seat is None:
+        if self._membership is None:
             raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
         began = time.monotonic()
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
@@ -176,7 +178,7 @@ class Communicator(Reductions, Exchanges):
         if color is None:
             return None
         ranks = [rank for theirs, _, rank in table if theirs == color]
-        return self._seat.group(self.descriptor.epoch, label, ranks, deadline)
+        return self._membership.group(self.descriptor.epoch, label, ranks, deadline)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Come back into step after Behind, Desynchronized, or any error that ended the communicator: join again, together with
@@ -201,13 +203,13 @@ class Communicator(Reductions, Exchanges):
         """
         self._engine.home.check()
         deadline = time.monotonic() + seconds(timeout)
-        if self._seat is None:
+        if self._membership is None:
             raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
         self._log.resync()
         while True:
             self._engine.close()
-            descriptor = self._seat.join_anew(deadline)
-            self._enter(descriptor, self._seat.open_transport(descriptor), deadline)
+            descriptor = self._membership.join_anew(deadline)
+            self._enter(descriptor, self._membership.open_transport(descriptor), deadline)
             try:
                 return self._share(state, progress, deadline)
             except (Aborted, Behind, Desynchronized) as error:

@@ -68,7 +68,7 @@ def closed(communicators: Sequence[Communicator]) -> None:
 
 def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
     """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
-    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, seat=hung)
+    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, membership=hung)
     outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
     assert hung.asked, "nothing has come for a second: is there a new epoch?"
     assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
@@ -81,7 +81,7 @@ def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overdue, "ANSWER", 0.1)
     hung.limit = False
-    communicators = MemoryNetwork(2).communicators(explain=hung.explain, seat=hung)
+    communicators = MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)
     (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
     assert isinstance(outcome, Timeout)
     assert outcome.missing == ()

@@ -156,8 +156,8 @@ class Reductions(Caller):
         give: bool,
     ) -> Call[Array]:
         array = as_array(x)
-        options = check_options(array, op, scale, late, degrade=self._degrades)
-        options = compressed(options, array, bits, rounding, self.size)
+        options = check_options(array.dtype, op, scale, late, degrade=self._degrades)
+        options = compressed(options, array.dtype, bits, rounding, self.size)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)
@@ -270,4 +270,4 @@ class Reductions(Caller):
         if late == "carry" or op == "product":
             what = "late='carry'" if late == "carry" else "op='product'"
             raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
-        return check_options(array, op, late=late, degrade=self._degrades)
+        return check_options(array.dtype, op, late=late, degrade=self._degrades)
