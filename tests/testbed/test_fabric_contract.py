@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.config.topology import Topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.link_ends import LinkEnd
@@ -20,12 +21,14 @@ from netsum_testbed.rootless import RootlessFabric
 from tests.full.calls import on_all, results
 
 
-def fabric_class(kind: str) -> type[Fabric]:
-    if kind == "mininet":
-        from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
+def make_fabric(kind: str, topology: Topology) -> Fabric:
+    if kind == "rootless":
+        return RootlessFabric(topology)
+    if kind == "namespace":
+        return NamespaceFabric(topology, "embedded")
+    from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 
-        return MininetFabric
-    return {"rootless": RootlessFabric, "namespace": NamespaceFabric}[kind]
+    return MininetFabric(topology, "embedded")
 
 
 @pytest.fixture(scope="module", params=["rootless", "namespace", "mininet"])
@@ -33,7 +36,7 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves with a host each, and a spine, of embedded switches."""
     if request.param != "rootless":
         request.getfixturevalue("require_root")
-    with fabric_class(request.param)(leaf_spine(1, 2, 1), "embedded") as up:
+    with make_fabric(request.param, leaf_spine(1, 2, 1)) as up:
         yield up
 
 
@@ -55,6 +58,7 @@ def addresses(end: LinkEnd) -> Sequence[str]:
 
 def test_the_ends_of_a_link_are_each_others(fabric: Fabric) -> None:
     """Of a veth pair, each end has the other's index as its link."""
+    ends: list[tuple[Callable[[str], tuple[LinkEnd, LinkEnd]], str]]
     ends = [(fabric.link_ends, host) for host in fabric.topology.hosts]
     ends += [(fabric.trunk_ends, link) for link in fabric.topology.links]
     assert len(ends) == 4
