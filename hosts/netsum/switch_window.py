@@ -203,8 +203,8 @@ class SwitchWindow:
         return self._alarm
 
     def _expire(self) -> None:
-        """The timer repeats the oldest block if nothing has come since the last time, which is how waiting for a straggler looks;
-        twice as many as then if that helped, which is how the loss of a whole flight looks."""
+        """The timer repeats the oldest block if nothing has come since the last time, which is how waiting for a straggler
+        looks; twice as many as then if that helped, which is how the loss of a whole flight looks."""
         self._alarm = None
         if self._overtaking.doubtful:
             self._overtaking.believe()
@@ -222,7 +222,8 @@ class SwitchWindow:
         self._repeated.update(self._again)
 
     def overrule(self, status: Status) -> list[Packet]:
-        """Empty contributions with ``status`` to every outstanding block, and to the next one, for which the others may wait."""
+        """Empty contributions with ``status`` to every outstanding block, and to the next one, for which the others may
+        wait."""
         blocks = {serial: sent.block for serial, sent in self._sent.items()}
         if self.next_serial < self.base + self._size:
             blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)
