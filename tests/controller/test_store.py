@@ -13,11 +13,9 @@ import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
-from netsum_controller.planning.allocation import ROOM, IdRange
-from netsum_controller.planning.trees import Shape
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Part, Rejoin, Seat
+from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
 from netsum_controller.state.store import Store
 
 

@@ -18,11 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from netsum_controller.errors import NoSuchJob, StateError
-from netsum_controller.planning.allocation import ROOM, SERIAL, IdRange
-from netsum_controller.planning.trees import Shape
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.state.model import (
+    ROOM,
+    SERIAL,
+    Claim,
+    Edge,
+    Epoch,
+    IdRange,
+    Job,
+    JobState,
+    Late,
+    Part,
+    Rejoin,
+    Seat,
+    Shape,
+)
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
