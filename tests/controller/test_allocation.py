@@ -6,15 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum_controller.planning.allocation import (
     JOB_IDS,
-    ROOM,
-    SERIAL,
     UDP_PORTS,
-    IdRange,
     allocate_first_block_id,
     allocate_job_id,
     allocate_ports,
     allocate_slots,
 )
+from netsum_controller.state.model import ROOM, SERIAL, IdRange
 
 patient = settings(deadline=None, max_examples=60)  # how long an example takes says nothing on a shared machine
 

@@ -20,9 +20,8 @@ from netsum_controller.errors import Busy, CannotResume, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Place
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.allocation import IdRange
 from netsum_controller.stages import JobEntry
-from netsum_controller.state.model import Rejoin
+from netsum_controller.state.model import IdRange, Rejoin
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch

@@ -127,7 +127,7 @@ def test_a_snapshot(watched: Watched, switch: FakeSwitch, words: list[str], capf
     watched.packets(25, 21, 20)
     switch.age = int(2.5e6 / AGE_UNIT_US)
     counter = watched.controller.site.program.object_id("counters", outcomes.COUNTER)
-    switch.counters[counter, outcomes.first_index(watched.job.job_id) + 10] = 3
+    switch.counters[counter, outcomes.indices(watched.job.job_id)[10]] = 3
     code, out, _ = once(words, capfd, "resnet")
     assert code == 0
     job = watched.job
