@@ -27,9 +27,6 @@ SWITCHES = ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mar
 
 @pytest.fixture
 def switch(request: pytest.FixtureRequest) -> str:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
-        request.getfixturevalue("require_root")
     return str(request.param)
 
 

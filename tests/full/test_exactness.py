@@ -12,7 +12,7 @@ from netsum_testbed.verify.cases import DTYPES, FLOAT_FILLS, FLOATS, INTEGER_FIL
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
 
 SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
@@ -43,7 +43,7 @@ def make(round_: Round, call: Call, comm: Communicator) -> Any:
     array = contribution(round_, call, comm.rank)
     before = array.copy()
     out = array if call.in_place else None
-    result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=20.0)
+    result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=PATIENCE)
     if call.in_place:
         assert result is array
     else:
@@ -110,7 +110,7 @@ def test_several_calls_at_once(four: list[Communicator]) -> None:
 
     def make(comm: Communicator) -> list[Any]:
         works = [comm.allreduce_async(array + comm.rank) for array in arrays]
-        return [work.wait(20.0) for work in works]
+        return [work.wait(PATIENCE) for work in works]
 
     for got in results(on_all(four, make)):
         for array, result in zip(arrays, got, strict=True):

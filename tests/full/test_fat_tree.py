@@ -18,7 +18,6 @@ from netsum_testbed.verify.members import joined
 from tests.full.calls import on_all, results
 
 RANKS = 32
-PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module", params=["embedded"])
@@ -38,11 +37,11 @@ def members(fabric: RootlessFabric) -> Iterator[list[Communicator]]:
 def test_32_workers_sum_exactly(members: list[Communicator]) -> None:
     rng = np.random.default_rng(32)
     whole = rng.integers(-(2**31) // RANKS, 2**31 // RANKS, (RANKS, 3000), dtype=np.int32)
-    for got in results(on_all(members, lambda comm: comm.allreduce(whole[comm.rank]), timeout=PATIENCE)):
+    for got in results(on_all(members, lambda comm: comm.allreduce(whole[comm.rank]))):
         np.testing.assert_array_equal(got, whole.sum(axis=0, dtype=np.int32))
     # Multiples of 1/8 far below the quantum's reach: these sums are exact too, and so are their means.
     eighths = (whole >> 20).astype(np.float32) / 8
-    means = results(on_all(members, lambda comm: comm.allreduce(eighths[comm.rank], op="mean"), timeout=PATIENCE))
+    means = results(on_all(members, lambda comm: comm.allreduce(eighths[comm.rank], op="mean")))
     for got in means:
         np.testing.assert_array_equal(got, eighths.sum(axis=0) / RANKS)
 
@@ -55,7 +54,7 @@ def test_every_link_carries_its_share(fabric: RootlessFabric, members: list[Comm
     assert len(trees.nodes) == len(topology.switches) == 20
     size = 64 * 4096
     before = read_links(fabric.controller.site)
-    results(on_all(members, lambda comm: comm.allreduce(np.ones(size // 4, np.float32)), timeout=PATIENCE))
+    results(on_all(members, lambda comm: comm.allreduce(np.ones(size // 4, np.float32))))
     traffic = between(before, read_links(fabric.controller.site))
     for host, place in topology.hosts.items():
         assert traffic[host, place.switch].bytes >= 2 * size

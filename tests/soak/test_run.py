@@ -38,10 +38,6 @@ FABRICS = [
 def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
     """A fabric of two leaves with six hosts each under two spines, whose controller is a process."""
     kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
     with open_outside(switch, 6, rootless=kind == "rootless") as fabric:
         yield fabric
 

@@ -45,9 +45,6 @@ def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves of four hosts under one root."""
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
     with fabric_of(tree(2, 4), request.param, rootless=request.param == "embedded") as fabric:
         yield fabric
 
@@ -90,7 +87,6 @@ def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: in
 
 @pytest.mark.root
 @pytest.mark.bmv2
-@pytest.mark.usefixtures("require_root", "require_bmv2")
 def test_roots_carry_their_share() -> None:
     """Of 16 stripes one spine has 12: so many of the bytes go there, up and down, but for what is sent again."""
     with (

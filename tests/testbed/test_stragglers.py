@@ -58,7 +58,7 @@ def test_a_worker_that_dies(netsum: Start) -> None:
     while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
         assert command.process.poll() is None, command.output
     os.kill(workers[0], signal.SIGKILL)
-    assert command.finish(60) == 1
+    assert command.finish() == 1
     assert "failed (exit code -9)" in command.lines[-1]
     command.nothing_left()
 

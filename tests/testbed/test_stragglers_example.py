@@ -41,7 +41,7 @@ def train(fabric: Fabric, window: int, **settings: str) -> list[str]:
     ]
     said = []
     for child in children:
-        code = child.wait(90)
+        code = child.wait(240)
         said.append(child.last_words(100))
         assert code == 0, said
     fabric.controller.delete_job(name)
