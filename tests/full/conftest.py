@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from netsum.communicator import Communicator
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
-from netsum_controller.topology import Topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 

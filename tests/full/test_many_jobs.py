@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import CommunicatorError, JoinError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cases import Round, make_round
 from netsum_testbed.verify.check import Checker

@@ -27,6 +27,7 @@ ROOTS = {
     "netsum_controller": ROOT / "controller" / "netsum_controller",
     "netsum_switch": ROOT / "switch" / "netsum_switch",
     "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
+    "netsum_trials": ROOT / "trials" / "netsum_trials",
 }
 
 
