@@ -33,7 +33,7 @@ def test_seeds_and_what_was_found_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
     target = loaded(name)

@@ -30,7 +30,7 @@ from netsum_trials.soak.run import Options, Soak
 
 FABRICS = [
     "rootless-embedded",
-    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
 
