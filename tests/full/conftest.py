@@ -18,15 +18,10 @@ from netsum_testbed.opening import fabric_of
 
 FABRICS = [
     "rootless-embedded",
-    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    # Interfaces beneath the embedded switch: test_exactness.py has them in `make test`, too.
+    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
-OWN_FABRICS = [
-    FABRICS[0],
-    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
-    FABRICS[2],
-]
-"""For files that bring up a fabric of their own. What the embedded switch is like on interfaces, the shared fabric shows."""
 HOSTS = 12
 
 Members = Callable[..., AbstractContextManager[list[Communicator]]]
@@ -108,7 +103,7 @@ def four(fabric: Fabric) -> Iterator[list[Communicator]]:
         yield communicators
 
 
-@pytest.fixture(scope="module", params=OWN_FABRICS)
+@pytest.fixture(scope="module", params=FABRICS)
 def fragile(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A fabric of five hosts for one file of tests, whose switch may be killed and started again."""
     with started(request.param, star(5)) as fabric:

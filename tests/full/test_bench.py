@@ -57,6 +57,7 @@ def test_a_collective_is_timed_and_checked(switch: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.full
 def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
     options = ["--collective", "allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
     ran = CliRunner().invoke(bench, [*options, "--flood"])

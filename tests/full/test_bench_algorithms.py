@@ -31,6 +31,7 @@ def switch(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "choice.json"
     options = ["--algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]

@@ -20,9 +20,9 @@ SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]
 OPERATIONS = [(dtype, op) for dtype in DTYPES for op in (("sum", "mean", "max") if dtype in FLOATS else ("sum", "max"))]
 
 # A wire knows nothing of types: all combinations of type, size, shape and values are tried on one fabric, and each of them
-# once on the others.
-on_one_fabric = pytest.mark.parametrize("fabric", FABRICS[:1], indirect=True)
-on_the_others = pytest.mark.parametrize("fabric", FABRICS[1:], indirect=True)
+# once on every fabric.
+ON_ONE_FABRIC = pytest.mark.parametrize("fabric", FABRICS[:1], indirect=True)
+EVERY_FABRIC = [FABRICS[0], pytest.param("namespace-embedded", marks=pytest.mark.root), FABRICS[2]]
 
 
 def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Call:
@@ -56,14 +56,14 @@ def make(round_: Round, call: Call, comm: Communicator) -> Any:
     return np.asarray(result)
 
 
-@on_one_fabric
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("dtype", "op"), OPERATIONS)
 def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None:
     check(four, call_of(4, dtype, op, (size,)))
 
 
-@on_the_others
+@pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=["-".join(operation) for operation in OPERATIONS])
 def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], number: int) -> None:
     dtype, op = OPERATIONS[number]
@@ -72,7 +72,7 @@ def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], n
     check(four, call_of(4, dtype, op, (SIZES[number % len(SIZES)],), fill=fills[number % len(fills)], **layout))
 
 
-@on_one_fabric
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out-of-place", "in-place"])
 @pytest.mark.parametrize("strided", [False, True], ids=["contiguous", "strided"])
@@ -80,14 +80,14 @@ def test_shapes_and_layouts(four: list[Communicator], shape: tuple[int, ...], in
     check(four, call_of(4, "float32", "sum", shape, in_place=in_place, strided=strided))
 
 
-@on_one_fabric
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("fill", FLOAT_FILLS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_values(four: list[Communicator], dtype: str, fill: str) -> None:
     check(four, call_of(4, dtype, fill=fill))
 
 
-@on_one_fabric
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_predicted_scales_through_values_of_every_size(members: Members, dtype: str, op: str) -> None:
@@ -98,7 +98,7 @@ def test_predicted_scales_through_values_of_every_size(members: Members, dtype: 
         assert communicators[0].stats.redone > 0
 
 
-@on_one_fabric
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("fill", INTEGER_FILLS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integer_values(four: list[Communicator], dtype: str, fill: str) -> None:

@@ -18,11 +18,11 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
 from tests.full.calls import PATIENCE, on_all, results
-from tests.full.conftest import OWN_FABRICS
+from tests.full.conftest import FABRICS
 from tests.full.trouble import Served, Training, until
 
 
-@pytest.fixture(scope="module", params=OWN_FABRICS)
+@pytest.fixture(scope="module", params=FABRICS)
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     """A fabric whose controller serves in a process of its own."""
     kind, switch = request.param.split("-")

@@ -37,6 +37,7 @@ def measured(*options: str) -> dict[str, Any]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAIRNESS", ("alone", *NEW))
     monkeypatch.setattr(command, "PRIORITIES", ("alone", "lower"))

@@ -34,6 +34,7 @@ def members(fabric: RootlessFabric) -> Iterator[list[Communicator]]:
         yield made.communicators
 
 
+@pytest.mark.full
 def test_32_workers_sum_exactly(members: list[Communicator]) -> None:
     rng = np.random.default_rng(32)
     whole = rng.integers(-(2**31) // RANKS, 2**31 // RANKS, (RANKS, 3000), dtype=np.int32)
@@ -46,6 +47,7 @@ def test_32_workers_sum_exactly(members: list[Communicator]) -> None:
         np.testing.assert_array_equal(got, eighths.sum(axis=0) / RANKS)
 
 
+@pytest.mark.full
 def test_every_link_carries_its_share(fabric: RootlessFabric, members: list[Communicator]) -> None:
     """Four cores have a quarter of the blocks each; on every link of the trees each block goes up once, and down."""
     topology = fabric.topology

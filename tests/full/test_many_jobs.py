@@ -21,14 +21,14 @@ from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
 
 from tests.full.calls import PATIENCE, on_all, results
-from tests.full.conftest import OWN_FABRICS, Members, joined, started
+from tests.full.conftest import FABRICS, Members, joined, started
 from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim, open_wire
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]
 
 
-@pytest.fixture(scope="module", params=OWN_FABRICS)
+@pytest.fixture(scope="module", params=FABRICS)
 def crowd(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A fabric with a host for every rank of sixteen jobs."""
     with started(request.param, star(sum(WORKERS))) as fabric:

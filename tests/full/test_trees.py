@@ -101,6 +101,7 @@ def test_a_rank_that_makes_another_call_ends_it_for_all(net: Fabric, odd: int) -
         assert kinds(there.communicators, differing) == [Mismatch] * 6
 
 
+@pytest.mark.full
 def test_three_levels_and_four_roots() -> None:
     """Racks of two edges under two aggregation switches, four cores: a stripe for each, every wire bad."""
     fabric = fabric_of(fat_tree(4), "embedded", rootless=True)

@@ -49,6 +49,7 @@ def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.atheris
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.full
 def test_guided_by_coverage(name: str) -> None:
     done = run(name, RUNS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

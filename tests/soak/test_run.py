@@ -98,6 +98,7 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
 )
+@pytest.mark.full
 def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
     totals = soaked(fabric, Scenario(events=(event,)), round_of(shape))
     assert totals.faults[event.kind.value] == 1

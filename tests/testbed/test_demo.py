@@ -55,6 +55,7 @@ def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signal
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_interrupted_in_mininet(netsum: Start, switch: str) -> None:
     command = netsum("demo", "--switch", switch, "--workers", "2", "--steps", "400")
     command.wait_for("step ")  # a tenth of the training
@@ -64,6 +65,7 @@ def test_interrupted_in_mininet(netsum: Start, switch: str) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_killed_in_mininet(netsum: Start, switch: str) -> None:
     """Nothing can be cleared up then, but no process outlives it, and with the last one go namespaces and wires."""
     command = netsum("demo", "--switch", switch, "--workers", "2", "--steps", "100000")

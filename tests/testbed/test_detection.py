@@ -34,6 +34,7 @@ def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
     assert any(sample.held > sample.noticed for sample in detected.samples)
 
 
+@pytest.mark.full
 def test_the_command(netsum: Start) -> None:
     command = netsum("detection", "--switch", "embedded", "--samples", "5", "--block-exp", "5,7.5")
     assert command.finish() == 0, command.output

@@ -67,6 +67,7 @@ def test_it_catches_up(fabric: Fabric) -> None:
     assert not any("back in step" in words for words in said)
 
 
+@pytest.mark.full
 def test_it_comes_back(fabric: Fabric) -> None:
     """A window of 2: the switch holds 16 blocks, eight steps, and the nap is longer."""
     said = train(fabric, 2, STEPS="60", NAP="3")

@@ -83,6 +83,7 @@ def test_rootless_forwarding_on_the_embedded_switch() -> None:
 @pytest.mark.root
 @pytest.mark.bmv2
 @pytest.mark.parametrize("topology", [leaf_spine(2, 2, 2), fat_tree(4)], ids=lambda topology: topology.name)
+@pytest.mark.full
 def test_namespace_forwarding(topology: Topology) -> None:
     with NamespaceFabric(topology, "bmv2") as fabric:
         check_forwarding(fabric)
@@ -141,6 +142,7 @@ def check_link(fabric: MininetFabric) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.full
 def test_mininet_fat_tree_on_the_embedded_switch() -> None:
     from netsum_testbed.mininet_fabric import MininetFabric
 
