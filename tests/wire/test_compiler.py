@@ -9,6 +9,7 @@ from typing import Any
 import netsum_p4
 import pytest
 from netsum.wire import schema
+from netsum.wire.to_lua import LUA_FILE, lua_text
 from netsum.wire.to_p4 import p4_text
 
 WIRE_P4 = Path(__file__).parents[2] / "p4src" / "include" / "wire.p4"
@@ -33,6 +34,10 @@ def layout(fields: tuple[schema.Field, ...]) -> Layout:
 
 def test_wire_p4_is_what_the_schema_gives() -> None:
     assert WIRE_P4.read_text("utf-8") == p4_text(), "run `make p4` and commit the result"
+
+
+def test_committed_dissector_is_what_the_schema_gives() -> None:
+    assert LUA_FILE.read_text("utf-8") == lua_text(), "run `make p4` and commit the result"
 
 
 def test_netsum_header(headers: dict[str, Layout]) -> None:
