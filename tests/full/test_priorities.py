@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum.engine import Work
+from netsum.work import Work
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import tree
 from netsum_controller.stages import JobEntry

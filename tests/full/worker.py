@@ -10,8 +10,8 @@ from typing import Any
 
 import netsum
 import numpy as np
+from netsum.backend import open_transport
 from netsum.frames import FrameFormat
-from netsum.transports.choose import open_transport
 from netsum.transports.packet import PacketTransport
 from netsum_testbed.netns import call_inside
 

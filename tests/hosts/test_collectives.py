@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
 from netsum.peers.window import PeerWindow
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum_trials.exact.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_trials.exact.expect import complaints
@@ -165,6 +166,7 @@ def test_into_out_and_in_place() -> None:
 def payloads(comm: Communicator) -> list[bytes]:
     """Of the contributions that the rank keeps."""
     window = comm._window
+    assert isinstance(window, PeerWindow | SwitchWindow)
     kept = window._blocks if isinstance(window, PeerWindow) else window._kept
     return [bytes(block.payload) for block in kept.values()]
 

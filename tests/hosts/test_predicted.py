@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.collectives.float_sum import coarseness
+from netsum.collectives.predicted_sum import coarseness
 from netsum.communicator import Communicator
 from netsum.fixed_point import float_lane, scale_bits
 from netsum.wire.schema import Lane

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.descriptor import Descriptor
 from netsum.refusal import Refusal
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -34,7 +34,7 @@ class Host:
     """A member: its window, its port, what it has got, and the epoch in which it is."""
 
     def __init__(self, first: Descriptor, values: list[int]) -> None:
-        self.window = Window(first)
+        self.window = SwitchWindow(first)
         self.epoch = first.epoch
         self.port = first.host.udp_port
         self.asking = False

@@ -22,7 +22,7 @@ from netsum.transports import (
     Transport,
     UdpTransport,
     memory_pair,
-    open_transport,
+    open_link,
 )
 
 from tests.hosts.network import descriptor
@@ -320,6 +320,6 @@ def test_a_link_that_cannot_be_opened_is_named() -> None:
     try:
         for described, message in cases:
             with pytest.raises(JoinError, match=message):
-                open_transport(described)
+                open_link(described)
     finally:
         taken.close()

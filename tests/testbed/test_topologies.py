@@ -38,7 +38,7 @@ def open_ends(fabric: Fabric, stack: ExitStack) -> dict[str, Port]:
     """The hosts' ends of their links."""
     ends: dict[str, Port] = {}
     for name, host in fabric.topology.hosts.items():
-        if isinstance(fabric, RootlessFabric):
+        if fabric.rootless:
             ends[name] = UdpPort(0, parse_address(host.frames or ""), parse_address(host.switch_frames or ""))
         else:
             ends[name] = fabric.inside(lambda name=name: PacketPort(0, fabric.interface(name)))  # type: ignore[misc]
