@@ -102,6 +102,7 @@ class PeerTransport:
         self._come: list[memoryview] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._fileno = self._selector.fileno()  # asked for by another thread, perhaps while we close
         self._next_look = 0.0
         self._closed = False
 
@@ -191,7 +192,7 @@ class PeerTransport:
 
     def fileno(self) -> int | None:
         # A forked process has no listener any more, and is not to touch its parent's selector.
-        return None if self._closed or self._listener.fileno() < 0 else self._selector.fileno()
+        return None if self._closed or self._listener.fileno() < 0 else self._fileno
 
     def close(self) -> None:
         if self._closed:
