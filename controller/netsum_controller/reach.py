@@ -8,8 +8,8 @@ from contextlib import closing
 import grpc
 from p4.v1 import p4runtime_pb2_grpc
 
-from netsum_controller.client import open_channel, read_cookie
 from netsum_controller.errors import ControllerError
+from netsum_controller.p4runtime.client import open_channel, read_cookie
 from netsum_controller.site import Site
 
 PATIENCE = 2.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_controller.client import CONNECT_TIMEOUT, SwitchClient
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError, SwitchError
-from netsum_controller.p4info import Program
-from netsum_controller.store import Store
+from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
+from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.state.store import Store
 from netsum_controller.tally import Tally
-from netsum_controller.topology import Topology
 
 
 @dataclass

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import netsum
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
-from netsum_controller.topology import Topology
+from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held

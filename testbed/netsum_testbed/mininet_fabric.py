@@ -16,10 +16,10 @@ from typing import Any, Final
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
 from netsum.transports.choose import open_transport
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
-from netsum_controller.http_api import HttpServer
-from netsum_controller.model import Job
-from netsum_controller.topology import Topology
+from netsum_controller.http.api import HttpServer
+from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result

@@ -11,7 +11,7 @@ from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.packet import PacketTransport
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.link_rates import limit_rate

@@ -9,7 +9,7 @@ from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.frames import FramesTransport
 from netsum.transports.sockets import parse_address
-from netsum_controller.topology import Topology
+from netsum_controller.config.topology import Topology
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.free_ports import hold_address

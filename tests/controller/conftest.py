@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import leaf_spine
-from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric

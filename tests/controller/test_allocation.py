@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum_controller.allocation import (
+from netsum_controller.planning.allocation import (
     JOB_IDS,
     ROOM,
     SERIAL,

@@ -19,10 +19,10 @@ from netsum.descriptor import Descriptor
 from netsum.door import Door
 from netsum.errors import JoinError, NotReady
 from netsum_controller.cli import cli
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
-from netsum_controller.http_api import HttpServer
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.http.api import HttpServer
 
 from tests.controller.certificates import Certificates
 

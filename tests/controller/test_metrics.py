@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.metrics import MAX_AGE, Metrics, SwitchCollector
-from netsum_controller.observe import Observer, SwitchView
 from netsum_controller.stages import outcomes
 from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER
+from netsum_controller.watching.metrics import MAX_AGE, Metrics, SwitchCollector
+from netsum_controller.watching.observer import Observer, SwitchView
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.fake_switch import FakeSwitch

@@ -13,16 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
-from netsum_controller.allocation import IdRange
-from netsum_controller.client import SwitchClient
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.membership import GRACE, Membership
-from netsum_controller.model import Rejoin
-from netsum_controller.rejoin import Place
+from netsum_controller.jobs.membership import GRACE, Membership
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.allocation import IdRange
 from netsum_controller.stages import JobEntry
-from netsum_controller.topology import parse_topology
+from netsum_controller.state.model import Rejoin
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from netsum_controller.allocation import ROOM, IdRange
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.lock import StateLock
-from netsum_controller.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
-from netsum_controller.store import Store
-from netsum_controller.trees import Shape
+from netsum_controller.planning.allocation import ROOM, IdRange
+from netsum_controller.planning.trees import Shape
+from netsum_controller.state.lock import StateLock
+from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.state.store import Store
 
 
 def test_a_job_survives(open_controller: Callable[[], Controller], spec: JobSpec) -> None:
@@ -85,8 +85,8 @@ def test_a_file_of_another_version(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from netsum_controller.lock import StateLock
-from netsum_controller.model import Epoch, Late, Rejoin, Seat
+from netsum_controller.state.lock import StateLock
+from netsum_controller.state.model import Epoch, Late, Rejoin, Seat
 with StateLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -22,14 +22,14 @@ from typing import Any
 import pytest
 from netsum_controller import cli
 from netsum_controller.cli.top import Snapshot, Watch, render
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.member_metrics import retransmissions
-from netsum_controller.model import Late
-from netsum_controller.observe import JobView, MemberView, Presence
 from netsum_controller.stages import outcomes
 from netsum_controller.stages.query import AGE_UNIT_US
-from netsum_controller.standing import standing
+from netsum_controller.state.model import Late
+from netsum_controller.watching.member_metrics import retransmissions
+from netsum_controller.watching.observer import JobView, MemberView, Presence
+from netsum_controller.watching.standing import standing
 from rich.console import Console
 
 from tests.controller.fake_switch import FakeSwitch

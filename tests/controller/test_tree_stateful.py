@@ -10,10 +10,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import leaf_spine
 
 from tests.controller.fake_fabric import FakeFabric
 

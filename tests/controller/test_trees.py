@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.wire.schema import Role
+from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import Refused
-from netsum_controller.graph import distances, switch_graph
-from netsum_controller.topologies import fat_tree, leaf_spine, star, tree
-from netsum_controller.topology import Topology
-from netsum_controller.trees import MAX_STRIPES, Trees, block_exp_us, plan_trees, share
+from netsum_controller.planning.graph import distances, switch_graph
+from netsum_controller.planning.trees import MAX_STRIPES, Trees, block_exp_us, plan_trees, share
 
 from tests.controller.graphs import make, topologies
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 from netsum.wire.schema import BlockState, Outcome
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.inspect_job import NEIGHBOURS
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job, Late
 from netsum_controller.stages.outcomes import COUNTER, first_index
+from netsum_controller.state.model import Job, Late
+from netsum_controller.watching.inspection import NEIGHBOURS
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from netsum.transports.base import Transport
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import load_topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import load_topology
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from netsum import door, errors, overdue, recovery, round_trip, silence, window
 from netsum.environment import DEFAULT_CALL_TIMEOUT
-from netsum_controller import watcher
-from netsum_controller.client import MAX_RECONNECT_MS
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.p4runtime.client import MAX_RECONNECT_MS
+from netsum_controller.watching import watcher
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks

@@ -8,15 +8,15 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.faults.kernel import KernelError, KernelLink, check_kernel, list_rules
-from netsum_testbed.faults.scenario import LinkFaults, Rates
-from netsum_testbed.faults.wires import link_ends
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
+from netsum_trials.faults.kernel import KernelError, KernelLink, check_kernel, list_rules
+from netsum_trials.faults.scenario import LinkFaults, Rates
+from netsum_trials.faults.wires import link_ends
 
 from tests.full.calls import on_all, results
 

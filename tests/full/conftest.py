@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from netsum.communicator import Communicator
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 

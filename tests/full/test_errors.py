@@ -21,9 +21,9 @@ from netsum.errors import (
     Unauthorized,
     Unsupported,
 )
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
-from netsum_controller.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import Got, on_all, results

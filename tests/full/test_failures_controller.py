@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Behind, Desynchronized, NotReady, Timeout
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job, Rejoin
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Job, Rejoin
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 

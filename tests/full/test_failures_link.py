@@ -14,7 +14,7 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Desynchronized, NotFinite, Timeout
 from netsum.transports import Faults, FaultyTransport, Transport
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Desynchronized, Evicted, NoSuchMember
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results

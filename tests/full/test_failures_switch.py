@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Desynchronized
-from netsum_controller.model import Rejoin
+from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results

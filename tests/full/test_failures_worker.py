@@ -9,8 +9,8 @@ from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.errors import Closed, Desynchronized, Timeout
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from netsum_controller.topologies import star
+from netsum_controller.config.topologies import star
 from netsum_testbed.bench import command
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.fairness import Case, Setting, SteadyJob, Summary, jain

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_controller.job_items import job_trees
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import fat_tree
-from netsum_testbed.links.counters import between, read_links
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import fat_tree
+from netsum_controller.planning.job_items import job_trees
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.verify.members import joined
+from netsum_trials.bytes.counters import between, read_links
 
 from tests.full.calls import on_all, results
 

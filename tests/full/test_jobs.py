@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import NoSuchJob, Refused
-from netsum_controller.job_spec import JobSpec
 from netsum_controller.stages import Item
 from netsum_testbed.fabric import Fabric
 

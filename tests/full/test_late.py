@@ -13,7 +13,7 @@ from netsum.errors import Behind, Degraded, Desynchronized
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members
-from tests.full.trouble import PATIENCE, Training, until
+from tests.full.trouble import PATIENCE, Training, naps, until
 
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 40.0, "window": 16}
 PATIENT: dict[str, Any] = {**DEGRADE, "block_exp": 400.0}
@@ -123,14 +123,9 @@ def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Membe
 
 def test_ranks_that_sleep_at_random_stay_equal(members: Members) -> None:
     """Each sleeps now and then for longer than block_exp, two at once as well; whoever misses too much comes back."""
-    naps = [np.random.default_rng(rank).random(4000) for rank in range(4)]
-
-    def pause(rank: int, step: int) -> float:
-        return 0.1 if naps[rank][step % 4000] < 0.03 else 0.0
-
     with (
         members(4, quorum=2, **DEGRADE) as communicators,
-        Training(communicators, resync=COMES_BACK, check=False, pause=pause) as training,
+        Training(communicators, resync=COMES_BACK, check=False, pause=naps(4, 0.03, 0.1)) as training,
     ):
         training.on(200)
         training.finish()

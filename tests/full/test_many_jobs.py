@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import CommunicatorError, JoinError
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.cases import Round, make_round

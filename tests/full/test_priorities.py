@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from netsum.communicator import Communicator
 from netsum.engine import Work
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import tree
 from netsum_controller.stages import JobEntry
-from netsum_controller.topologies import tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 

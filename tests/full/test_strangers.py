@@ -23,15 +23,15 @@ from netsum.frames import FrameFormat
 from netsum.transports.sockets import parse_address
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import BlockState, Outcome
-from netsum_controller.client import SwitchClient
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.p4info import netsum_program
-from netsum_controller.topology import Host
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Host
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_switch.ports import Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.fuzz.expect import checksum_of, udp_checksum_of
+from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_controller.model import Job, JobState
-from netsum_controller.topologies import leaf_spine
+from netsum.errors import Behind, Desynchronized
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, joined
-from tests.full.trouble import PATIENCE, Training, until
+from tests.full.trouble import PATIENCE, Training, naps, until
 
 
 @pytest.fixture(scope="module", params=[FABRICS[0], FABRICS[-1]])
@@ -163,6 +164,20 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
             late = sum(rank + 1 for rank in sleepers)
             assert got == [(10.0, 10.0 - late, 10.0)] * 4
             assert [comm.stats.late > 0 for comm in communicators] == [rank in sleepers for rank in range(4)]
+
+
+def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
+    """The documented loop: from Behind and Desynchronized with resync, which itself raises neither."""
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 30.0, "quorum": 2, "window": 8}
+    with (
+        joined(leaves, 4, **options) as communicators,
+        Training(communicators, resync=(Behind, Desynchronized), check=False, pause=naps(4, 0.05, 0.3)) as training,
+    ):
+        until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
+        training.on(50)
+        training.finish()
+        training.check_equal()
+        assert training.kinds() == [None] * 4
 
 
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:

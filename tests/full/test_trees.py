@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Mismatch, NotFinite
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import fat_tree, leaf_spine, tree
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.faults.kernel import KernelTrunk
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.members import joined
+from netsum_trials.faults.kernel import KernelTrunk
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS

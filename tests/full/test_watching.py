@@ -13,8 +13,8 @@ from netsum import metrics
 from netsum.communicator import Communicator
 from netsum.errors import Evicted, NetsumError, Timeout
 from netsum_controller.cli.top import Snapshot, Watch
-from netsum_controller.model import Late
-from netsum_controller.standing import JobStanding
+from netsum_controller.state.model import Late
+from netsum_controller.watching.standing import JobStanding
 from netsum_testbed.fabric import Fabric
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families

@@ -21,7 +21,7 @@ import numpy as np
 from netsum.communicator import Communicator
 from netsum.transports.base import Transport
 from netsum_controller.controller import Controller
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
@@ -47,6 +47,12 @@ def share(rank: int, step: int, size: int) -> Any:
 def whole(ranks: Sequence[int], step: int, size: int) -> Any:
     """The sum of these ranks' contributions."""
     return sum(share(rank, step, size) for rank in ranks)
+
+
+def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]:
+    """``pause`` of a :class:`Training` in which every rank sleeps now and then, by itself."""
+    draws = [np.random.default_rng(rank).random(4000) for rank in range(ranks)]
+    return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
 
 
 class Training:

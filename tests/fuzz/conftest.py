@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from netsum_testbed.fuzz.in_process import InProcess
-from netsum_testbed.fuzz.on_wires import OnWires
-from netsum_testbed.fuzz.target import Target
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.on_wires import OnWires
+from netsum_trials.strangers.target import Target
 
 TARGETS = [
     "pipeline",

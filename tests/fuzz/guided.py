@@ -45,13 +45,13 @@ _WATCHED = {
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [
-        "netsum_controller.yaml_marks",
-        "netsum_controller.topology",
-        "netsum_controller.job_spec",
-        "netsum_testbed.faults.scenario",
+        "netsum_controller.config.yaml_marks",
+        "netsum_controller.config.topology",
+        "netsum_controller.config.job_spec",
+        "netsum_trials.faults.scenario",
         "yaml",
     ],
-    "http_requests": ["netsum_controller.http_api", "netsum_controller.http_server", "http.server", "urllib.parse"],
+    "http_requests": ["netsum_controller.http.api", "netsum_controller.http.server", "http.server", "urllib.parse"],
     "program": ["netsum_switch"],
     "p4runtime": ["netsum_switch"],
 }

@@ -6,8 +6,8 @@ import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
 from netsum_controller.stages import Item, JobEntry
-from netsum_testbed.fuzz import in_process, site
-from netsum_testbed.fuzz.site import TRIO, frame
+from netsum_trials.strangers import in_process, site
+from netsum_trials.strangers.site import TRIO, frame
 
 WINDOW = SLOTS // 2
 

@@ -18,7 +18,7 @@ from tests.model.rules import Packet, Reply, SwitchModel
 
 
 class RestartingNetwork:
-    """One job, by the rules of ``netsum_controller.rejoin`` and ``membership``: an epoch that resumes begins when all have told
+    """One job, by the rules of ``netsum_controller.jobs`` (rejoin, membership): an epoch that resumes begins when all have told
     what they lack; a rank that joins as somebody new begins another."""
 
     def __init__(self, workers: int, window: int = 8, quorum: int = 0) -> None:

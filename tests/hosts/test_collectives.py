@@ -14,9 +14,9 @@ from netsum import wait_all
 from netsum.communicator import Communicator
 from netsum.peers.window import PeerWindow
 from netsum.transports import Faults, FaultyTransport
-from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, Cell, Kind
-from netsum_testbed.matrix.expect import complaints
-from netsum_testbed.matrix.volume import RANKS, measure
+from netsum_trials.exact.cells import COLLECTIVES, KINDS, Cell, Kind
+from netsum_trials.exact.expect import complaints
+from netsum_trials.exact.volume import RANKS, measure
 
 from tests.hosts.calls import good, on_each, ranks
 from tests.hosts.cells import SIZES, cell_of, check

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from netsum_trials import SEARCH_PATH
 
 MARK = "NETSUM_TEST_MARK"
+NETSUM = ("-c", "from netsum_controller.cli import main; main()")
+TRIAL = ("-m", "netsum_trials")
 ENDS = 20.0
 """Seconds until everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
@@ -36,18 +39,24 @@ def switch(request: pytest.FixtureRequest) -> str:
 
 
 class Netsum:
-    """A ``netsum`` command with a TMPDIR of its own; all that it starts carries a mark in its environment."""
+    """A ``netsum`` command, or one of a trial, with a TMPDIR of its own; all that it starts carries a mark in its environment."""
 
     def __init__(self, *arguments: str, commands: str = "") -> None:
         self.mark = uuid.uuid4().hex
         self.directory = Path(tempfile.mkdtemp(prefix="ns"))  # short: there will be unix sockets in it
         self._interfaces = interfaces()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from netsum_controller.cli import main; main()", *arguments],
+            [sys.executable, *(TRIAL if arguments[0] == "stragglers" else NETSUM), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, MARK: self.mark, "TMPDIR": str(self.directory), "COLUMNS": "200"},
+            env={
+                **os.environ,
+                MARK: self.mark,
+                "TMPDIR": str(self.directory),
+                "COLUMNS": "200",
+                "PYTHONPATH": SEARCH_PATH,
+            },
             cwd=ROOT,
             text=True,
         )

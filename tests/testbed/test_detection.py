@@ -1,4 +1,4 @@
-"""``netsum detection``: blocks are never closed early, on either switch; histogram and report."""
+"""``make detection``: blocks are never closed early, on either switch; histogram and report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.stragglers.detection import Detected, Sample, detect
-from netsum_testbed.stragglers.detection_report import histogram_table, to_json
-from netsum_testbed.stragglers.histogram import Histogram
+from netsum_trials.stragglers.detection import Detected, Sample, detect
+from netsum_trials.stragglers.detection_report import histogram_table, to_json
+from netsum_trials.stragglers.histogram import Histogram
 from rich.console import Console
 
 from tests.testbed.conftest import SWITCHES, Netsum

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
-from netsum_controller.topology import load_topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import load_topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric

@@ -1,4 +1,4 @@
-"""``netsum links``: what the switches count is what the formulas say, and never less."""
+"""``make links``: what the switches count is what the formulas say, and never less."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import pytest
 from click.testing import CliRunner
-from netsum_controller.topologies import leaf_spine, tree
+from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.links import command, measure
-from netsum_testbed.links.below import below
-from netsum_testbed.links.measure import RANKS, SIZE, Bytes, Line, collectives, network
-from netsum_testbed.links.report import Report
-from netsum_testbed.links.rules import RULES, Place, frames, octets
-from netsum_testbed.links.stripes import stripes
 from netsum_testbed.opening import fabric_of
+from netsum_trials.bytes import command, measure
+from netsum_trials.bytes.below import below
+from netsum_trials.bytes.measure import RANKS, SIZE, Bytes, Line, collectives, network
+from netsum_trials.bytes.report import Report
+from netsum_trials.bytes.rules import RULES, Place, frames, octets
+from netsum_trials.bytes.stripes import stripes
 
 BLOCK = 4096
 HEADERS = 14 + 20 + 8 + 16

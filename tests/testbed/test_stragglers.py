@@ -1,4 +1,4 @@
-"""``netsum stragglers`` as a user sees it, and a straggler that is asleep for longer than the switch remembers."""
+"""``make stragglers`` as a user sees it, and a straggler that is asleep for longer than the switch remembers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from netsum_controller.topologies import star
+from netsum_controller.config.topologies import star
 from netsum_testbed.rootless import RootlessFabric
-from netsum_testbed.stragglers.pattern import Pattern
-from netsum_testbed.stragglers.trial import Mode, Setting, Trial
+from netsum_trials.stragglers.pattern import Pattern
+from netsum_trials.stragglers.trial import Mode, Setting, Trial
 
 from tests.testbed.conftest import Netsum
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.rootless import RootlessFabric
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from netsum.transports.sockets import parse_address
-from netsum_controller.topologies import fat_tree, leaf_spine, tree
-from netsum_controller.topology import Topology, load_topology
+from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
+from netsum_controller.config.topology import Topology, load_topology
 from netsum_switch.ports import Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.namespaces import NamespaceFabric
 
 AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
