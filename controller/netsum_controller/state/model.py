@@ -121,7 +121,7 @@ class Edge:
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
-    switch. ``peer_key`` (32 hex digits) is what members seal the datagrams with that they send each other."""
+    switch. ``peer_key`` (32 hex digits) is what members seal with what they say to each other."""
 
     number: int
     first_block_id: int
