@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor
@@ -131,7 +131,6 @@ def test_garbage(serve: Callable[..., Raw]) -> None:
     """Whatever comes gets one sentence of JSON or a closed connection, and the next in line is served."""
     raw = serve()
 
-    @settings(max_examples=150)
     @given(REQUESTS)
     def send(garbage: bytes) -> None:
         with raw.open() as connection:

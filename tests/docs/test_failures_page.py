@@ -16,7 +16,7 @@ from netsum import controller_client, errors, overdue, recovery, round_trip, sil
 from netsum.environment import DEFAULT_CALL_TIMEOUT
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_controller.p4runtime.client import MAX_RECONNECT_MS
+from netsum_controller.p4runtime.channel import MAX_RECONNECT_MS
 from netsum_controller.watching import watcher
 from netsum_testbed.rootless import RootlessFabric
 

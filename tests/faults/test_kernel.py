@@ -23,7 +23,6 @@ from tests.full.calls import on_all, results
 @pytest.fixture(params=["namespace", "mininet"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two hosts, in one namespace or in namespaces of their own."""
-    request.getfixturevalue("require_root")
     if request.param == "namespace":
         with NamespaceFabric(star(2), "embedded") as fabric:
             yield fabric
@@ -56,7 +55,6 @@ def test_sums_are_exact_over_a_kernel_that_loses_packets(fabric: Fabric) -> None
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("require_root")
 def test_this_kernel_can() -> None:
     check_kernel()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
@@ -38,7 +38,6 @@ def test_every_operation_and_type(name: str) -> None:
             check(communicators, cells)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(KINDS),
     st.integers(1, 9),

@@ -118,7 +118,7 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
         return works[-1].wait()
 
     def close() -> None:
-        assert waiting.wait(30.0)
+        assert waiting.wait(90.0)
         comm.close()
 
     got, blocking, _ = at_once(wait, works[0].wait, close)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.communicator import Communicator
@@ -131,7 +131,6 @@ def batches(draw: st.DrawFn, workers: int) -> list[list[list[Block]]]:
     return made
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS]))
 def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, algorithm: str) -> None:
     given_batches = data.draw(batches(workers))

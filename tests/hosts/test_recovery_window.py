@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.descriptor import Descriptor
@@ -139,7 +139,6 @@ class Story:
         return all(host.window.idle for host in self.hosts)
 
 
-@settings(max_examples=150)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

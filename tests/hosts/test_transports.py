@@ -76,7 +76,7 @@ def until(ready: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @pytest.fixture
-def packet_pair(require_root: None) -> Iterator[Pair]:  # noqa: ARG001 - only asked for
+def packet_pair() -> Iterator[Pair]:
     """Raw frames over a veth pair; its interfaces are up and have no addresses."""
     stem = f"nsh{os.getpid() % 100000}x{next(_names)}"
     left, right = f"{stem}a", f"{stem}b"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum import round_trip
 from netsum import switch_window as window_module
@@ -108,7 +108,6 @@ class Simulation:
 probability = st.sampled_from([0.0, 0.01, 0.1, 0.3])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 4),
     st.integers(1, 60),
