@@ -193,7 +193,7 @@ class SwitchWindow:
 
     @property
     def _hasty(self) -> bool:
-        """Whether the timer is faster than a round trip. (A few times, the network may have doubled a result.)"""
+        """Whether the timer is faster than a round trip. (The network may have doubled a few results.)"""
         return self._twice > 8
 
     def next_deadline(self) -> float | None:
@@ -203,8 +203,8 @@ class SwitchWindow:
         return self._alarm
 
     def _expire(self) -> None:
-        """The timer repeats the oldest block if nothing has come since the last time, which is how waiting for a straggler
-        looks; twice as many as then if that helped, which is how the loss of a whole flight looks."""
+        """The timer repeats the oldest block if nothing has come since the last time (a straggler is waited for), and twice as
+        many blocks as then if that helped (a whole flight was lost)."""
         self._alarm = None
         if self._overtaking.doubtful:
             self._overtaking.believe()
@@ -222,8 +222,7 @@ class SwitchWindow:
         self._repeated.update(self._again)
 
     def overrule(self, status: Status) -> list[Packet]:
-        """Empty contributions with ``status`` to every outstanding block, and to the next one, for which the others may
-        wait."""
+        """Empty contributions with ``status`` to every outstanding block, and to the next, for which others may wait."""
         blocks = {serial: sent.block for serial, sent in self._sent.items()}
         if self.next_serial < self.base + self._size:
             blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)

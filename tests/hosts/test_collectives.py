@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum_trials.exact.cells import COLLECTIVES, KINDS, Cell, Kind

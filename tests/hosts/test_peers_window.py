@@ -14,9 +14,9 @@ from netsum.block import Block
 from netsum.communicator import Communicator
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor
 from netsum.errors import Aborted, Closed, Mismatch, Timeout
-from netsum.peers import window as peer_window
+from netsum.peers import peer_window
 from netsum.peers.memory import memory_peers
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum.wire.codec import Header

@@ -17,7 +17,7 @@ from netsum.errors import NotReady, Timeout
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.silence import Silence
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
