@@ -8,21 +8,22 @@ from typing import Any, Self
 
 from netsum.descriptor import Descriptor, Link
 
-from netsum_controller import eviction, groups, inspect_job, jobs, moving, reconcile
-from netsum_controller.client import CONNECT_TIMEOUT
-from netsum_controller.http_api import HttpServer
-from netsum_controller.http_server import tls_context
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.membership import Membership, describe
-from netsum_controller.metrics import Metrics
-from netsum_controller.model import Job
-from netsum_controller.p4info import Program, netsum_program
-from netsum_controller.rejoin import Place
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
+from netsum_controller.http.api import HttpServer
+from netsum_controller.http.server import tls_context
+from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
+from netsum_controller.jobs.membership import Membership, describe
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
+from netsum_controller.p4runtime.p4info import Program, netsum_program
 from netsum_controller.site import Site
-from netsum_controller.store import Store
-from netsum_controller.sweeper import SweepCounters, Sweeper
-from netsum_controller.topology import Topology
-from netsum_controller.watcher import PERIOD, Watcher
+from netsum_controller.state.model import Job
+from netsum_controller.state.store import Store
+from netsum_controller.watching import inspection
+from netsum_controller.watching.metrics import Metrics
+from netsum_controller.watching.sweeper import SweepCounters, Sweeper
+from netsum_controller.watching.watcher import PERIOD, Watcher
 
 
 class Controller:
@@ -72,7 +73,7 @@ class Controller:
 
     def create_job(self, spec: JobSpec) -> Job:
         """Install a job. The same spec again returns the job that is there; only a new one has its ``token``."""
-        return jobs.create_job(self.site, spec)
+        return lifecycle.create_job(self.site, spec)
 
     def delete_job(self, name: str, *, force: bool = False) -> Job:
         """Remove a job; ``force`` also when its switch is gone."""
@@ -98,13 +99,13 @@ class Controller:
         """The job of that name, as it is now."""
         return self.site.store.job(name)
 
-    def stats(self, name: str) -> inspect_job.Stats:
+    def stats(self, name: str) -> inspection.Stats:
         """Outcome counters and members of a job."""
-        return inspect_job.stats(self.site, name)
+        return inspection.stats(self.site, name)
 
-    def why(self, name: str, block: int | None = None) -> inspect_job.Why:
+    def why(self, name: str, block: int | None = None) -> inspection.Why:
         """Who a job is waiting for."""
-        return inspect_job.why(self.site, name, block)
+        return inspection.why(self.site, name, block)
 
     def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:
         """Descriptor of a rank in the current epoch, without joining (see :meth:`join`)."""
@@ -145,7 +146,7 @@ class Controller:
         host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
         switch is looked at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its
         key, it is HTTPS. With a ``metrics_token``, ``GET /metrics`` asks for it. While it serves, blocks of degrade jobs
-        age (:mod:`netsum_controller.sweeper`)."""
+        age (:mod:`netsum_controller.watching.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
             metrics = Metrics(self.site, self.sweeps)

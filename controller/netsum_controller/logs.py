@@ -7,7 +7,7 @@ from typing import Any
 
 from netsum.logs import formatter
 
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 
 
 def set_up(level: int, kind: str) -> None:

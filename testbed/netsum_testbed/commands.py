@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum_controller.topologies import star
-from netsum_controller.topology import Topology, load_topology
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console
 
 from netsum_testbed.errors import TestbedError

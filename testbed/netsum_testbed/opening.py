@@ -6,8 +6,8 @@ import ipaddress
 import os
 from collections.abc import Sequence
 
-from netsum_controller.topologies import star
-from netsum_controller.topology import Topology
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric

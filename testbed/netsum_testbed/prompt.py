@@ -13,8 +13,8 @@ from typing import IO, Any, Final
 
 from mininet.cli import CLI
 from mininet.log import lg, output
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import Topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 
 from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.mininet_fabric import MininetFabric

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import leaf_spine
-from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric
@@ -95,9 +95,6 @@ def spec() -> JobSpec:
 
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
     return str(request.param)
 
 

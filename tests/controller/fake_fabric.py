@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from netsum_controller.client import SwitchClient
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
-from netsum_controller.job_items import belongs_to
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
-from netsum_controller.topology import Topology
 
 from tests.controller.fake_switch import FakeSwitch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from netsum_controller.topology import Topology
+from netsum_controller.config.topology import Topology
 
 
 def make(switches: list[str], hosts: dict[str, str], links: list[tuple[str, str]]) -> Topology:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.wire import Header, Lane, Status, pack_header, parse_header
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
 
 from tests.switch.harness.api import ARRIVES, SwitchUnderTest
 

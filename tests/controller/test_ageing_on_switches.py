@@ -7,10 +7,10 @@ import struct
 import pytest
 from netsum.descriptor import Descriptor
 from netsum.wire.schema import AgeOp
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
 from netsum_controller.stages import JobEntry
+from netsum_controller.state.model import Late
 
 from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, summed, wait_until
 from tests.switch.harness.api import SwitchUnderTest

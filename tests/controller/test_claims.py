@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 from netsum.wire.schema import SLOTS
-from netsum_controller.allocation import SERIAL, scattered
-from netsum_controller.claims import claim_numbers
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, StateError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Rejoin
-from netsum_controller.rejoin import Place
-from netsum_controller.topology import Topology
+from netsum_controller.jobs.claims import claim_numbers
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.planning.allocation import scattered
+from netsum_controller.state.model import SERIAL, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
@@ -83,7 +83,7 @@ def test_numbers_rise_with_the_clock_where_the_switch_has_forgotten_them(
     controller.create_job(spec("x"))
     switch.restart()
     later = old.site.store.next_epoch + 1000
-    monkeypatch.setattr("netsum_controller.claims.time", SimpleNamespace(time=lambda: later + 0.5))
+    monkeypatch.setattr("netsum_controller.jobs.claims.time", SimpleNamespace(time=lambda: later + 0.5))
     old.push()
     old.create_job(spec("y"))
     assert old.job("y").epoch.number == later

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from netsum.descriptor import Descriptor
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
-from netsum_controller.job_spec import JobSpec
 
 from tests.controller.live import TOKEN, summed
 from tests.switch.harness.api import SwitchUnderTest

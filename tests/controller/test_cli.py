@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from netsum_controller import cli
-from netsum_controller.topology import Topology
+from netsum_controller.config.topology import Topology
 
 from tests.controller.certificates import Certificates
 from tests.controller.fake_switch import FakeSwitch, pack_record

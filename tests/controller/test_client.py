@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from netsum.wire.schema import BlockState
-from netsum_controller.client import Kind, SwitchClient, Update
+from netsum_controller.config.topology import Switch, Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, SwitchError, WriteError
-from netsum_controller.p4info import netsum_program
+from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import ForeignEntry, ForwardEntry
-from netsum_controller.topology import Switch, Topology
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from netsum_controller.converge import plan
+from netsum_controller.p4runtime.converge import plan
 from netsum_controller.stages import TABLES
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job, JobState, Late
-from netsum_controller.rejoin import Place
+from netsum_controller.jobs.rejoin import Place
 from netsum_controller.stages import Item, JobEntry, MemberEntry, MulticastGroup, RewriteEntry
+from netsum_controller.state.model import Job, JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 
@@ -166,12 +166,12 @@ def test_a_sweep_that_is_not_answered(
     controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next is; and if none were, the members' own retransmissions finish the blocks."""
-    monkeypatch.setattr("netsum_controller.client.SWEEP_PATIENCE", 0.02)
+    monkeypatch.setattr("netsum_controller.p4runtime.client.SWEEP_PATIENCE", 0.02)
     switch.lose_packet_ins = 1
     switch.sweeps_close = 2
     assert controller.evict("resnet", 1).closed == 2
     switch.lose_packet_ins = 1 << 30
-    monkeypatch.setattr("netsum_controller.client.ASK_TIMEOUT", 0.1)
+    monkeypatch.setattr("netsum_controller.p4runtime.client.ASK_TIMEOUT", 0.1)
     done = controller.evict("resnet", 0)
     assert (done.changed, done.closed) == (True, None)
 

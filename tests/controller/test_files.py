@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec, load_job, parse_job
+from netsum_controller.config.topology import load_topology, parse_topology
+from netsum_controller.config.yaml_marks import parse_yaml
 from netsum_controller.errors import InputError
-from netsum_controller.job_spec import JobSpec, load_job, parse_job
-from netsum_controller.topology import load_topology, parse_topology
-from netsum_controller.yaml_marks import parse_yaml
 
 from tests.controller.conftest import TOPOLOGY
 

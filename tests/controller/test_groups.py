@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, Refused
-from netsum_controller.groups import MAX_GROUPS
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.jobs.groups import MAX_GROUPS
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.test_rejoin import TOKEN, Member, busy, members, restart

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from netsum.descriptor import Descriptor
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
-from netsum_controller.job_spec import JobSpec
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

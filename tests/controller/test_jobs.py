@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
-from netsum_controller.job_spec import JobSpec
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 
@@ -171,7 +171,7 @@ def test_killed_at_any_moment(
         writer(self, updates)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netsum_controller.client.SwitchClient.write", dying_write)
+        patch.setattr("netsum_controller.p4runtime.client.SwitchClient.write", dying_write)
         try:
             first.create_job(spec) if command == "create" else first.delete_job("resnet")
         except Killed:

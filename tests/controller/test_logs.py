@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from netsum.logs import fields_of
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
-from netsum_controller.job_spec import JobSpec
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.watched import TOKEN, Watched
@@ -71,7 +71,7 @@ def test_json_lines(controller: Controller, spec: JobSpec, tmp_path: Path, optio
     )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     (line,) = (line for line in lines if line["message"] == "job resnet: deleted")
-    assert line["logger"] == "netsum_controller.jobs"
+    assert line["logger"] == "netsum_controller.jobs.lifecycle"
     assert (line["level"], line["job"], line["switch"]) == ("info", "resnet", "s1")
 
 

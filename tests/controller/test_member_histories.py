@@ -6,11 +6,11 @@ import random
 from contextlib import suppress
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, Evicted, Refused
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import JobState, Late
 from netsum_controller.stages import JobEntry, MemberEntry, RewriteEntry
+from netsum_controller.state.model import JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch
 

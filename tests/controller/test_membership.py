@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller.client import SwitchClient
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
-from netsum_controller.job_items import job_items
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.membership import GRACE, Membership
+from netsum_controller.jobs.membership import GRACE, Membership
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.job_items import job_items
 from netsum_controller.stages import MemberEntry
 
 from tests.controller.fake_switch import FakeSwitch, pack_record

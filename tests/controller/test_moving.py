@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller import moving
+from netsum_controller.config.job_spec import JobSpec, parse_job
 from netsum_controller.controller import Controller
 from netsum_controller.errors import (
     Busy,
@@ -20,12 +20,12 @@ from netsum_controller.errors import (
     SwitchError,
     Unreachable,
 )
-from netsum_controller.groups import open_group
-from netsum_controller.job_spec import JobSpec, parse_job
-from netsum_controller.model import JobState, Rejoin
-from netsum_controller.reconcile import Report
-from netsum_controller.rejoin import Place
-from netsum_controller.watcher import Watcher
+from netsum_controller.jobs import moving
+from netsum_controller.jobs.groups import open_group
+from netsum_controller.jobs.reconcile import Report
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.state.model import JobState, Rejoin
+from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.test_watcher import PERIOD, wait_until

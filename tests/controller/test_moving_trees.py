@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from netsum.descriptor import Descriptor
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine, tree
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.rejoin import Place
-from netsum_controller.topologies import leaf_spine, tree
-from netsum_controller.topology import Topology
-from netsum_controller.watcher import Watcher
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.test_moving import TOKEN

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 from netsum.wire.schema import BlockState
-from netsum_controller import observe
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job, Late
-from netsum_controller.observe import JobView, Observer, Presence
-from netsum_controller.sampling import MOST, PROBES, Query, sample
 from netsum_controller.stages import Record
 from netsum_controller.stages.query import AGE_UNIT_US
+from netsum_controller.state.model import Job, Late
+from netsum_controller.watching.observer import SILENT_AFTER, JobView, Observer, Presence
+from netsum_controller.watching.sampling import MOST, PROBES, Query, sample
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.watched import EVERYONE, TOKEN, Watched
@@ -68,14 +67,14 @@ def test_a_member_of_which_nothing_comes_is_silent(watched: Watched, switch: Fak
     assert [member.presence for member in view.members] == [Presence.JOINED, Presence.JOINED, Presence.SILENT]
     watched.packets(4, 4, 5)  # it sends, if only earlier blocks
     assert look(observer).members[2].presence is Presence.JOINED
-    switch.age = ages(observe.SILENT_AFTER - 0.1)
+    switch.age = ages(SILENT_AFTER - 0.1)
     assert look(observer).members[2].presence is Presence.JOINED
 
 
 def test_a_member_that_the_others_go_on_without_is_silent(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe, "SILENT_AFTER", 0.0)  # of any two looks
+    monkeypatch.setattr("netsum_controller.watching.observer.SILENT_AFTER", 0.0)  # of any two looks
     watched = Watched(controller, switch, spec.model_copy(update={"late": Late.DEGRADE}))
     observer = Observer(controller.site)
     watched.blocks(4)

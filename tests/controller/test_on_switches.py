@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from netsum.wire import Outcome, Status
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import JobState
-from netsum_controller.rejoin import Place
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.state.model import JobState
 
 from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, start, summed, wait_until
 from tests.switch.harness.api import SwitchUnderTest

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from netsum_controller import cli
 from netsum_controller.cli.top import Watch, render
+from netsum_controller.config.job_spec import JobSpec, parse_job
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, Refused, SwitchError
-from netsum_controller.job_spec import JobSpec, parse_job
-from netsum_controller.model import JobState
 from netsum_controller.stages import JobEntry
-from netsum_controller.topology import Topology
+from netsum_controller.state.model import JobState
 from p4.v1 import p4runtime_pb2 as p4
 from rich.console import Console
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netsum_controller.addresses import mac_to_int
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError, Unreachable
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.reach import find_down
-from netsum_controller.reconcile import Report
+from netsum_controller.jobs.reconcile import Report
+from netsum_controller.planning.addresses import mac_to_int
+from netsum_controller.site import find_down
 from netsum_controller.stages import ForwardEntry
-from netsum_controller.topologies import leaf_spine
-from netsum_controller.watcher import DOWN_AFTER, Watcher
+from netsum_controller.watching.watcher import DOWN_AFTER, Watcher
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch

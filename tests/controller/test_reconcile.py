@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused, StateError, SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.reconcile import Report
-from netsum_controller.topology import parse_topology
+from netsum_controller.jobs.reconcile import Report
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch

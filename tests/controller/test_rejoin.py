@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor
-from netsum_controller.allocation import SERIAL, IdRange
-from netsum_controller.client import SwitchClient
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import JobState, Rejoin
-from netsum_controller.rejoin import Place, lowest
+from netsum_controller.jobs.rejoin import Place, lowest
+from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.stages import JobEntry
+from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from netsum.wire import parse_header
-from netsum_controller import sweeper as module
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
-from netsum_controller.sweeper import Sweeper
+from netsum_controller.state.model import Late
+from netsum_controller.watching import sweeper as module
+from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
 
-SOON = 30.0
+SOON = 90.0
 TOKEN = "correct-horse"
 
 
@@ -124,7 +124,7 @@ def test_a_client_that_stays_is_complained_about(
     controller.create_job(spec)
     join_all(controller)
     next_sweep(switch)
-    with caplog.at_level(logging.WARNING, "netsum_controller.sweeper"), controller.site.client("s1"):
+    with caplog.at_level(logging.WARNING, "netsum_controller.watching.sweeper"), controller.site.client("s1"):
         wait_until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
     next_sweep(switch)
     assert caplog.text.count("another P4Runtime client") == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from netsum_controller import cli
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Quota, Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import Quota, Topology
 
 from tests.controller.fake_switch import FakeSwitch
 

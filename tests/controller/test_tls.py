@@ -8,9 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 from netsum_controller.cli.shell import shell_arguments
+from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, SwitchError
-from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import TOPOLOGY

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Tls, Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import Tls, Topology, parse_topology
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchProcess, SwitchStartError
 
@@ -33,8 +33,6 @@ def address(request: pytest.FixtureRequest, certificates: Certificates, sockets:
     with ExitStack() as stack:
         prefix: tuple[str, ...] = ()
         if request.param == "bmv2":
-            request.getfixturevalue("require_root")
-            request.getfixturevalue("require_bmv2")
             namespace = Namespace(())  # its Thrift server listens on every address
             stack.callback(namespace.close)
             prefix = ("ip", "netns", "exec", namespace.name)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from netsum_controller.admission import Placement, in_order, place, place_again
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import fat_tree, leaf_spine
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitch, Refused
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Epoch, Job, JobState, Part, Seat
-from netsum_controller.topologies import fat_tree, leaf_spine
-from netsum_controller.topology import Topology
-from netsum_controller.trees import Shape, plan_trees
+from netsum_controller.planning.admission import Placement, in_order, place, place_again
+from netsum_controller.planning.trees import plan_trees
+from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
 TABLE = 4083
 TOPO = leaf_spine(2, 2, 2)

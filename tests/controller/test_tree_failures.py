@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from netsum.wire.schema import BlockState
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, NoSwitch, SwitchError, Unreachable
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job, JobState, Late, Rejoin
-from netsum_controller.rejoin import Place
+from netsum_controller.jobs.rejoin import Place
 from netsum_controller.stages import JobEntry, MemberEntry
-from netsum_controller.topology import Topology
+from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import pack_record
@@ -167,7 +167,7 @@ def test_no_room_around_a_switch_that_is_gone(
     def full(*_: object) -> None:
         raise NoSwitch("no slots are left")
 
-    monkeypatch.setattr("netsum_controller.epochs.place_again", full)
+    monkeypatch.setattr("netsum_controller.jobs.epochs.place_again", full)
     fabric.switches["spine1"].stop()
     for _ in range(2):
         with pytest.raises(SwitchError, match="spine1"):

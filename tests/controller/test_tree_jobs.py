@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from netsum.wire.schema import Role
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.controller import Controller
 from netsum_controller.errors import NoSuchJob, Refused, SwitchError
-from netsum_controller.job_spec import JobSpec
 from netsum_controller.stages import (
     JobEntry,
     MemberEntry,
@@ -19,7 +20,6 @@ from netsum_controller.stages import (
     SwitchRewriteEntry,
     UplinkEntry,
 )
-from netsum_controller.topologies import leaf_spine
 
 from tests.controller.fake_fabric import FakeFabric, Killed, dying_after
 
@@ -175,7 +175,7 @@ def _killed(fabric: FakeFabric, command: str, writes: int) -> bool:
         fabric.switches["leaf1"].restart()
     finished = False
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netsum_controller.client.SwitchClient.write", dying_after(writes))
+        patch.setattr("netsum_controller.p4runtime.client.SwitchClient.write", dying_after(writes))
         try:
             {
                 "create": lambda: first.create_job(wide()),

@@ -12,12 +12,12 @@ from netsum.wire import parse_header
 from netsum.wire.schema import BlockState
 from netsum_controller import cli
 from netsum_controller.cli.top import Watch
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.metrics import SwitchCollector
-from netsum_controller.model import Late
-from netsum_controller.observe import Observer, Presence, whole
-from netsum_controller.sweeper import Sweeper
+from netsum_controller.state.model import Late
+from netsum_controller.watching.metrics import SwitchCollector
+from netsum_controller.watching.observer import Observer, Presence, whole
+from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import pack_record

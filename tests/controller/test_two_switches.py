@@ -13,9 +13,9 @@ from netsum.frames import FrameFormat
 from netsum.wire import Header, pack_header
 from netsum.wire.schema import Hop
 from netsum_controller.cli import cli
+from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.stages.ports import PortCounts
-from netsum_controller.topology import Topology, parse_topology
 
 from tests.controller.live import TOKEN, start, wait_until
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
@@ -74,9 +74,6 @@ class Pair:
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
     both = Pair(request.param, tmp_path_factory.mktemp("pair") / "state.db")
     yield both
     both.controller.close()
@@ -141,7 +138,7 @@ def test_hosts_reach_each_other_and_ports_count(
 
 def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
     """A host that makes itself a switch, and sends a partial to another one's address, is not even forwarded."""
-    from netsum_controller.job_spec import JobSpec
+    from netsum_controller.config.job_spec import JobSpec
 
     pair.controller.create_job(JobSpec(name="far", members=("h3", "h4"), window=8, token=TOKEN))
     members = [pair.controller.join("far", TOKEN, rank, "a") for rank in (0, 1)]

@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.reconcile import Report, reconcile_switch
+from netsum_controller.jobs.reconcile import Report, reconcile_switch
 from netsum_controller.site import Site
-from netsum_controller.watcher import Watcher
+from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 
-SOON = 30.0
+SOON = 90.0
 PERIOD = 0.02
 
 

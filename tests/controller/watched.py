@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from netsum.wire.schema import BlockState
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topology import load_topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import load_topology
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks, commands

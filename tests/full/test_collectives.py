@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from netsum.transports.faulty import Faults
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import KINDS, Cell, Kind
 from netsum_testbed.verify.members import joined

@@ -9,8 +9,8 @@ from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.errors import Closed, Desynchronized, Timeout
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Job
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
@@ -60,7 +60,7 @@ def another(fabric: Fabric, job: Job, **options: Any) -> Worker:
 
 
 def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
-    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=5.0) as training:
+    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=10.0) as training:
         while worker.read() < 20:
             pass
         worker.child.kill()

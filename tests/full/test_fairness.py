@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from netsum_controller.topologies import star
+from netsum_controller.config.topologies import star
 from netsum_testbed.bench import command
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.fairness import Case, Setting, SteadyJob, Summary, jain
@@ -37,7 +37,7 @@ def measured(command: str, *options: str) -> dict[str, Any]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
-@pytest.mark.usefixtures("require_root")
+@pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAIRNESS", ("alone", *NEW))
     monkeypatch.setattr(command, "PRIORITIES", ("alone", "lower"))
@@ -62,7 +62,6 @@ def test_a_rank_that_fails_is_said() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("require_root")
 def test_a_host_sends_no_more_than_its_rate() -> None:
     topology = star(2).filled(hosts={"h1": {"rate_mbps": 80}})
     with NamespaceFabric(topology, "embedded") as fabric:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Desynchronized
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
 
 from tests.hosts.calls import good, on_each

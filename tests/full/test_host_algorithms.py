@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric

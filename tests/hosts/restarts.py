@@ -18,7 +18,7 @@ from tests.model.rules import Packet, Reply, SwitchModel
 
 
 class RestartingNetwork:
-    """One job, by the rules of ``netsum_controller.rejoin`` and ``membership``: an epoch that resumes begins when all have told
+    """One job, by the rules of ``netsum_controller.jobs`` (rejoin, membership): an epoch that resumes begins when all have told
     what they lack; a rank that joins as somebody new begins another."""
 
     def __init__(self, workers: int, window: int = 8, quorum: int = 0) -> None:
@@ -142,11 +142,11 @@ class RestartingNetwork:
 
     def communicator(self, rank: int) -> Communicator:
         first = self.join_anew(rank)
-        return Communicator(first, self.open(first), timeout=10.0, seat=MemorySeat(self, rank))
+        return Communicator(first, self.open(first), timeout=10.0, membership=MemoryMembership(self, rank))
 
 
-class MemorySeat:
-    """A rank's place at the controller in memory."""
+class MemoryMembership:
+    """A rank at the controller in memory."""
 
     def __init__(self, network: RestartingNetwork, rank: int) -> None:
         self._network, self._rank = network, rank

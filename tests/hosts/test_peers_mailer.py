@@ -7,7 +7,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.peers.mailer import ASK_AFTER, ASK_FIRST, Mailer
 from netsum.peers.wire import RANK, SEGMENT, Flag
@@ -62,7 +62,6 @@ class Mail:
         pytest.fail("it does not end")
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(1, 15 * ROOM)), max_size=40),

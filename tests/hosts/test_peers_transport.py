@@ -12,11 +12,12 @@ from functools import partial
 import netsum
 import numpy as np
 import pytest
+from netsum.backend import open_transport
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
-from netsum.transports import Transport, open_transport
+from netsum.transports import Transport
 
 from tests.hosts.calls import good, on_each, together
 from tests.hosts.peers import KEY, peer_descriptor

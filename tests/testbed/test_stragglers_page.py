@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from netsum_controller.job_spec import parse_job
+from netsum_controller.config.job_spec import parse_job
 
 from tests.docs.pages import ROOT, blocks
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.namespaces import NamespaceFabric
 
 AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
-def fabric(request: pytest.FixtureRequest, require_root: None) -> Iterator[NamespaceFabric]:  # noqa: ARG001
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
+def fabric(request: pytest.FixtureRequest) -> Iterator[NamespaceFabric]:
     with NamespaceFabric(star(2), request.param) as fabric:
         yield fabric
 

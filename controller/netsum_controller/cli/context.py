@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from netsum_controller.config.topology import Topology, load_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
-from netsum_controller.topology import Topology, load_topology
 
 
 def default_state(topology: Topology) -> Path:

@@ -10,12 +10,12 @@ from netsum.descriptor import ALGORITHMS, SWITCH
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
-from netsum_controller.eviction import Eviction
-from netsum_controller.inspect_job import Why
-from netsum_controller.job_items import home_of
-from netsum_controller.job_spec import load_job
-from netsum_controller.model import Job, Late, Seat
-from netsum_controller.yaml_marks import Key
+from netsum_controller.config.job_spec import load_job
+from netsum_controller.config.yaml_marks import Key
+from netsum_controller.jobs.eviction import Eviction
+from netsum_controller.planning.job_items import home_of
+from netsum_controller.state.model import Job, Late, Seat
+from netsum_controller.watching.inspection import Why
 
 _SHOWN = 8
 """Open blocks that `why` prints; they mostly wait for the same ranks."""

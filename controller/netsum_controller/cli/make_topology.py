@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from netsum_controller import topologies
+from netsum_controller.config import topologies
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError
-from netsum_controller.topology import Topology
 
 
 @click.group()

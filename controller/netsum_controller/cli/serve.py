@@ -8,7 +8,7 @@ import threading
 import click
 
 from netsum_controller.cli.context import Settings
-from netsum_controller.watcher import PERIOD
+from netsum_controller.watching.watcher import PERIOD
 
 
 @click.command()

@@ -8,9 +8,9 @@ import time
 import click
 
 from netsum_controller.cli.context import Settings
+from netsum_controller.config.topology import Switch
 from netsum_controller.errors import ControllerError, InputError
-from netsum_controller.stream import ELECTION_HIGH
-from netsum_controller.topology import Switch
+from netsum_controller.p4runtime.stream import ELECTION_HIGH
 
 
 def shell_arguments(switch: Switch) -> list[str]:

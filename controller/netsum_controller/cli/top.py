@@ -19,11 +19,11 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import console, json_option, print_json
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
-from netsum_controller.member_metrics import retransmissions
-from netsum_controller.model import Late
-from netsum_controller.observe import JobView, Observer, Presence, whole
-from netsum_controller.spread import taking_part
-from netsum_controller.standing import JobStanding, MemberStanding, standing
+from netsum_controller.jobs.spread import taking_part
+from netsum_controller.state.model import Late
+from netsum_controller.watching.member_metrics import retransmissions
+from netsum_controller.watching.observer import JobView, Observer, Presence, whole
+from netsum_controller.watching.standing import JobStanding, MemberStanding, standing
 
 MIN_INTERVAL = 0.2
 """Seconds: every look takes the switch's attention for some 50 ms a job."""

@@ -1,6 +1,6 @@
 """What every table entry has: a key, an action, parameters; all of them names and ints.
 
-Ids and byte strings exist only in :mod:`netsum_controller.p4info`.
+Ids and byte strings exist only in :mod:`netsum_controller.p4runtime.p4info`.
 """
 
 from __future__ import annotations

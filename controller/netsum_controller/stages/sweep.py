@@ -9,7 +9,7 @@ from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import UDP_PORT, PacketOutKind
 
-from netsum_controller.topology import Switch
+from netsum_controller.config.topology import Switch
 
 
 def sweep_fields(cookie: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from netsum.descriptor import SWITCH
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric

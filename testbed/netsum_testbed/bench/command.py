@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from rich.console import Console
 from rich.status import Status
 

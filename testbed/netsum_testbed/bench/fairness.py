@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.bench.flood import Kind, flooding
 from netsum_testbed.errors import TestbedError

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import click
-from netsum_controller.topologies import star
+from netsum_controller.config.topologies import star
 from rich import box
 from rich.console import Console
 from rich.table import Table

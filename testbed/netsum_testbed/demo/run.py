@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from rich.console import Console
 
 from netsum_testbed.demo.model import Digits, train_alone

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import click
 from netsum.descriptor import SWITCH
-from netsum_controller.topologies import star
-from netsum_controller.topology import load_topology
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import load_topology
 
 from netsum_testbed.checking import (
     algorithm_option,

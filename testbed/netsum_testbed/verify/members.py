@@ -10,7 +10,7 @@ from netsum.communicator import Communicator
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, SWITCH
 from netsum.transports.base import Transport
 from netsum.transports.faulty import Faults, FaultyTransport
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
 

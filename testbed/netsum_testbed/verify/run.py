@@ -13,7 +13,7 @@ from typing import Final
 from netsum.descriptor import SWITCH
 from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.checking import Screen, option_words
 from netsum_testbed.fabric import Fabric

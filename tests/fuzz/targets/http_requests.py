@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from netsum.descriptor import Descriptor, Link
-from netsum_controller import http_api
 from netsum_controller.errors import InputError, NoSuchJob, Unauthorized
-from netsum_controller.metrics import encoded
+from netsum_controller.http import api as http_api
+from netsum_controller.watching.metrics import encoded
 from prometheus_client import CollectorRegistry
 
 from tests.fuzz.targets.api import FuzzTarget

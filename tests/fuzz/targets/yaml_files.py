@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from netsum_controller.config.job_spec import parse_job
+from netsum_controller.config.topology import parse_topology
+from netsum_controller.config.yaml_marks import parse_yaml
 from netsum_controller.errors import InputError
-from netsum_controller.job_spec import parse_job
-from netsum_controller.topology import parse_topology
-from netsum_controller.yaml_marks import parse_yaml
 from netsum_trials.faults.scenario import Scenario
 
 from tests.fuzz.targets.api import FuzzTarget

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
-from netsum_controller.topologies import fat_tree, leaf_spine, tree
-from netsum_controller.topology import Topology
+from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
+from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
 from netsum_testbed.opening import fabric_of
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netsum.communicator import Communicator
-from netsum_controller.job_items import job_trees
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.trees import Trees
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.planning.job_items import job_trees
+from netsum_controller.planning.trees import Trees
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.members import joined
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 from netsum.descriptor import SWITCH
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.topologies import fat_tree, leaf_spine, star, tree
-from netsum_controller.topology import Topology
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
+from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import (
     algorithm_option,
     chosen_switch,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from netsum.descriptor import SWITCH
 from netsum.transports.faulty import Faults
-from netsum_controller.job_spec import JobSpec
+from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.checking import Screen, option_words
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import SIZES, WORKERS

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from netsum.transports.faulty import Faults
+from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, validate
 from netsum_controller.errors import InputError
-from netsum_controller.yaml_marks import MarkedYaml, load_yaml, validate
 from netsum_testbed.errors import TestbedError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from netsum_controller.topologies import leaf_spine
-from netsum_controller.topology import Topology
-from netsum_controller.trees import plan_trees
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.config.topology import Topology
+from netsum_controller.planning.trees import plan_trees
 from netsum_testbed.verify.cells import KINDS as CELLS
 from netsum_testbed.verify.cells import REDUCTIONS, ROWS, Cell
 from netsum_testbed.verify.rounds import FLOATS, Round, make_round

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from netsum.descriptor import SWITCH
 from netsum_controller.errors import ControllerError
-from netsum_controller.model import Job
+from netsum_controller.state.model import Job
 
 from netsum_trials.faults.kernel import KernelLink, KernelTrunk
 from netsum_trials.faults.make import GONE
@@ -224,6 +224,7 @@ class Incidents:
 
         def started() -> None:
             self._fabric.start_switch(name)
+            self._persist(trouble, lambda: self._restored(name))
             if event.seconds >= GONE:  # the job may have gone to its members
                 self._persist(self._trouble(event, None), self._to_switch)
 
@@ -248,6 +249,12 @@ class Incidents:
             self._undone(event, trouble, error)
             return
         self._at(event.seconds, lambda: self._persist(trouble, self._to_switch))
+
+    def _restored(self, switch: str) -> None:
+        """The controller has loaded the program again: else the next job could not be made."""
+        site = self._fabric.controller.site
+        with site.client(switch) as client:
+            site.require_program(client)
 
     def _to_switch(self) -> None:
         self._fabric.controller.move(self._job.name, SWITCH)

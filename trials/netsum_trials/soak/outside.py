@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.controller import Controller
-from netsum_controller.topologies import leaf_spine
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric

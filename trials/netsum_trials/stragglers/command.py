@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
-from netsum_controller.topologies import star
+from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_controller.config.topologies import star
 from netsum_testbed.checking import list_option, seed_option, switch_option
 from netsum_testbed.commands import MAX_WORKERS, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError

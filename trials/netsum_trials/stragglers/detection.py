@@ -22,8 +22,8 @@ from netsum.round_trip import MIN_RTO
 from netsum.transports.base import Transport
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Lane, Op, Status
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Late
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 import click
-from netsum_controller.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_testbed.checking import list_option, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals

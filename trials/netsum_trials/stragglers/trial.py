@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from netsum_controller.job_spec import JobSpec
-from netsum_controller.model import Late
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Late
 from netsum_testbed.demo.model import Digits, Perceptron
 from netsum_testbed.demo.run import largest_difference
 from netsum_testbed.errors import TestbedError

@@ -19,10 +19,10 @@ from typing import Final
 
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import CPU_PORT, SLOTS, Outcome
-from netsum_controller.client import Kind, SwitchClient, Update
+from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
-from netsum_controller.p4info import netsum_program
-from netsum_controller.topology import Switch
+from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.p4info import netsum_program
 
 from netsum_trials.strangers import site
 from netsum_trials.strangers.expect import FORWARDED, Record, Verdict

@@ -1,0 +1,1 @@
+"""The two YAML files that users write: the topology and the job."""

@@ -1,0 +1,141 @@
+"""A job as a person asks for it.
+
+::
+
+    name: resnet
+    members: [h1, h2, h3, h4]     # rank order; the same host may hold several ranks
+    window: 64                    # optional: blocks in flight
+    chunks: 16                    # optional: payload of a block in 256-byte chunks
+    late: degrade                 # optional: go on without members that are late (default: wait for them)
+    block_exp: 50                 # optional, in a degrade job: milliseconds that a block waits at least
+    quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
+    tenant: vision                # optional: whose quota it counts to (default: `default`)
+    priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
+    roots: {spine1: 2, spine2: 1} # optional, where switches form a tree: which make results, and what share of the blocks
+    algorithm: auto               # optional: who combines, `switch`, or the members: `ring` or another (default: `auto`, a switch
+                                  # where one has room, else the members)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
+from netsum.wire import schema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from netsum_controller.config.topology import Name
+from netsum_controller.config.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.state.model import DEFAULT_TENANT, Late
+
+DEFAULT_WINDOW = 64
+"""Blocks in flight: 64 of 4 KiB are 256 KiB, several round trips' worth for a software switch."""
+MAX_WINDOW = schema.SLOTS // 2
+DEFAULT_BLOCK_EXP = 50.0
+MIN_BLOCK_EXP = 1.0
+MAX_BLOCK_EXP = 3_600_000.0
+"""Milliseconds. Less than the shortest is no straggler but a scheduler's time slice; the switch has 32 bits of
+microseconds, an hour fits."""
+
+
+MAX_PRIORITY = 7
+"""The highest class."""
+
+HISTORY = 4
+"""Times the slots that it needs: what a job that degrades gets ..."""
+LONG_HISTORY = 1024
+"""... up to so many."""
+
+
+def check_algorithm(name: str) -> str:
+    """The name, if it is one of those who can combine; else ValueError."""
+    if name not in ALGORITHMS:
+        raise ValueError(f"must be one of {', '.join(ALGORITHMS)}")
+    return name
+
+
+class JobSpec(BaseModel):
+    """What to create. ``token`` is made up when it is not given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Name
+    members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)
+    window: int = Field(default=DEFAULT_WINDOW, ge=1, le=MAX_WINDOW)
+    chunks: int | None = Field(default=None, ge=1, le=schema.MAX_CHUNKS)
+    token: str | None = Field(default=None, min_length=8, max_length=256, repr=False)
+    late: Late = Field(default=Late.WAIT, strict=False)
+    block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
+    quorum: int | None = Field(default=None, ge=1)
+    tenant: Name = DEFAULT_TENANT
+    priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
+    roots: dict[Name, Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1)
+    algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
+
+    @model_validator(mode="after")
+    def _printable_token(self) -> Self:
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            raise PathError(["token"], "must be printable ASCII without spaces: it travels in an HTTP header")
+        return self
+
+    @model_validator(mode="after")
+    def _degrades(self) -> Self:
+        for name in ("block_exp", "quorum"):
+            if self.late is Late.WAIT and getattr(self, name) is not None:
+                raise PathError([name], "is for jobs with `late: degrade`; this one waits for every member")
+        if self.quorum is not None and self.quorum > len(self.members):
+            raise PathError(["quorum"], f"is {self.quorum}, and the job has {len(self.members)} members")
+        return self
+
+    @model_validator(mode="after")
+    def _hosts_wait(self) -> Self:
+        if self.algorithm in HOST_ALGORITHMS and self.late is Late.DEGRADE:
+            raise PathError(["algorithm"], "cannot go on without late members, as `late: degrade` asks; a switch can")
+        return self
+
+    @property
+    def may_do_without(self) -> bool:
+        """Whether the members may combine themselves where no switch can. (That one does not answer is another matter.)"""
+        return self.algorithm == AUTO and self.late is Late.WAIT
+
+    @property
+    def block_exp_us(self) -> int:
+        """Age at which a block may be closed, microseconds; 0 in a job that waits."""
+        if self.late is Late.WAIT:
+            return 0
+        return round(1000 * (DEFAULT_BLOCK_EXP if self.block_exp is None else self.block_exp))
+
+    @property
+    def least_workers(self) -> int:
+        """Workers that must be in a block that is closed early: the quorum, or half of the members (rounded up); 0 in a
+        job that waits."""
+        if self.late is Late.WAIT:
+            return 0
+        return (len(self.members) + 1) // 2 if self.quorum is None else self.quorum
+
+    @property
+    def slots(self) -> int:
+        """Slots that the window needs: at least twice as many, a power of two. A job that degrades gets more, as far as they
+        are few, so that who comes late still finds the results of the last windows."""
+        needed = 1 << (2 * self.window - 1).bit_length()
+        return needed if self.late is Late.WAIT else max(needed, min(HISTORY * needed, LONG_HISTORY))
+
+
+def read_job(document: MarkedYaml) -> JobSpec:
+    """Job of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+    return validate(JobSpec, document)
+
+
+def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobSpec:
+    """Job of a YAML file; the settings in ``instead`` take the place of its own."""
+    document = load_yaml(path)
+    if instead and isinstance(document.data, dict):
+        document.data.update(instead)
+    return read_job(document)
+
+
+def parse_job(text: str, source: str = "job") -> JobSpec:
+    """Job of a YAML text."""
+    return read_job(parse_yaml(text, source))

@@ -1,0 +1,264 @@
+"""The topology: which switches there are, how they are joined, and which host hangs on which port.
+
+::
+
+    name: star2
+    switches:
+      s1: {device_id: 1, p4runtime: "127.0.0.1:9559", ip: 10.0.0.254, mac: "02:6e:73:00:00:fe"}
+    hosts:
+      h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
+      h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s1, port: 2, mtu: 9000}
+    links:                      # optional: between switches; which port of the one, which port of the other
+      l1: {switches: [leaf1, spine1], ports: [10, 1], mtu: 9000}
+    tenants:                    # optional: who may have jobs, and how much of each switch they may take
+      vision: {slots: 4096, job_ids: 16, members: 64}
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+import yaml
+from netsum.wire import schema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from netsum_controller.config.yaml_marks import MarkedYaml, PathError, load_yaml, parse_yaml, validate
+
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+MAX_PORT = 509
+"""Largest port of a host or a link: 510 is the CPU port and 511 the drop port of simple_switch."""
+
+
+def _mac(text: Any) -> str:
+    if not isinstance(text, str):
+        raise ValueError('a MAC address must be a text like "02:6e:73:00:00:01"; quote it, or YAML may read a number')
+    mac = text.lower()
+    if not _MAC.fullmatch(mac):
+        raise ValueError("not a MAC address like 02:6e:73:00:00:01")
+    if int(mac[:2], 16) & 1:
+        raise ValueError("a group (multicast) MAC address cannot be a host's or a switch's")
+    return mac
+
+
+def _ip(text: Any) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text if isinstance(text, str) else "?"))
+    except ValueError:
+        raise ValueError("not an IPv4 address like 10.0.0.1") from None
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("a name is a letter, then letters, digits, '_', '.' or '-' (63 at most)")
+    return text
+
+
+def _grpc_address(text: str) -> str:
+    if text.startswith("unix:"):
+        if len(text) == len("unix:"):
+            raise ValueError("unix: lacks a path")
+        return text
+    return _endpoint(text)
+
+
+def _endpoint(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError("not an address like 127.0.0.1:9559 (or unix:/run/switch.sock for P4Runtime)")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Port = Annotated[int, Field(strict=True, ge=0, le=MAX_PORT)]
+Mac = Annotated[str, BeforeValidator(_mac)]
+Ip = Annotated[str, BeforeValidator(_ip)]
+GrpcAddress = Annotated[str, AfterValidator(_grpc_address)]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Tls(_Strict):
+    """PEM files for mutual TLS towards a switch's P4Runtime server; those of the server itself are for a testbed, which
+    starts it."""
+
+    ca: str = Field(description="certificate of the authority that signed the server's")
+    cert: str | None = Field(default=None, description="our certificate")
+    key: str | None = Field(default=None, description="our private key")
+    server_name: str | None = Field(default=None, description="name in the server's certificate, if not its address")
+    server_cert: str | None = Field(default=None, description="the server's certificate")
+    server_key: str | None = Field(default=None, description="the server's private key")
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key go together")
+        if (self.server_cert is None) != (self.server_key is None):
+            raise ValueError("server_cert and server_key go together")
+        return self
+
+
+class Switch(_Strict):
+    """One P4 switch."""
+
+    device_id: int = Field(ge=1, lt=2**63, description="P4Runtime device id")
+    p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
+    ip: Ip = Field(description="the switch's own address: contributions go there")
+    mac: Mac
+    cpu_port: int = Field(default=schema.CPU_PORT, description="port of PacketIn/PacketOut")
+    tls: Tls | None = None
+
+    @model_validator(mode="after")
+    def _compiled_cpu_port(self) -> Self:
+        if self.cpu_port != schema.CPU_PORT:
+            raise PathError(["cpu_port"], f"must be {schema.CPU_PORT}, which the P4 program is compiled for")
+        return self
+
+
+class Host(_Strict):
+    """One host. ``frames`` and ``switch_frames``: UDP endpoints of a rootless link that carries frames."""
+
+    ip: Ip
+    mac: Mac
+    switch: Name
+    port: Port = Field(description="switch port that the host is on")
+    rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
+    mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
+    frames: Endpoint | None = None
+    switch_frames: Endpoint | None = None
+
+
+class Link(_Strict):
+    """One link between two switches; its pairs are in the order of ``switches``. ``frames``: the two UDP endpoints of a
+    rootless link."""
+
+    switches: tuple[Name, Name] = Field(strict=False)
+    ports: tuple[Port, Port] = Field(strict=False, description="port of the link on each of them")
+    rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
+    mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
+    frames: tuple[Endpoint, Endpoint] | None = Field(default=None, strict=False)
+
+    @model_validator(mode="after")
+    def _two_switches(self) -> Self:
+        if self.switches[0] == self.switches[1]:
+            raise PathError(["switches"], f"a link joins two switches, and both of its are {self.switches[0]}")
+        return self
+
+
+class Neighbour(NamedTuple):
+    """What is at the other end of a switch's link: a ``switch``, and its ``port``; ``link`` is the link's name."""
+
+    switch: str
+    port: int
+    link: str
+
+
+class Quota(_Strict):
+    """The most that a tenant's jobs may have of one switch, all together; None: what the switch has."""
+
+    slots: int | None = Field(default=None, ge=0, le=schema.SLOTS, description="aggregator slots")
+    job_ids: int | None = Field(default=None, ge=0, le=255, description="job ids: one a job, and one a group")
+    members: int | None = Field(default=None, ge=0, description="members: one a rank")
+
+
+class Topology(_Strict):
+    """Switches, hosts and links by name; validated as a whole: addresses and ports are not used twice. Two switches may
+    have several links. With ``tenants``, only those may have jobs, and no more than their quota; without, anybody and as
+    many as fit."""
+
+    name: Name
+    switches: dict[Name, Switch] = Field(min_length=1)
+    hosts: dict[Name, Host] = Field(min_length=1)
+    links: dict[Name, Link] = Field(default_factory=dict)
+    tenants: dict[Name, Quota] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        taken: dict[tuple[str, str], str] = {}
+
+        def claim(kind: str, value: str, *path: str | int) -> None:
+            owner = f"{path[0]}.{path[1]}"
+            other = taken.setdefault((kind, value), owner)
+            if other != owner:
+                raise PathError(path, f"{value} is already that of {other}")
+
+        for name, switch in self.switches.items():
+            claim("ip", switch.ip, "switches", name, "ip")
+            claim("mac", switch.mac, "switches", name, "mac")
+            if switch.p4runtime:
+                claim("server", f"{switch.p4runtime} device {switch.device_id}", "switches", name, "p4runtime")
+        for name, host in self.hosts.items():
+            self._require_switch(host.switch, "hosts", name, "switch")
+            claim("ip", host.ip, "hosts", name, "ip")
+            claim("mac", host.mac, "hosts", name, "mac")
+            claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
+        for name, link in self.links.items():
+            for end in (0, 1):
+                self._require_switch(link.switches[end], "links", name, "switches", end)
+                claim("port", f"port {link.ports[end]} of {link.switches[end]}", "links", name, "ports", end)
+        return self
+
+    def _require_switch(self, switch: str, *path: str | int) -> None:
+        if switch not in self.switches:
+            raise PathError(path, f"there is no switch {switch!r} (there are: {', '.join(self.switches)})")
+
+    def hosts_of(self, switch: str) -> dict[str, Host]:
+        """Hosts on one switch, by name."""
+        return {name: host for name, host in self.hosts.items() if host.switch == switch}
+
+    def neighbours(self, switch: str) -> dict[int, Neighbour]:
+        """The other ends of a switch's links, by its own port, in the order of the file."""
+        found = {}
+        for name, link in self.links.items():
+            for own, other in ((0, 1), (1, 0)):
+                if link.switches[own] == switch:
+                    found[link.ports[own]] = Neighbour(link.switches[other], link.ports[other], name)
+        return found
+
+    def on_ports(self, switch: str) -> dict[int, str]:
+        """What hangs on each port of a switch, ascending: the host's name, the other switch's with its port
+        (``spine1:2``), or ``controller``."""
+        found = {host.port: name for name, host in self.hosts_of(switch).items()}
+        found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbours(switch).items()}
+        found[self.switches[switch].cpu_port] = "controller"
+        return dict(sorted(found.items()))
+
+    def filled(
+        self,
+        switches: Mapping[str, Mapping[str, Any]] | None = None,
+        hosts: Mapping[str, Mapping[str, Any]] | None = None,
+        links: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Topology:
+        """A copy with some settings of some switches, hosts and links replaced; how a testbed fills addresses in."""
+        data = self.model_dump()
+        for section, changes in (("switches", switches or {}), ("hosts", hosts or {}), ("links", links or {})):
+            for name, values in changes.items():
+                data[section][name].update(values)
+        return Topology.model_validate(data)
+
+    def to_yaml(self) -> str:
+        """YAML that :func:`load_topology` reads back to an equal topology."""
+        data = self.model_dump(exclude_none=True, exclude=None if self.links else {"links"})
+        return yaml.safe_dump(data, sort_keys=False)
+
+
+def read_topology(document: MarkedYaml) -> Topology:
+    """Topology of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+    return validate(Topology, document)
+
+
+def load_topology(path: str | Path) -> Topology:
+    """Topology of a YAML file."""
+    return read_topology(load_yaml(path))
+
+
+def parse_topology(text: str, source: str = "topology") -> Topology:
+    """Topology of a YAML text."""
+    return read_topology(parse_yaml(text, source))

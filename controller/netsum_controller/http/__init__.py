@@ -1,0 +1,1 @@
+"""The HTTP endpoint of members and of Prometheus."""

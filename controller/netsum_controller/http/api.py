@@ -1,0 +1,307 @@
+"""The HTTP endpoint that members talk to: join, leave, why, members. JSON both ways; the job's token as bearer token.
+
+::
+
+    POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent,
+                                 "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
+                                {"rank", "instance", "epoch": 7, "needs": 4711}                -> goes on, see below
+    POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
+    POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
+                                -> {"job": the group's name, "rank": this member's rank in it}
+    GET  /v1/jobs/NAME/why?block=B (or without block)
+    GET  /v1/jobs/NAME/members
+    GET  /metrics                                                                              -> for Prometheus
+
+With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch, and lack the results from that block on". The
+descriptor's epoch is the same (nothing has changed), or ``resumes`` it.
+
+An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
+again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import ssl
+import threading
+from collections.abc import Mapping
+from hmac import compare_digest
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from netsum.wire.schema import MAX_WORKERS
+
+from netsum_controller.errors import (
+    Busy,
+    CannotResume,
+    ControllerError,
+    Evicted,
+    InputError,
+    NoSuchJob,
+    NoSuchMember,
+    Refused,
+    StateError,
+    SwitchError,
+    Unauthorized,
+)
+from netsum_controller.http.server import (
+    MAX_BODY,
+    MAX_CONNECTIONS,
+    REQUEST_TIME,
+    RequestTooLarge,
+    WalledHandler,
+    WalledServer,
+    printable,
+)
+from netsum_controller.jobs.membership import Membership
+from netsum_controller.jobs.rejoin import Place
+from netsum_controller.site import Site
+from netsum_controller.state.model import SERIAL, Job
+from netsum_controller.watching.inspection import why
+from netsum_controller.watching.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+MAX_QUERY_FIELDS = 8
+
+_PEER = re.compile(r"[A-Za-z0-9._-]{1,253}:([0-9]{1,5})")
+
+_CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"), ("GET", "members")}
+
+_STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
+    (NoSuchJob, HTTPStatus.NOT_FOUND),
+    (NoSuchMember, HTTPStatus.NOT_FOUND),
+    (Unauthorized, HTTPStatus.UNAUTHORIZED),
+    (Evicted, HTTPStatus.FORBIDDEN),
+    (CannotResume, HTTPStatus.GONE),
+    (Busy, HTTPStatus.CONFLICT),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (Refused, HTTPStatus.CONFLICT),
+    (SwitchError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StateError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class HttpServer:
+    """Serves in threads of its own until closed."""
+
+    def __init__(
+        self,
+        site: Site,
+        membership: Membership,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        limit: int = MAX_CONNECTIONS,
+        request_time: float = REQUEST_TIME,
+        metrics: Metrics | None = None,
+        metrics_token: str | None = None,
+    ) -> None:
+        """``limit`` connections at once; each request within ``request_time`` seconds. ``metrics`` are given to whoever has
+        the ``metrics_token``; None: to anybody. Raises :class:`InputError`."""
+        known = {
+            "site": site,
+            "membership": membership,
+            "request_time": request_time,
+            "metrics": metrics,
+            "metrics_token": metrics_token,
+        }
+        try:
+            self._server = WalledServer((host, port), type("Handler", (_Handler,), known), tls, limit)
+        except (OSError, OverflowError) as error:
+            raise InputError(f"cannot serve HTTP on {host}:{port}: {error}") from None
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="netsum-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop accepting and end the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(WalledHandler):
+    site: Site
+    membership: Membership
+    metrics: Metrics | None
+    metrics_token: str | None
+
+    def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
+        self._answer("POST")
+
+    def do_GET(self) -> None:  # noqa: N802
+        self._answer("GET")
+
+    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+        self.site.tally.add("http", self._call(), str(int(status)))
+        super().answer_bytes(status, content_type, data)
+
+    def _call(self) -> str:
+        """What was asked for, as one of few words: a stranger's path makes no new series."""
+        path = getattr(self, "path", "").partition("?")[0].strip("/")
+        action = path.rpartition("/")[2]
+        if path == "metrics":
+            return path
+        return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
+
+    def _answer(self, method: str) -> None:
+        try:
+            if method == "GET" and self.metrics is not None and urlsplit(self.path).path == "/metrics":
+                self._authorise_metrics()
+                self.answer_bytes(HTTPStatus.OK, *self.metrics.page(self.headers.get("Accept", "")))
+                return
+            status, body = HTTPStatus.OK, self._dispatch(method)
+        except ControllerError as error:
+            status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+            body = {"error": str(error)}
+            if isinstance(error, Busy):
+                body["retry_ms"] = error.retry_ms
+            elif isinstance(error, Evicted | CannotResume):
+                body["reason"] = error.reason
+        except _HttpError as error:
+            status, body = error.status, {"error": str(error)}
+        except Exception:
+            log.exception("%s %s", method, printable(self.path))
+            status, body = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the controller failed; see its log"}
+        self.answer(status, body)
+
+    def _dispatch(self, method: str) -> dict[str, Any]:
+        text = self._text() if method == "POST" else b""  # all of it, or closing could cut our answer off
+        url = urlsplit(self.path)
+        parts = url.path.strip("/").split("/")
+        if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
+        name, action = unquote(parts[2]), parts[3]
+        if (method, action) not in _CALLS:
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
+        token = self._token()
+        job = self.membership.job(name, token)  # before a stranger's body is looked at
+        self.server.trust(self.connection)
+        if action == "why":
+            return self._why(name, url.query)
+        if action == "members":
+            return self._members(job)
+        body = _parse(text)
+        rank, instance = _field(body, "rank", int), _field(body, "instance", str)
+        if action == "leave":
+            return {"left": self.membership.leave(name, token, rank, instance)}
+        if action == "groups":
+            epoch, label = _field(body, "epoch", int), _field(body, "label", str)
+            group, own = self.membership.group(name, token, rank, instance, epoch, label, _ranks(body))
+            return {"job": group, "rank": own}
+        link = body.get("link")
+        if link is not None and not isinstance(link, dict):
+            raise InputError("link must be an object")
+        return self.membership.join(name, token, rank, instance, link, _place(body), _peer(body)).to_dict()
+
+    def _token(self, whose: str = "the job's token") -> str:
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, f"send {whose}: Authorization: Bearer TOKEN")
+        return token.strip()
+
+    def _authorise_metrics(self) -> None:
+        if self.metrics_token is None:
+            return
+        if not compare_digest(self._token("the metrics token").encode(), self.metrics_token.encode()):
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, "wrong metrics token")
+
+    def _text(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _HttpError(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+        if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
+            raise _HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {MAX_BODY} bytes")
+        try:
+            return self.rfile.read(int(length))
+        except (TimeoutError, RequestTooLarge):
+            raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+
+    def _why(self, name: str, query: str) -> dict[str, Any]:
+        try:
+            text = parse_qs(query, max_num_fields=MAX_QUERY_FIELDS).get("block", [None])[0]
+        except ValueError:
+            raise InputError(f"the query has more than {MAX_QUERY_FIELDS} fields") from None
+        if text is None:
+            return why(self.site, name).to_dict()
+        if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+            raise InputError(f"block must be 0..{(1 << 32) - 1}, not {text!r}")
+        answer = why(self.site, name, int(text)).to_dict()
+        (block,) = answer.pop("blocks")
+        return {**answer, **block}
+
+    def _members(self, job: Job) -> dict[str, Any]:
+        members = [
+            {
+                "rank": seat.rank,
+                "host": seat.host,
+                "joined": seat.joined,
+                "left": seat.left,
+                "evicted": seat.evicted,
+            }
+            for seat in job.epoch.seats
+        ]
+        return {"job": job.name, "epoch": job.epoch.number, "members": members}
+
+
+class _HttpError(Exception):
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _parse(text: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):  # nested deeper than Python's stack
+        raise InputError("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise InputError("the body is not a JSON object")
+    return body
+
+
+def _place(body: Mapping[str, Any]) -> Place | None:
+    """Where a member that rejoins says it was; None of one that joins."""
+    if "epoch" not in body and "needs" not in body:
+        return None
+    place = Place(_field(body, "epoch", int), _field(body, "needs", int))
+    for name, value in place._asdict().items():
+        if not 0 <= value < SERIAL:
+            raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
+    return place
+
+
+def _peer(body: Mapping[str, Any]) -> str | None:
+    """Where a member says that the others reach it; one with an older library does not."""
+    if body.get("peer") is None:
+        return None
+    text = str(_field(body, "peer", str))
+    found = _PEER.fullmatch(text)
+    if found is None or not 0 < int(found[1]) < 1 << 16:
+        raise InputError("peer must be a host and a UDP port, like 10.0.0.1:4000")
+    return text
+
+
+def _ranks(body: Mapping[str, Any]) -> list[int]:
+    ranks = body.get("ranks")
+    if not isinstance(ranks, list) or len(ranks) > MAX_WORKERS or any(type(rank) is not int for rank in ranks):
+        raise InputError("ranks must be a list of numbers")
+    return ranks
+
+
+def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = body.get(name)
+    if type(value) is not kind:  # a bool is not an int here
+        raise InputError(f"{name} must be {'a number' if kind is int else 'a text'}")
+    if isinstance(value, str) and not 0 < len(value) <= 256:
+        raise InputError(f"{name} must have 1 to 256 characters")
+    if (
+        isinstance(value, str) and not value.isprintable()
+    ):  # JSON can spell half of a surrogate pair, which no file can hold
+        raise InputError(f"{name} must be printable text")
+    return value

@@ -1,0 +1,227 @@
+"""An HTTP server that bounds what a stranger costs before its token is read; with TLS.
+
+A request has one deadline, handshake included, so a client that sends a byte now and then holds a thread no longer than
+others. When all places are taken, a connection without a token makes room: the oldest from the address that has most.
+When members have all places, the newcomer gets a 503 and asks again.
+"""
+
+# Why on http.server and not on cheroot (11.1): it times each recv and not the request, makes the TLS handshake in its
+# accept loop (one silent client stops everybody), has no way to make room, and refuses in plain text. With all of that
+# overridden, what would be left is this file.
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from netsum_controller.errors import InputError
+
+log = logging.getLogger(__name__)
+
+MAX_TARGET = 2048
+"""Characters of a request's path and query."""
+
+MAX_HEAD = 16 * 1024
+"""Bytes of a request line and its headers (of which http.server takes 100)."""
+
+MAX_BODY = 64 * 1024
+"""Bytes of a request's body."""
+
+MAX_CONNECTIONS = 512
+"""Places: connections served at once, each by a thread: two ranks for each of the 255 that a job can have."""
+
+REQUEST_TIME = 10.0
+"""Seconds that a client has for its whole request, and again for taking the answer."""
+
+
+class RequestTooLarge(Exception):
+    """More than :data:`MAX_HEAD` and :data:`MAX_BODY` allow."""
+
+
+class _Requests(io.RawIOBase):
+    """A connection's bytes, ``budget`` of them at most, until ``deadline`` (:func:`time.monotonic`)."""
+
+    def __init__(self, connection: socket.socket, deadline: float, budget: int) -> None:
+        self._connection, self._deadline, self._budget = connection, deadline, budget
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        if self._budget <= 0:
+            raise RequestTooLarge
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(memoryview(buffer)[: self._budget])
+        self._budget -= count
+        return count
+
+
+class WalledHandler(BaseHTTPRequestHandler):
+    """A request handler behind the limits; answers in JSON, also where http.server itself refuses."""
+
+    server_version = "netsum"
+    sys_version = ""
+    server: WalledServer
+    request_time = REQUEST_TIME
+
+    def setup(self) -> None:
+        deadline = time.monotonic() + self.request_time
+        super().setup()
+        self.connection.settimeout(self.request_time)
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Requests(self.connection, deadline, MAX_HEAD + MAX_BODY))
+
+    def parse_request(self) -> bool:
+        try:
+            if not super().parse_request():
+                return False
+            urlsplit(self.path)
+        except RequestTooLarge:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
+            return False
+        except ValueError:  # brackets around something other than an IPv6 address
+            self.path = "/"
+            self.send_error(HTTPStatus.BAD_REQUEST, "the path cannot be read")
+            return False
+        if len(self.path) > MAX_TARGET:
+            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG, f"the path is longer than {MAX_TARGET} characters")
+            return False
+        if sum(len(name) + len(value) for name, value in self.headers.items()) > MAX_HEAD:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {MAX_HEAD} bytes")
+            return False
+        return True
+
+    def answer(self, status: int, body: dict[str, Any]) -> None:
+        """Send an answer and end."""
+        self.answer_bytes(status, "application/json", json.dumps(body).encode())
+
+    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+        """The same, whatever it is."""
+        self.connection.settimeout(self.request_time)
+        self.request_version = self.protocol_version  # http.server takes what it cannot read for HTTP/0.9: no headers
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(data)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+        self.close_connection = True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """http.server's own refusals (its signature), in our form."""
+        self.answer(code, {"error": printable(message or HTTPStatus(code).phrase)})
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        client = self.address_string()
+        log.info("%s %s", client, printable(format % args), extra={"client": client})
+
+
+def printable(text: str) -> str:
+    """The text without what could forge a line of a log or move a terminal's cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+class WalledServer(ThreadingHTTPServer):
+    """Serves each connection in a thread, ``limit`` at once; with ``tls`` it speaks HTTPS."""
+
+    daemon_threads = True
+    request_queue_size = 256  # every rank of every job may come at once
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[WalledHandler],
+        tls: ssl.SSLContext | None = None,
+        limit: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._limit = limit
+        self._open: dict[socket.socket, str | None] = {}
+        """The connections that hold a place, oldest first, and their address; None for one that has shown a token."""
+        self._lock = threading.Lock()
+        self._encrypted = tls is not None
+        super().__init__(address, handler)
+        if tls is not None:  # each connection's thread makes its handshake
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def trust(self, connection: socket.socket) -> None:
+        """The connection is a member's: nobody takes its place."""
+        with self._lock:
+            if connection in self._open:
+                self._open[connection] = None
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is a place for the connection."""
+        with self._lock:
+            admitted = len(self._open) < self._limit or self._displace()
+            if admitted:
+                self._open[request] = client_address[0]
+        if not admitted:
+            self._turn_away(request, client_address)
+        return admitted
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def _displace(self) -> bool:
+        """Close one stranger's connection, if there is any. Call it under the lock."""
+        strangers = Counter(address for address in self._open.values() if address is not None)
+        if not strangers:
+            return False
+        ((crowded, _),) = strangers.most_common(1)
+        victim = next(connection for connection, address in self._open.items() if address == crowded)
+        del self._open[victim]
+        log.warning("a connection from %s makes room: too many at once", crowded)
+        with suppress(OSError):  # it has ended by itself
+            socket.socket.shutdown(victim, socket.SHUT_RDWR)  # not TLS's, which its thread may be in
+        return True
+
+    def _turn_away(self, request: Any, client_address: Any) -> None:
+        log.warning("connection from %s turned away: too many at once", client_address)
+        if self._encrypted:
+            return  # an answer would need a handshake
+        body = b'{"error": "too many connections at once", "retry_ms": 500}'
+        head = (
+            f"HTTP/1.0 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with suppress(OSError):
+            request.setblocking(False)
+            request.send(head.encode() + body)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
+        log.debug("connection from %s ended badly", client_address, exc_info=True)
+
+
+def tls_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    """For a server with this certificate (chain) and key, PEM files. Raises :class:`InputError`."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{certificate} and {key} are not a certificate and its key, as PEM ({error.reason})"
+        ) from None
+    except OSError as error:
+        missing = next((path for path in (certificate, key) if not Path(path).is_file()), certificate)
+        raise InputError(f"{missing}: {error.strerror}") from None
+    return context

@@ -1,0 +1,1 @@
+"""The life of a job, on all of its switches: created, joined, moved, repaired, deleted."""

@@ -1,0 +1,85 @@
+"""Epoch numbers, which no two epochs on a switch may share: the switches themselves say which are taken.
+
+A state file may be lost, be an old copy, or be there twice. A switch forgets numbers only together with all that was done under
+them (:mod:`netsum_controller.stages.claim`). So whoever begins an epoch claims its number on the job's switches first, and a
+job whose number was never claimed there through this file is somebody else's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from netsum_controller.errors import Refused, StateError, SwitchError
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
+from netsum_controller.site import Site
+from netsum_controller.stages import JobEntry
+from netsum_controller.state.model import SERIAL, Claim, Job
+
+
+class NumberTaken(SwitchError):
+    """On a switch that had not been asked, somebody else has taken the epoch's number."""
+
+
+def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
+    """Numbers for an epoch with these ``senders`` (hosts, and switches below others), taken on all of these switches. A
+    switch without any has just started, and what flies yet may be of before: there the time must have gone on.
+
+    Call it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`.
+    """
+    last = [client.claim(0) for client in clients.values()]
+    known = site.store.next_epoch
+    number = max([known, *(each + 1 for each in last), *([int(time.time())] if 0 in last else [])])
+    while True:
+        udp_ports, next_number = _ports(site, number, senders)
+        taken = max((client.claim(next_number - 1) for client in clients.values()), default=0)
+        if taken < number:
+            return Claim(number, next_number, udp_ports, tuple(clients), others=any(each >= known for each in last))
+        last.append(taken)
+        number = taken + 1
+
+
+def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, ...], int]:
+    """In turn from the number on, and the next number."""
+    allocated = allocate_ports(number % len(UDP_PORTS), senders, site.store.used_ports())
+    if allocated is None:
+        raise Refused(f"no UDP ports left for {len(senders)} members (each host has {len(UDP_PORTS)})")
+    ports, cursor = allocated
+    next_number = number + ((cursor - number) % len(UDP_PORTS) or len(UDP_PORTS))
+    if next_number >= SERIAL:
+        raise StateError("there are no epoch numbers left (32 bits)")
+    return tuple(ports), next_number
+
+
+def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
+    """Claim the number of the job's epoch also on this switch, which could not be asked before, or has restarted since.
+    :class:`NumberTaken`: the job needs another epoch."""
+    epoch = job.epoch
+    ours = site.store.has_claimed(epoch.number, client.name, job.job_id)
+    taken = client.claim(epoch.number + len(epoch.seats) + len(epoch.edges) - 1)
+    with site.store.transaction():
+        if ours or taken < epoch.number:
+            site.store.set_claimed(epoch.number, client.name)
+            return
+        site.store.skip_epochs(taken + 1)
+    raise NumberTaken(
+        f"switch {client.name}: epoch number {epoch.number} of job {job.name!r} was taken there meanwhile"
+    )
+
+
+def foreign(site: Site, switch: str, entries: Iterable[JobEntry]) -> list[JobEntry]:
+    """The jobs on a switch that this state file has not put there."""
+    return [entry for entry in entries if not site.store.has_claimed(entry.epoch, switch, entry.job_id)]
+
+
+def require_ours(site: Site, client: SwitchClient) -> None:
+    """Raise :class:`StateError` when the switch has jobs of another state file: nothing may be changed there then."""
+    found = foreign(site, client.name, client.read_jobs())
+    if not found:
+        return
+    which = ", ".join(f"id {entry.job_id} in epoch {entry.epoch}" for entry in found[:4]) + ", ..." * (len(found) > 4)
+    raise StateError(
+        f"switch {client.name} has jobs that {site.store.path} does not know ({which}): another controller serves the "
+        f"switch, or this file is new or an old copy. If there is no other, `netsum switch push --take-over` removes them"
+    )

@@ -1,0 +1,238 @@
+"""Epochs: each life of a job has a number of its own, fresh UDP ports, and block ids that no earlier life has used."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.jobs.claims import claim_again, claim_numbers
+from netsum_controller.jobs.priorities import settle_quietly
+from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.logs import about
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.p4runtime.converge import RollbackError
+from netsum_controller.planning.admission import place_again
+from netsum_controller.planning.allocation import allocate_first_block_id, scattered
+from netsum_controller.planning.job_items import home_of
+from netsum_controller.planning.trees import Trees, plan_trees
+from netsum_controller.site import Site
+from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
+from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat, Shape
+
+log = logging.getLogger(__name__)
+
+FILE_INSTANCE = "descriptor file"
+"""The instance of members that got their descriptors from files: they do not talk to the controller, nor rejoin."""
+
+_RECORD_TIMEOUT = 2.0
+"""Seconds to wait for the record that tells how far an epoch got; without it a generous guess serves."""
+
+
+def make_epoch(
+    site: Site,
+    claim: Claim,
+    switches: Sequence[str],
+    job_id: int,
+    members: Sequence[str],
+    shape: Shape,
+    evicted: Collection[int] = (),
+) -> Epoch:
+    """A new epoch with trees of this shape, under what was claimed for it; ``evicted`` ranks stay out of it. Its block ids are
+    used on ``switches``, where others may have used any."""
+    ports = claim.udp_ports
+    edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
+    start = scattered(claim.number) if claim.others else 0
+    first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id), start)
+    seats = tuple(
+        Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
+        for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
+    )
+    edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
+    return Epoch(claim.number, first_block_id, seats, edges=edges, shape=shape, peer_key=secrets.token_hex(16))
+
+
+def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
+    """Numbers and ports for an epoch, claimed on those of its ``switches`` to which there are clients; on the others
+    :func:`netsum_controller.jobs.claims.claim_again` must, before it is installed there. Raises as
+    :func:`netsum_controller.jobs.claims.claim_numbers`."""
+    there = {name: clients[name] for name in switches if name in clients}
+    return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
+
+
+def used_ids(client: SwitchClient, job: Job) -> int | None:
+    """Upper bound of the block ids that the job's current epoch has used; None when the switch cannot tell.
+
+    One record is enough: when slot s holds block b, block b + slots has not been opened yet, so no host holds its
+    result, and none has sent a block beyond it by a window or more.
+    """
+    if job.epoch.rejoin is Rejoin.WAITING:
+        return _told(job)
+    try:
+        record = client.query_records([job.slot_base], _RECORD_TIMEOUT)[job.slot_base]
+    except SwitchError as error:
+        log.warning(
+            "cannot tell how far epoch %d of job %s got: %s", job.epoch.number, job.name, error, extra=about(job)
+        )
+        return None
+    opened = 0
+    if record.epoch == job.epoch.number:
+        opened = (record.block_id - job.epoch.first_block_id) % (1 << 32)
+    return int(opened + job.slots + job.window)
+
+
+def _told(job: Job) -> int | None:
+    """Upper bound of the ids used by the epoch that the job's current one resumes, as far as its members have told."""
+    first = job.epoch.first_block_id
+    told = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
+    return max(told) + 2 * job.window if told else None
+
+
+def table_size(site: Site) -> int:
+    """Entries that the tables with an entry a member or a stripe have."""
+    return min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
+
+
+def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
+    """Trees and parts that the job could have now; :class:`Refused` when there is no way, or no room."""
+    members = {seat.rank: seat.host for seat in job.epoch.members}
+    trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+    return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+
+
+def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
+    """Shape and parts for the job's next epoch: around switches that are down, and for the members that there are. Where there
+    is no way, those of the present one: it waits for the switches that it needs. None of either where the members combine
+    themselves."""
+    if not job.by_switch:
+        return Shape(), ()
+    try:
+        trees, parts = _plan(site, job)
+    except Refused as error:
+        if not job.epoch.shape.switches:
+            raise  # its members combine by now: it has no trees to keep
+        log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
+        return job.epoch.shape, job.parts
+    hosts = site.topology.hosts
+    homes = tuple(
+        hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats
+    )
+    return Shape(trees.roots, trees.parents, homes), parts
+
+
+def goes_around(site: Site, job: Job) -> bool:
+    """Whether the job's trees need a switch that is down, and others can be had that do not."""
+    if not job.epoch.shape.switches & site.down:
+        return False
+    try:
+        _plan(site, job)
+    except Refused:
+        return False
+    return True
+
+
+def record_new_epoch(site: Site, job: Job, used: int | None, clients: Clients) -> Job:
+    """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
+    shape, parts = _plan_again(site, job)
+    job = replace(job, parts=parts)
+    claim = claim_for(site, clients, job.switches, job.members, shape)
+    with site.store.transaction():
+        site.store.set_used_ids(job.epoch.number, used)
+        epoch = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, job.epoch.evicted)
+        return _make_current(site, job, epoch, claim)
+
+
+def _make_current(site: Site, job: Job, epoch: Epoch, claim: Claim) -> Job:
+    site.store.set_combining(job)
+    site.store.add_epoch(job, epoch, claim)
+    site.store.set_epoch(job.name, epoch.number)
+    site.store.set_state(job.name, JobState.CHANGING)
+    return replace(job, epoch=epoch, state=JobState.CHANGING)
+
+
+def is_resumable(job: Job) -> bool:
+    """Whether the job's current epoch, lost by its switch, can go on in another one. Not one that somebody has left:
+    the contributions that it kept are gone. Nor one of which somebody was evicted after it had joined: results that
+    some hold have its part, and the others would get them without. Nor a partial result, which nobody can make again."""
+    seats = job.epoch.seats
+    return (
+        job.late is Late.WAIT
+        and (any(seat.joined for seat in seats) or job.epoch.rejoin is Rejoin.WAITING)
+        and not any(seat.left or (seat.joined and seat.evicted) for seat in seats)
+        and not any(seat.instance == FILE_INSTANCE for seat in seats)
+    )
+
+
+def record_resuming_epoch(site: Site, job: Job, clients: Clients) -> Job:
+    """Store an epoch that goes on with the job's current one, which its switch has lost; each seat stays with its
+    instance. Where it begins is known when all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). But when not all
+    had joined the old one, none of its blocks can have been finished, and it simply begins again."""
+    old = job.epoch
+    waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
+    shape, parts = _plan_again(site, job)
+    job = replace(job, parts=parts)
+    claim = claim_for(site, clients, job.switches, job.members, shape)
+    with site.store.transaction():
+        fresh = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, old.evicted)
+        epoch = replace(
+            fresh,
+            first_block_id=old.first_block_id,
+            seats=tuple(
+                replace(seat, instance=before.instance) for seat, before in zip(fresh.seats, old.seats, strict=True)
+            ),
+            resumes=old.number,
+            rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
+        )
+        site.store.set_used_ids(old.number, None if waits else 2 * job.window)
+        return _make_current(site, job, epoch, claim)
+
+
+def install(site: Site, job: Job) -> None:
+    """Make the job's parts of its switches what they should be, on all or on none. Call it under the state lock."""
+    switches = taking_part(job)
+    with open_clients(site, switches) as clients:
+        for client in clients.values():
+            claim_again(site, client, job)
+        spread(clients, job.job_id, desired_items(site, job, switches))
+
+
+def keep_old(site: Site, job: Job, error: ControllerError) -> None:
+    """An epoch could not be installed: the one before goes on, if the switches are as they were."""
+    if not isinstance(error, RollbackError):
+        with site.store.transaction():
+            site.store.set_combining(job)
+            site.store.set_epoch(job.name, job.epoch.number)
+            site.store.set_state(job.name, job.state)
+
+
+def begin_epoch(site: Site, job: Job) -> Job:
+    """A new epoch for all members, on the switches before this returns; what still sends in the old one is refused there.
+
+    When a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
+    """
+    before = [name for name in taking_part(job) if name not in site.down]
+    with ExitStack() as stack:
+        clients = stack.enter_context(open_clients(site, before))
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
+        new = record_new_epoch(site, job, used, clients)
+        try:
+            more = [name for name in taking_part(new) if name not in clients]
+            clients |= stack.enter_context(open_clients(site, more))
+            for name in more:
+                claim_again(site, clients[name], new)
+                if job.part(name) is None:  # what an earlier job of its id did there is not its own
+                    clients[name].clear_outcomes(new.job_id)
+            spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
+        except ControllerError as error:
+            keep_old(site, job, error)
+            raise
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
+        if new.switches != job.switches:
+            settle_quietly(site, clients.values())
+    first = new.epoch.first_block_id
+    log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
+    return replace(new, state=JobState.READY)

@@ -1,0 +1,164 @@
+"""Evicting a member, so that the others go on without it, and admitting it again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from netsum_controller.errors import ControllerError, NoSuchMember, Refused, SwitchError
+from netsum_controller.jobs.epochs import begin_epoch
+from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.logs import about
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.p4runtime.converge import RollbackError
+from netsum_controller.planning.job_items import home_of, job_trees, present
+from netsum_controller.site import Site
+from netsum_controller.stages.sweep import sweep_frame
+from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """What an eviction or an admission has done. ``closed``: blocks that had waited only for the evicted member, and
+    are finished; None when the switch did not tell. ``new_epoch``: its number, if all must join again."""
+
+    job: Job
+    seat: Seat
+    changed: bool
+    closed: int | None = 0
+    new_epoch: int | None = None
+
+
+def evict(site: Site, name: str, rank: int) -> Eviction:
+    """Take a rank out of a job, dead or alive: its packets are refused from now on, and no block waits for it.
+
+    It is done in place: the epoch goes on, blocks that had waited for the rank only are finished. Again, it changes
+    nothing. In trees a switch that has nobody left is no source any more either. (An epoch that has just resumed another
+    one, after a restart of the switch, cannot go on with fewer members: some would hold results that the others could not
+    get any more. Nor can one whose members combine themselves. Then there is a new epoch for all.)
+
+    Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then
+    nothing has changed.
+    """
+    with site.store.lock:
+        job = site.store.job(name)
+        seat = _seat(job, rank)
+        if not seat.evicted and len(job.epoch.members) == 1:
+            raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
+        if not job.by_switch:
+            return _evict_anew(site, job, seat)
+        path = _way_up(site, job, rank)
+        if (
+            _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing
+        ):  # all others had joined: blocks age everywhere
+            path = [*path, *(name for name in taking_part(job) if name not in path)]
+        with open_clients(site, [*path, job.switch]) as clients:
+            in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
+            if in_place:
+                new = _take_out(site, clients, job, rank, path)
+                closed = _sweep(site, clients, new, rank, path)
+                return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
+        return _evict_anew(site, job, seat)
+
+
+def _evict_anew(site: Site, job: Job, seat: Seat) -> Eviction:
+    if seat.evicted:
+        return Eviction(job, seat, changed=False)
+    rank = seat.rank
+    job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
+    log.info("job %s: rank %d is evicted, under a new epoch", job.name, rank, extra=about(job, rank=rank))
+    return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
+
+
+def admit(site: Site, name: str, rank: int) -> Eviction:
+    """Let an evicted rank in again, under a new epoch that all members join; its blocks do not age before they have.
+
+    Not evicted, nothing changes. Raises as :func:`evict`.
+    """
+    with site.store.lock:
+        job = site.store.job(name)
+        seat = _seat(job, rank)
+        if not seat.evicted:
+            return Eviction(job, seat, changed=False)
+        job = begin_epoch(site, _with_seat(job, replace(seat, evicted=False)))
+    log.info("job %s: rank %d is admitted again", name, rank, extra=about(job, rank=rank))
+    return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
+
+
+def _seat(job: Job, rank: int) -> Seat:
+    if not 0 <= rank < job.workers:
+        raise NoSuchMember(job.name, rank, job.workers)
+    return job.epoch.seats[rank]
+
+
+def _with_seat(job: Job, seat: Seat) -> Job:
+    """The job as if it had this seat; a new epoch takes over who is evicted."""
+    seats = tuple(seat if other.rank == seat.rank else other for other in job.epoch.seats)
+    return replace(job, epoch=replace(job.epoch, seats=seats))
+
+
+def _way_up(site: Site, job: Job, rank: int) -> list[str]:
+    """The switches that know of a rank: its own, and those above it, children before parents."""
+    trees = job_trees(site.topology, job)
+    path = [name for name in [home_of(job, rank)] if name in trees.nodes]  # else it was evicted before the epoch began
+    for name in path:
+        path += [up.switch for up in trees.nodes[name].uplinks if up.switch not in path]
+    return sorted(path, key=lambda name: trees.nodes[name].height)
+
+
+def _goes_on_without(job: Job, client: SwitchClient) -> bool:
+    """Whether the epoch can lose a member: it is installed, and every result that anybody holds was made in it.
+
+    In one that resumes another, results of the first window may be older; they are settled once somebody has gone two
+    windows on, for it holds all results up to one window before, hence they were made again.
+    """
+    if job.state is not JobState.READY or job.epoch.rejoin is Rejoin.WAITING:
+        return False
+    if job.epoch.resumes is None:
+        return True
+    try:
+        record = client.query_records([job.slot_base])[job.slot_base]
+    except SwitchError as error:
+        epoch = job.epoch.number
+        log.warning("job %s: cannot tell how far epoch %d is: %s", job.name, epoch, error, extra=about(job))
+        return False
+    ahead = (record.block_id - job.epoch.first_block_id) % SERIAL
+    return record.epoch == job.epoch.number and 2 * job.window <= ahead < SERIAL // 2
+
+
+def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
+    """Its member entry goes first, so that nothing of it can come in when no block waits for it any more."""
+    before = job.epoch.seats[rank].evicted
+    with site.store.transaction():
+        site.store.set_evicted(job.epoch.number, rank)
+    new = site.store.job(job.name)
+    try:
+        spread(clients, job.job_id, desired_items(site, new, path))
+    except ControllerError as error:
+        if not isinstance(error, RollbackError):
+            with site.store.transaction():
+                site.store.set_evicted(job.epoch.number, rank, before)
+        raise
+    if not before:
+        log.info("job %s: rank %d is evicted", job.name, rank, extra=about(job, rank=rank))
+    return new
+
+
+def _sweep(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
+    """Finish what waited for the rank: on its switch, or, where that has nobody left, on those above it. A leaf's blocks are
+    finished when its members have sent them again, as the sweep asks them to. If a switch does not answer, members'
+    retransmissions finish them as well."""
+    trees = job_trees(site.topology, job)
+    left = present(trees, job).nodes
+    gone = {name: set(trees.nodes[name].children) - set(left[name].children) for name in path if name in left}
+    closed = 0
+    for name in (name for name, children in gone.items() if any(rank in child.ranks for child in children)):
+        try:
+            closed += clients[name].sweep(sweep_frame(site.topology.switches[name], job.job_id))
+        except SwitchError as error:
+            log.warning("job %s: %s", job.name, error, extra=about(job))
+            return None
+    return closed

@@ -1,0 +1,124 @@
+"""Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
+
+A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant, priority and
+algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It goes when its last member
+leaves, when members of a later epoch of the parent make groups, and with its parent. An epoch that resumes another is no
+later one: who was in a group is in it still.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import CannotResume, InputError, NoSuchMember, Refused
+from netsum_controller.jobs.lifecycle import create_job, delete_job
+from netsum_controller.site import Site
+from netsum_controller.state.model import Job, Late
+
+log = logging.getLogger(__name__)
+
+MARK = ".g-"
+MAX_LABEL = 64
+MAX_GROUPS = 32
+"""Groups at once that a member may be in, so that one which never closes them does not use up the switch."""
+_PARENT_PART = 20
+"""Characters of the parent's name in a group's, for people; a digest of all of it tells parents apart."""
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _prefix(parent: Job) -> str:
+    return f"{parent.name[:_PARENT_PART]}{MARK}{_digest(parent.name)}-"
+
+
+def groups_of(site: Site, parent: Job) -> list[Job]:
+    """A job's groups, by name."""
+    prefix = _prefix(parent)
+    jobs = site.store.jobs()
+    return [job for job in jobs if job.name.startswith(prefix) and job.token_sha256 == parent.token_sha256]
+
+
+def is_group(job: Job) -> bool:
+    """Whether a job is a group of another."""
+    return MARK in job.name
+
+
+def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
+    """The group of these ranks of ``parent``, made if it is not there. Every member asks with the same ``label`` and ranks.
+
+    Raises :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is not the parent's any more) or
+    what :func:`create_job` raises.
+    """
+    if not 0 < len(label) <= MAX_LABEL:
+        raise InputError(f"label must be a text of 1 to {MAX_LABEL} characters")
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise InputError("ranks must be a list of different ranks")
+    for rank in ranks:
+        if not 0 <= rank < parent.workers:
+            raise NoSuchMember(parent.name, rank, parent.workers)
+    if is_group(parent):
+        raise Refused(f"job {parent.name!r} is a group itself: split the communicator that it came from")
+    with site.store.lock:
+        same = [parent.epoch.number, *site.store.resumed(parent.epoch.number)]
+        if epoch not in same:
+            raise CannotResume(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
+        prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
+        _clear_old(site, parent, prefix)
+        name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
+        _check_number(parent, [group for group in groups_of(site, parent) if group.name != name], ranks)
+        degrade = parent.late is Late.DEGRADE
+        spec = JobSpec(
+            name=name,
+            members=tuple(parent.members[rank] for rank in ranks),
+            window=parent.window,
+            chunks=parent.chunks,
+            token=token,
+            late=parent.late,
+            block_exp=parent.block_exp_us / 1000 if degrade else None,
+            quorum=min(parent.quorum, len(ranks)) if degrade else None,
+            tenant=parent.tenant,
+            priority=parent.priority,
+            algorithm=parent.algorithm,
+        )
+        return create_job(site, spec, wait_for_switch=parent.by_switch)
+
+
+def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
+    """Raise :class:`Refused` when one of the ranks is in as many groups as it may be. Ranks of one host share their numbers."""
+    for rank in ranks:
+        host = parent.members[rank]
+        there = sum(group.members.count(host) for group in others)
+        if there >= MAX_GROUPS * parent.members.count(host):
+            raise Refused(
+                f"job {parent.name!r}: rank {rank} is in {MAX_GROUPS} groups already; close those that are done"
+            )
+
+
+def _clear_old(site: Site, parent: Job, current: str) -> None:
+    """Groups of the parent's earlier epochs have nobody left who could use them."""
+    for group in groups_of(site, parent):
+        if not group.name.startswith(current):
+            delete_job(site, group.name)
+
+
+def close_if_left(site: Site, name: str) -> None:
+    """Delete a group that everyone has left."""
+    with site.store.lock:
+        group = site.store.find_job(name)
+        if group is not None and is_group(group) and all(seat.left for seat in group.epoch.members):
+            delete_job(site, name)
+
+
+def delete_with_groups(site: Site, name: str, *, force: bool = False) -> Job:
+    """Delete a job and its groups; as :func:`delete_job`."""
+    with site.store.lock:
+        parent = site.store.find_job(name)
+        if parent is not None:
+            for group in groups_of(site, parent):
+                delete_job(site, group.name, force=force)
+        return delete_job(site, name, force=force)

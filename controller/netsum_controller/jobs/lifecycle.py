@@ -1,0 +1,292 @@
+"""Jobs: created and deleted. Each command is idempotent; a failed one leaves nothing on the switch or in the store."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from netsum.descriptor import HOST_ALGORITHMS
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refused, SwitchError, Unreachable
+from netsum_controller.jobs.claims import require_ours
+from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
+from netsum_controller.jobs.priorities import settle, settle_quietly
+from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.logs import about
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.p4runtime.converge import RollbackError
+from netsum_controller.planning.admission import check_tenant, choose_chunks, choose_trees, homes_of, place
+from netsum_controller.planning.job_items import home_of, job_trees
+from netsum_controller.planning.trees import Trees
+from netsum_controller.site import Site, find_down
+from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
+
+log = logging.getLogger(__name__)
+
+NO_TREES = Trees({}, ())
+"""Of a job whose members combine themselves."""
+
+
+def token_hash(token: str) -> str:
+    """What the store keeps of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def token_is(job: Job, token: str) -> bool:
+    """Whether it is the job's token, in time that tells nothing."""
+    return hmac.compare_digest(job.token_sha256, token_hash(token))
+
+
+def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
+    """What a spec asks for that an existing job of its name does not have; empty when it is the same job."""
+    found = []
+    if job.members != spec.members:
+        found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
+    for what in ("window", "algorithm", "tenant", "priority"):
+        if getattr(job, what) != getattr(spec, what):
+            found.append(f"{what} {getattr(job, what)}, not {getattr(spec, what)}")
+    if job.roots != (spec.roots or {}):
+        found.append(f"roots {_weights(job.roots)}, not {_weights(spec.roots or {})}")
+    if not found and job.by_switch:
+        there, asked = (home_of(job, rank) for rank in range(job.workers)), homes_of(spec.members, site.topology)
+        if (homes := tuple(there)) != asked:
+            found.append(f"switch {', '.join(dict.fromkeys(homes))}, not {', '.join(dict.fromkeys(asked))}")
+    if spec.chunks is not None and spec.chunks != job.chunks:
+        found.append(f"chunks {job.chunks}, not {spec.chunks}")
+    elif not found and choose_chunks(spec, site.topology, _trees(site, job)) < job.chunks:
+        found.append(f"chunks {job.chunks}, which the MTU in the topology no longer carries")
+    if job.late is not spec.late:
+        found.append(f"late {job.late.value}, not {spec.late.value}")
+    elif job.block_exp_us != spec.block_exp_us:
+        found.append(f"block_exp {job.block_exp_ms:g} ms, not {spec.block_exp_us / 1000:g} ms")
+    elif job.quorum != spec.least_workers:
+        found.append(f"quorum {job.quorum}, not {spec.least_workers}")
+    if spec.token is not None and not token_is(job, spec.token):
+        found.append("another token")
+    return found
+
+
+def _trees(site: Site, job: Job) -> Trees:
+    return job_trees(site.topology, job) if job.by_switch else NO_TREES
+
+
+def _weights(roots: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={weight}" for name, weight in roots.items()) or "as the controller chooses"
+
+
+def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Job:
+    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). One of "auto"
+    that no switch has room for is made without: its ``why_hosts`` says why. A switch that does not answer is an error, unless
+    the job is not to ``wait_for_switch``: else a restart at the wrong moment would cost it the switch for good.
+
+    Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; nothing changed.
+    """
+    with site.store.lock:
+        existing = site.store.find_job(spec.name)
+        if existing is not None and existing.exists:
+            different = differences(existing, spec, site)
+            if different:
+                raise Refused(
+                    f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
+                )
+            return existing
+        if spec.algorithm in HOST_ALGORITHMS:
+            return _create_without_switch(site, spec, "")
+        try:
+            return _create_on_switches(site, spec, existing)
+        except (NoSwitch, Unreachable) as error:
+            if not spec.may_do_without:
+                raise
+            if isinstance(error, Unreachable) and wait_for_switch:
+                instead = "start it, or let the members combine without it: `--algorithm ring` or another"
+                raise Unreachable(f"{error}; {instead}") from None
+            return _create_without_switch(site, spec, str(error))
+
+
+def _trees_now(site: Site, spec: JobSpec) -> Trees:
+    """The job's trees around the switches that do not answer; :class:`Unreachable` when there are none for that reason."""
+    choose_trees(spec, site.topology)
+    down = find_down(site)
+    try:
+        return choose_trees(spec, site.topology, down)
+    except NoSwitch as error:
+        raise Unreachable(str(error)) from None
+
+
+def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
+    """A job whose members combine themselves: all that it has is in the store. What an interrupted command has left of one of its
+    name goes from the switches when they are reconciled."""
+    try:
+        homes_of(spec.members, site.topology)
+    except Refused as error:
+        raise Refused(f"job {spec.name!r}: {error}") from None
+    check_tenant(spec, site.topology)
+    chunks = choose_chunks(spec, site.topology, NO_TREES)
+    claim = claim_for(site, {}, (), spec.members, Shape())
+    with site.store.transaction():
+        site.store.remove_job(spec.name)
+        epoch = make_epoch(site, claim, [], 0, spec.members, Shape())
+        job = replace(_job(spec, 0, (), spec.slots, chunks, epoch), state=JobState.READY)
+        site.store.add_job(job, claim)
+    log.info("job %s: created; its members combine (%s)", job.name, job.algorithm, extra=about(job))
+    return replace(job, created=True, why_hosts=why)
+
+
+def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
+    """``existing`` is what an interrupted command has left of one of its name."""
+    left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
+    trees = _trees_now(site, spec)
+    with open_clients(site, [*trees.nodes, *left]) as clients:
+        for client in clients.values():
+            clean_up(site, client)
+        job = _record(site, spec, clients)
+        try:
+            for name in job.switches:
+                clients[name].clear_outcomes(job.job_id)
+                settle(site, clients[name])
+            spread(clients, job.job_id, desired_items(site, job))
+        except BaseException as error:
+            _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
+            settle_quietly(site, clients.values())
+            raise
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
+    log.info("job %s: created as %d on %s", job.name, job.job_id, ", ".join(job.switches), extra=about(job))
+    return replace(job, state=JobState.READY, created=True)
+
+
+def _record(site: Site, spec: JobSpec, clients: Clients) -> Job:
+    """Find room for a job and store it as INSTALLING."""
+    jobs, last = site.store.jobs(), site.store.last_job_id
+    placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
+    switches = [part.switch for part in placement.parts]
+    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
+    claim = claim_for(site, clients, switches, spec.members, shape)
+    with site.store.transaction():
+        epoch = make_epoch(site, claim, switches, placement.job_id, spec.members, shape)
+        job = _job(spec, placement.job_id, placement.parts, placement.slots, placement.chunks, epoch)
+        site.store.add_job(job, claim)
+    return job
+
+
+def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks: int, epoch: Epoch) -> Job:
+    token = spec.token or secrets.token_urlsafe(18)
+    return Job(
+        name=spec.name,
+        job_id=job_id,
+        parts=parts,
+        slots=slots,
+        window=spec.window,
+        chunks=chunks,
+        members=spec.members,
+        epoch=epoch,
+        state=JobState.INSTALLING,
+        token_sha256=token_hash(token),
+        late=spec.late,
+        block_exp_us=spec.block_exp_us,
+        quorum=spec.least_workers,
+        tenant=spec.tenant,
+        roots=spec.roots or {},
+        priority=spec.priority,
+        algorithm=spec.algorithm,
+        token=token,
+    )
+
+
+def _abandon(site: Site, job: Job, *, clean: bool) -> None:
+    """Forget a job that could not be installed; if switches still have parts of it, the next command removes them."""
+    with site.store.transaction():
+        if clean:
+            site.store.remove_job(job.name)
+        else:
+            site.store.set_state(job.name, JobState.DELETING)
+
+
+def start_ageing(site: Site, job: Job) -> None:
+    """Switch a degrade job's ageing on if every member has joined its epoch, and do nothing otherwise; again, it
+    changes nothing. Call it under the state lock, after a join is stored. Raises :class:`SwitchError`; a join that is
+    asked again repairs that."""
+    if job.ageing:
+        switches = taking_part(job)
+        with open_clients(site, switches) as clients:
+            if spread(clients, job.job_id, desired_items(site, job, switches)):
+                epoch = job.epoch.number
+                log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
+
+
+def clean_up(site: Site, client: SwitchClient) -> list[str]:
+    """Remove what commands that were killed left half done on this switch; returns the names of the jobs. Of one on several
+    switches the others keep their parts until it is their turn."""
+    left = [job for job in site.store.jobs(client.name) if not job.exists]
+    for job in left:
+        converge_job(client, job.job_id, [])
+        parts = [part for part in job.parts if part.switch != client.name]
+        with site.store.transaction():
+            if any(part.switch in site.topology.switches for part in parts):
+                site.store.set_parts(job.name, job.job_id, parts)
+                site.store.set_state(job.name, JobState.DELETING)
+            else:
+                site.store.remove_job(job.name)
+        log.info("job %s: removed what an interrupted command had left", job.name, extra=about(job))
+    return [job.name for job in left]
+
+
+def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
+    """Remove a job from its switches and forget it; its members' packets are refused from then on.
+
+    ``force`` forgets it also when a switch cannot be reached (it is gone for good). Raises :class:`NoSuchJob` or
+    :class:`SwitchError`; then the job is as it was.
+    """
+    with site.store.lock:
+        job = site.store.find_job(name)
+        if job is None:
+            raise NoSuchJob(name)
+        try:
+            _remove_from_switches(site, job, force=force)
+        except ControllerError:
+            if not force:
+                raise
+        with site.store.transaction():
+            site.store.remove_job(name)
+    log.info("job %s: deleted", name, extra=about(job))
+    return job
+
+
+def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
+    """Leaves first: what is under way then finds nobody above."""
+    with ExitStack() as stack:
+        clients = {}
+        for name in reversed(job.switches):
+            try:
+                client = stack.enter_context(site.client(name))
+                running = client.pipeline_cookie()
+            except ControllerError:
+                if force or name not in job.epoch.shape.switches:
+                    continue  # nothing of the job is there, or it is removed when the switch is back
+                raise
+            if (
+                running == site.program.cookie
+            ):  # else the switch restarted or runs something else: nothing of ours is there
+                require_ours(site, client)
+                clients[name] = client
+        if not clients:
+            return
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
+        with site.store.transaction():
+            site.store.set_used_ids(job.epoch.number, used)
+            site.store.set_state(job.name, JobState.DELETING)
+        try:
+            spread(clients, job.job_id, {name: [] for name in clients})
+        except RollbackError:
+            raise
+        except SwitchError:
+            with site.store.transaction():
+                site.store.set_state(job.name, job.state)
+            raise
+        settle_quietly(site, clients.values())

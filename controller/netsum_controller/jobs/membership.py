@@ -1,0 +1,285 @@
+"""Joining and leaving: who sits on which rank in which epoch, and when a new epoch begins."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+
+from netsum_controller.errors import (
+    Busy,
+    ControllerError,
+    Evicted,
+    InputError,
+    NoSuchJob,
+    NoSuchMember,
+    Refused,
+    StateError,
+    Unauthorized,
+)
+from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
+from netsum_controller.jobs.groups import close_if_left, open_group
+from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
+from netsum_controller.jobs.rejoin import Place, happened, rejoin
+from netsum_controller.logs import about
+from netsum_controller.site import Site
+from netsum_controller.state.model import Job, JobState, Rejoin, Seat
+
+log = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds that a rank which comes back waits for the others of its last run to leave, before it begins a new epoch."""
+
+RETRY_MS = 200
+
+
+class Membership:
+    """The rule: a free rank of the current epoch gets the current descriptor. A rank that is taken, or an epoch that
+    someone has already left, means a new epoch for all; before it takes an epoch away from members that are still in
+    it, a rank that left cleanly waits ``GRACE`` seconds for them to leave too.
+
+    A member that says where it was rejoins: it goes on in its epoch, or in one that resumes it, or not at all; never
+    does that begin an epoch (:mod:`netsum_controller.jobs.rejoin`)."""
+
+    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
+        self._site = site
+        self._clock = clock
+        self._waiting: dict[tuple[int, int], tuple[float, float]] = {}
+        """(epoch, rank) that is waiting for others to leave -> since when, and when it last asked."""
+
+    def job(self, name: str, token: str) -> Job:
+        """The job, if the token is its own. Raises :class:`Unauthorized`, or :class:`NoSuchJob`: that only for a token
+        of some job, so that a stranger does not learn which jobs there are, nor from how long it takes."""
+        if not self._site.store.knows_token(token_hash(token)):
+            raise Unauthorized(name)
+        job = self._site.store.job(name)
+        if not token_is(job, token):
+            raise Unauthorized(name)
+        return job
+
+    def join(
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        link: Mapping[str, Any] | None = None,
+        place: Place | None = None,
+        peer: str | None = None,
+    ) -> Descriptor:
+        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``place`` it is a rejoin:
+        the descriptor is of that very epoch, or ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
+        this one, should they combine themselves.
+
+        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask
+        again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
+        switch refuses the epoch: ask again).
+        """
+        kind = "join" if place is None else "rejoin"
+        try:
+            descriptor = self._join(name, token, rank, instance, _link(link), place, peer)
+        except (NoSuchJob, Unauthorized):
+            raise  # a stranger's; counted as an HTTP request
+        except ControllerError as error:
+            self._site.tally.add("joins", name, kind, type(error).__name__.lower())
+            log.debug("job %s: rank %s may not %s now: %s", name, rank, kind, error, extra={"job": name, "rank": rank})
+            raise
+        self._site.tally.add("joins", name, kind, "ok")
+        epoch = descriptor.epoch
+        fields = {"job": name, "rank": rank, "epoch": epoch}
+        log.info("job %s: rank %d %ss epoch %d", name, rank, kind, epoch, extra=fields)
+        return descriptor
+
+    def _join(
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        wish: Link | None,
+        place: Place | None,
+        peer: str | None,
+    ) -> Descriptor:
+        with self._site.store.lock:
+            job = self.job(name, token)
+            seat = self._seat(job, rank)
+            if seat.evicted:
+                raise Evicted(name, rank)
+            resumes = None
+            if place is not None:
+                job = rejoin(self._site, job, rank, instance, place, peer)
+                resumes = place.epoch if place.epoch != job.epoch.number else None
+            elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
+                # It joined, and the switch restarted before it had the answer: it holds nothing.
+                nothing = Place(job.epoch.resumes, job.epoch.first_block_id)
+                job = rejoin(self._site, job, rank, instance, nothing, peer)
+            elif not (seat.active and seat.instance == instance):
+                if self._needs_new_epoch(job, seat, instance):
+                    job = begin_epoch(self._site, job)
+                with self._site.store.transaction():
+                    self._site.store.set_joined(job.epoch.number, [rank], instance)
+                    if peer is not None:
+                        self._site.store.set_peer(job.epoch.number, rank, peer)
+                job = self._site.store.job(name)
+            if place is None:  # a member asks many times what has become of its epoch
+                start_ageing(self._site, self._site.store.job(name))
+            return replace(describe(self._site, job, rank, wish), resumes=resumes)
+
+    @staticmethod
+    def _seat(job: Job, rank: int) -> Seat:
+        if not 0 <= rank < job.workers:
+            raise NoSuchMember(job.name, rank, job.workers)
+        return job.epoch.seats[rank]
+
+    def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
+        if job.state is not JobState.READY:
+            return True  # a command was killed while it installed this epoch: nobody has it, the switch half at most
+        seats = job.epoch.seats
+        if not seat.joined:
+            # Someone left before this rank came: no block of the epoch can ever be finished. Or the epoch resumes
+            # another, and this is not the process that sat there.
+            return any(other.left for other in job.epoch.members) or seat.instance not in (None, instance)
+        still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
+        if seat.left and still_in and job.epoch.rejoin is not Rejoin.WAITING:
+            self._wait_for(job, seat, still_in)
+        self._waiting = {key: times for key, times in self._waiting.items() if key[0] != job.epoch.number}
+        return True
+
+    def _wait_for(self, job: Job, seat: Seat, still_in: list[int]) -> None:
+        """Busy, unless this rank has asked for ``GRACE`` seconds."""
+        now = self._clock()
+        key = (job.epoch.number, seat.rank)
+        since, last = self._waiting.get(key, (now, now))
+        if now - last > GRACE:
+            since = now  # that was another attempt, given up long ago
+        self._waiting[key] = (since, now)
+        if now - since < GRACE:
+            ranks = ", ".join(map(str, still_in[:8]))
+            raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
+
+    def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
+        """Give a rank up; returns whether ``instance`` had it. Raises as :meth:`join`."""
+        with self._site.store.lock:
+            job = self.job(name, token)
+            self._seat(job, rank)
+            with self._site.store.transaction():
+                left = self._site.store.set_left(job.epoch.number, rank, instance)
+            if left:
+                log.info("job %s: rank %d leaves", name, rank, extra=about(job, rank=rank))
+                close_if_left(self._site, name)
+            return left
+
+    def group(
+        self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Sequence[int]
+    ) -> tuple[str, int]:
+        """The group of these ranks of a job, for one of them that sits in the job: its name, and the rank's rank in it.
+
+        Raises :class:`Refused` when the member has no seat (any more), or what :func:`open_group` raises.
+        """
+        with self._site.store.lock:
+            job = self.job(name, token)
+            seat = self._seat(job, rank)
+            there = seat.joined or job.epoch.resumes is not None  # it may not have heard yet that its epoch was resumed
+            if not there or seat.left or seat.evicted or seat.instance != instance:
+                raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
+            if rank not in ranks:
+                raise InputError(f"rank {rank} asks for a group that it is not in")
+            return open_group(self._site, job, token, epoch, label, ranks).name, list(ranks).index(rank)
+
+    def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
+        """Take every rank at once (but those evicted), for members that do not talk to the controller: a new epoch
+        unless nobody has joined the current one. No token is asked: whoever can write the state file owns the jobs."""
+        with self._site.store.lock:
+            job = self._site.store.job(name)
+            if not job.by_switch:
+                raise Refused(
+                    f"job {name!r}: its members combine themselves, and must join over HTTP to tell where they are reached"
+                )
+            seats = job.epoch.seats
+            if job.state is not JobState.READY or job.epoch.resumes is not None or any(seat.joined for seat in seats):
+                job = begin_epoch(self._site, job)
+            with self._site.store.transaction():
+                ranks = [seat.rank for seat in job.epoch.members]
+                self._site.store.set_joined(job.epoch.number, ranks, instance)
+            start_ageing(self._site, self._site.store.job(name))
+            return [replace(describe(self._site, job, rank), one_run=True) for rank in ranks]
+
+    def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
+        """Descriptor files of every rank, ``NAME.RANK.json`` in ``folder``: good for one run of the job."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = []
+            for descriptor in self.join_all(name, instance):
+                path = folder / f"{name}.{descriptor.rank}.json"
+                scratch = path.with_suffix(".json.new")
+                scratch.write_text(json.dumps(descriptor.to_dict(), indent=1) + "\n", "utf-8")
+                scratch.replace(path)
+                paths.append(path)
+        except OSError as error:
+            raise StateError(f"{error.filename or folder}: {error.strerror}") from None
+        return paths
+
+
+def _link(hint: Mapping[str, Any] | None) -> Link | None:
+    if hint is None:
+        return None
+    try:
+        return Link(**hint)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"link: {error}") from None
+
+
+def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
+    """The descriptor of one rank in the job's current epoch. Without a ``link`` of the member's choice it is the one
+    that the topology implies: frames over UDP where the host has them, else a kernel socket. :class:`Busy` while it is
+    not known where the epoch begins, or, of a job whose members combine, where all of them are reached."""
+    if job.epoch.rejoin is Rejoin.WAITING:
+        raise Busy(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
+    peers = () if job.by_switch else _peers(job)
+    seat = job.epoch.seats[rank]
+    host = site.topology.hosts.get(seat.host)
+    if host is None:
+        raise Refused(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
+    switch = site.topology.switches[host.switch]
+    address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
+    if link is None:
+        link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
+    return Descriptor(
+        job=job.name,
+        job_id=job.job_id,
+        epoch=job.epoch.number,
+        rank=rank,
+        src_id=seat.src_id,
+        workers=job.workers,
+        window=job.window,
+        first_block_id=job.epoch.first_block_id,
+        block_bytes=job.block_bytes,
+        mtu=host.mtu,
+        switch=address,
+        host=HostAddress(host.ip, host.mac, seat.udp_port),
+        link=link,
+        controller=site.url,
+        block_exp_ms=job.block_exp_ms,
+        quorum=job.quorum_now,
+        roots=job.epoch.shape.ways,
+        evicted=job.epoch.evicted,
+        algorithm=job.combines,
+        peers=peers,
+        peer_key="" if job.by_switch else job.epoch.peer_key,
+    )
+
+
+def _peers(job: Job) -> tuple[str, ...]:
+    """Where each rank is reached, "" for those that are out; :class:`Busy` before all have joined."""
+    missing = [str(seat.rank) for seat in job.epoch.members if not (seat.joined and seat.peer)]
+    if missing:
+        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
+        raise Busy(f"job {job.name!r}: its members combine themselves, and {ranks} must still join", RETRY_MS)
+    return tuple("" if seat.evicted else seat.peer or "" for seat in job.epoch.seats)

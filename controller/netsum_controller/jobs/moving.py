@@ -1,0 +1,205 @@
+"""Moving a job: from switches to its members, who then combine themselves, and back.
+
+A move is an epoch that resumes the one before, as after a restart of a switch (:mod:`netsum_controller.jobs.rejoin`): the members
+tell which blocks they still lack, and go on there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
+from netsum_controller.jobs.claims import claim_again, require_ours
+from netsum_controller.jobs.epochs import (
+    FILE_INSTANCE,
+    goes_around,
+    is_resumable,
+    keep_old,
+    record_new_epoch,
+    record_resuming_epoch,
+    table_size,
+)
+from netsum_controller.jobs.priorities import settle, settle_quietly
+from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.logs import about
+from netsum_controller.planning.admission import place
+from netsum_controller.site import Site, answers, find_down
+from netsum_controller.state.model import Job, JobState, Late
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a move has done. ``changed``: something; ``new_epoch``: its number, if members must rejoin, which they do by
+    themselves if it ``resumes`` the one before; ``why``: why no switch combines, where "auto" was asked for."""
+
+    job: Job
+    changed: bool
+    new_epoch: int | None = None
+    resumes: bool = False
+    why: str = ""
+
+
+def move(site: Site, name: str, algorithm: str) -> Move:
+    """Let others combine in a job: switches ("switch"), its members by an algorithm of this name, or ("auto") switches if they
+    can. Again, it changes nothing.
+
+    Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (of its kinds :class:`NoSwitch`: nothing has room), or
+    :class:`SwitchError`; then nothing has changed.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InputError(f"there is no algorithm {algorithm!r} (there are: {', '.join(ALGORITHMS)})")
+    with site.store.lock:
+        job = site.store.job(name)
+        if algorithm in HOST_ALGORITHMS:
+            if job.late is Late.DEGRADE:
+                raise Refused(f"job {name!r} goes on without late members, which only a switch can")
+            return (
+                _keep(job)
+                if (job.by_switch, job.algorithm) == (False, algorithm)
+                else _to_members(site, job, algorithm)
+            )
+        try:
+            return _stay(site, job, algorithm) if job.by_switch else _to_switches(site, job, algorithm)
+        except (NoSwitch, Unreachable) as error:
+            if algorithm != AUTO or job.late is Late.DEGRADE:
+                raise
+            there = not job.by_switch and job.algorithm == AUTO
+            return replace(_keep(job) if there else _to_members(site, job, AUTO), why=str(error))
+
+
+def leave_dead_switch(site: Site, switch: str) -> list[Move]:
+    """Move the jobs that wait for a switch which does not answer, and can do without: those that "auto" was asked for. Not those
+    whose trees go around it, nor any whose members got descriptor files, for nobody could tell them."""
+    with site.store.lock:
+        jobs = [job for job in site.store.jobs(switch) if _waits_in_vain(site, job, switch)]
+        if not jobs or answers(site, switch):  # it may be back, and the job new, since the watcher looked
+            return []
+        moves = [replace(_to_members(site, job, AUTO), why=f"switch {switch} does not answer") for job in jobs]
+    for done in moves:
+        _log(done)
+    return moves
+
+
+def _waits_in_vain(site: Site, job: Job, switch: str) -> bool:
+    return (
+        job.exists
+        and job.algorithm == AUTO
+        and job.late is Late.WAIT
+        and switch in job.epoch.shape.switches
+        and not any(seat.instance == FILE_INSTANCE for seat in job.epoch.seats)
+        and not goes_around(site, job)
+    )
+
+
+def _keep(job: Job) -> Move:
+    return Move(job, changed=False)
+
+
+def _stay(site: Site, job: Job, algorithm: str) -> Move:
+    """Switches combine as before; only what is to be done when one dies may differ. :class:`Unreachable` when one has, "auto" is
+    asked for, and no trees go around it."""
+    if algorithm == AUTO:
+        find_down(site)
+        if not goes_around(site, job):
+            with open_clients(site, taking_part(job)):
+                pass  # all of them are there
+    if job.algorithm == algorithm:
+        return _keep(job)
+    with site.store.transaction():
+        site.store.set_combining(replace(job, algorithm=algorithm))
+    return Move(site.store.job(job.name), changed=True)
+
+
+def _to_members(site: Site, job: Job, algorithm: str) -> Move:
+    """It is in the store before it is gone from the switches; what cannot be removed now is when they are reconciled."""
+    resumes = is_resumable(job)
+    new = _record(site, replace(job, algorithm=algorithm, parts=(), job_id=0), resumes=resumes, clients={})
+    _remove(site, job, (name for name in reversed(job.switches) if name not in site.down))
+    with site.store.transaction():
+        site.store.set_state(job.name, JobState.READY)
+    return _done(site, new, resumes=resumes)
+
+
+def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
+    for name in switches:
+        try:
+            with site.client(name) as client:
+                if client.pipeline_cookie() == site.program.cookie:
+                    require_ours(site, client)
+                    converge_job(client, job.job_id, [])
+                    settle(site, client)
+        except ControllerError as error:
+            log.warning("job %s stays on switch %s until it is reconciled: %s", job.name, name, error, extra=about(job))
+
+
+def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
+    placement = place(
+        *(_spec(job, algorithm), site.topology, site.store.jobs(), site.store.last_job_id, table_size(site)),
+        down=find_down(site),
+    )
+    placed = replace(job, algorithm=algorithm, job_id=placement.job_id, parts=placement.parts, slots=placement.slots)
+    resumes = is_resumable(job)
+    with ExitStack() as stack:
+        clients = stack.enter_context(open_clients(site, placed.switches))
+        site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
+        new = _record(site, placed, resumes=resumes, clients=clients)
+        try:
+            clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
+            for name in new.switches:
+                claim_again(site, clients[name], new)
+                clients[name].clear_outcomes(new.job_id)
+            spread(clients, new.job_id, desired_items(site, new))
+        except ControllerError as error:
+            keep_old(site, job, error)
+            raise
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
+        settle_quietly(site, clients.values())
+    return _done(site, new, resumes=resumes)
+
+
+def _spec(job: Job, algorithm: str) -> JobSpec:
+    """What its creator would ask for by now."""
+    degrade = job.late is Late.DEGRADE
+    return JobSpec(
+        name=job.name,
+        members=job.members,
+        window=job.window,
+        chunks=job.chunks,
+        late=job.late,
+        block_exp=job.block_exp_ms if degrade else None,
+        quorum=job.quorum if degrade else None,
+        tenant=job.tenant,
+        priority=job.priority,
+        roots=dict(job.roots) or None,
+        algorithm=algorithm,
+    )
+
+
+def _record(site: Site, job: Job, *, resumes: bool, clients: Clients) -> Job:
+    return record_resuming_epoch(site, job, clients) if resumes else record_new_epoch(site, job, None, clients)
+
+
+def _done(site: Site, new: Job, *, resumes: bool) -> Move:
+    return Move(site.store.job(new.name), changed=True, new_epoch=new.epoch.number, resumes=resumes)
+
+
+def _log(done: Move) -> None:
+    job = done.job
+    how = "goes on" if done.resumes else "begins anew"
+    log.warning(
+        "job %s: %s; it %s under epoch %d, its members combine",
+        job.name,
+        done.why,
+        how,
+        job.epoch.number,
+        extra=about(job),
+    )

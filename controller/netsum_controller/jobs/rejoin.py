@@ -1,0 +1,130 @@
+"""Rejoining: the members of an epoch that its switch has lost go on in the epoch that resumes it. So do those of a job that moves
+from a switch to its members, or back.
+
+The switch has lost which blocks were finished; the members know. Each says the first block whose result it lacks. When
+all have, the lowest is where the epoch begins: everybody sends again from there, out of the contributions of the last
+window that it keeps, also what it holds the result of (whoever lacks it needs everybody's part). Until then the switch
+has no job entry, so that nothing can be added to a block too early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from netsum_controller.errors import Busy, CannotResume
+from netsum_controller.jobs.claims import NumberTaken
+from netsum_controller.jobs.epochs import install
+from netsum_controller.logs import about
+from netsum_controller.site import Site
+from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 100
+
+
+class Place(NamedTuple):
+    """Where a member is: the epoch that it last ran in, and the first block whose result it lacks."""
+
+    epoch: int
+    needs: int
+
+
+def lowest(needs: Sequence[int], window: int) -> int | None:
+    """The first block that anybody lacks, serial numbers modulo 2^32; None when someone is more than a window ahead of
+    it, and so keeps its contributions no longer."""
+    for first in needs:
+        if all((need - first) % SERIAL <= window for need in needs):
+            return first
+    return None
+
+
+def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place, peer: str | None = None) -> Job:
+    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. ``peer`` is where
+    the other members reach it.
+
+    Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
+    :class:`SwitchError` (the epoch could not be installed yet: ask again).
+    """
+    seat = job.epoch.seats[rank]
+    _check(site, job, seat, instance, place)
+    if place.epoch == job.epoch.number:
+        return job
+    if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
+        job = _finish(site, job)
+    waits = job.epoch.rejoin is Rejoin.WAITING
+    moved = peer is not None and seat.peer != peer
+    if (
+        not seat.joined or moved or (waits and seat.needs != place.needs)
+    ):  # a member asks many times, and a write is a sync
+        with site.store.transaction():
+            site.store.set_joined(job.epoch.number, [rank], instance)
+            if peer is not None:
+                site.store.set_peer(job.epoch.number, rank, peer)
+            if waits:
+                site.store.set_needs(job.epoch.number, rank, place.needs)
+        job = site.store.job(job.name)
+    return _agree(site, job) if waits else job
+
+
+def _check(site: Site, job: Job, seat: Seat, instance: str, place: Place) -> None:
+    epoch = job.epoch
+    same = place.epoch == epoch.number
+
+    def cannot(why: str) -> CannotResume:
+        return CannotResume(job.name, place.epoch, why)
+
+    if not same and place.epoch not in site.store.resumed(epoch.number):
+        raise cannot(f"epoch {epoch.number} has begun since")
+    if seat.instance != instance:
+        raise cannot(f"rank {seat.rank} is another process's")
+    if same and (epoch.rejoin is Rejoin.WAITING or not seat.joined):
+        raise cannot(f"rank {seat.rank} has not joined it")
+    for other in (seat,) if same else epoch.members:
+        if other.left:
+            raise cannot(f"rank {other.rank} has left")
+    if not same and epoch.rejoin is Rejoin.DONE and (place.needs - epoch.first_block_id) % SERIAL > job.window:
+        raise cannot(
+            f"it goes on at block {epoch.first_block_id}, and block {place.needs} is not within a window of it"
+        )
+
+
+def _agree(site: Site, job: Job) -> Job:
+    """Begin the epoch at the lowest block that anybody lacks, if all have told."""
+    epoch = job.epoch
+    missing = [str(seat.rank) for seat in epoch.members if seat.needs is None]
+    if missing:
+        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
+        raise Busy(f"job {job.name!r}: {happened(job)}, and {ranks} must still rejoin", RETRY_MS)
+    assert epoch.resumes is not None
+    first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
+    if first is None:
+        raise CannotResume(job.name, epoch.resumes, f"its ranks are further apart than {job.window} blocks")
+    used = (first - epoch.first_block_id) % SERIAL + 2 * job.window
+    with site.store.transaction():
+        site.store.set_used_ids(epoch.resumes, used)
+        site.store.set_rejoin(epoch.number, Rejoin.DONE, first)
+        site.store.set_state(job.name, JobState.CHANGING)
+    log.info(
+        "job %s: epoch %d resumes epoch %d at block %d",
+        *(job.name, epoch.number, epoch.resumes, first),
+        extra=about(job, block=first),
+    )
+    return _finish(site, site.store.job(job.name))
+
+
+def happened(job: Job) -> str:
+    """Why its members rejoin."""
+    return "its switch has restarted" if job.by_switch else "its members combine themselves from now on"
+
+
+def _finish(site: Site, job: Job) -> Job:
+    try:
+        install(site, job)
+    except NumberTaken as error:
+        raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
+    with site.store.transaction():
+        site.store.set_state(job.name, JobState.READY)
+    return site.store.job(job.name)

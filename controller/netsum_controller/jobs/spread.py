@@ -1,0 +1,92 @@
+"""One job on several switches: everything is done on all of them, or on none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from netsum_controller.errors import SwitchError
+from netsum_controller.jobs.claims import require_ours
+from netsum_controller.jobs.priorities import priority_on
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.p4runtime.converge import RollbackError, apply, plan
+from netsum_controller.planning.job_items import job_items, of_job
+from netsum_controller.site import Site
+from netsum_controller.stages import Item
+from netsum_controller.state.model import Job
+
+log = logging.getLogger(__name__)
+
+Clients = Mapping[str, SwitchClient]
+"""By name of the switch."""
+
+
+@contextmanager
+def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, SwitchClient]]:
+    """Clients for all these switches, each of which runs our program and has our jobs only; :class:`SwitchError` or
+    :class:`StateError` when one does not, before anything was done on any."""
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(site.client(name)) for name in dict.fromkeys(switches)}
+        for client in clients.values():
+            site.require_program(client)
+            require_ours(site, client)
+        yield clients
+
+
+def converge_job(client: SwitchClient, job_id: int, desired: Sequence[Item]) -> int:
+    """Make the job's part of a switch what it should be, and nothing else; returns the number of updates."""
+    steps = plan(desired, of_job(client.read_items(), job_id))
+    apply(client, steps)
+    return len(steps)
+
+
+def spread(clients: Clients, job_id: int, desired: Mapping[str, Sequence[Item]]) -> int:
+    """Make the job's part of several switches what it should be, one after the other; returns the number of updates. When one
+    fails, those before it get back what they had.
+
+    Raises :class:`SwitchError`; of its kinds :class:`RollbackError` when something stays in between.
+    """
+    done: list[tuple[SwitchClient, list[Item], Sequence[Item]]] = []
+    updates = 0
+    for name, items in desired.items():
+        client = clients[name]
+        try:
+            before = of_job(client.read_items(), job_id)
+            steps = plan(items, before)
+            apply(client, steps)
+        except SwitchError as error:
+            failure = _take_back(done)
+            if failure is None:
+                raise
+            raise RollbackError(f"{error}; taking back what other switches had failed too: {failure}") from error
+        done.append((client, before, items))
+        updates += len(steps)
+    return updates
+
+
+def _take_back(done: list[tuple[SwitchClient, list[Item], Sequence[Item]]]) -> SwitchError | None:
+    """All of it, as far as it goes; the first failure."""
+    first = None
+    for client, before, after in reversed(done):
+        try:
+            apply(client, plan(before, after))
+        except SwitchError as error:
+            log.warning("rollback on switch %s failed: %s", client.name, error, extra={"switch": client.name})
+            first = first or error
+    return first
+
+
+def desired_items(site: Site, job: Job, switches: Iterable[str] | None = None) -> dict[str, list[Item]]:
+    """What a job should have on each of its switches (or on ``switches`` of them), parents before children."""
+    names = job.switches if switches is None else switches
+    return {
+        name: job_items(site.topology, job, name, priority=priority_on(site, job, name))
+        for name in names
+        if name in site.topology.switches
+    }
+
+
+def taking_part(job: Job) -> tuple[str, ...]:
+    """The switches of the job's trees, parents before children."""
+    return tuple(name for name in job.switches if name in job.epoch.shape.switches)

@@ -1,0 +1,345 @@
+"""A P4Runtime client for one switch: pipeline, batched writes, reads, counters, block records.
+
+Everything a caller gives and gets is a name or an int (:mod:`netsum_controller.stages`). Only what simple_switch_grpc
+really serves is used: no registers, no atomic batches ("Support for atomic write modes has not been implemented yet").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Self
+
+import grpc
+from netsum.wire.schema import PacketOutKind
+from p4.v1 import p4runtime_pb2 as p4
+from p4.v1 import p4runtime_pb2_grpc
+
+from netsum_controller.config.topology import Switch
+from netsum_controller.errors import InputError, SwitchError, Unreachable
+from netsum_controller.p4runtime.channel import open_channel, read_cookie
+from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
+from netsum_controller.p4runtime.stream import Stream
+from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, outcomes
+from netsum_controller.stages.claim import claim_fields, claimed_before
+from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
+from netsum_controller.stages.query import query_fields
+from netsum_controller.stages.sweep import sweep_fields
+
+# What gRPC says of a server that took the connection and dropped it before it spoke HTTP/2.
+CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", "shutdown")
+CONNECT_TIMEOUT = 5.0
+CALL_TIMEOUT = 15.0
+PIPELINE_TIMEOUT = 120.0
+"""Seconds. Loading the program takes simple_switch_grpc well under a second, the embedded switch a few."""
+
+QUERIES_IN_FLIGHT = 32
+QUERY_PATIENCE = 0.5
+"""Seconds after which an unanswered query is sent again: a switch under load may drop a PacketIn."""
+
+SWEEP_PATIENCE = 1.0
+"""Seconds: the same for a sweep, which goes through all slots of a job before it is answered."""
+
+ASK_TIMEOUT = 5.0
+"""Seconds for all attempts of a sweep or a claim."""
+
+
+class Kind(IntEnum):
+    """Kind of an update, with P4Runtime's numbers."""
+
+    INSERT = 1
+    MODIFY = 2
+    DELETE = 3
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of a batch."""
+
+    kind: Kind
+    item: Item
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower()} {self.item}"
+
+
+class SwitchClient:
+    """A connection to one switch, as primary. Use it as a context manager; it is cheap to open (one round trip), so the
+    controller holds it only while it works: between its operations others (p4runtime-shell) can be primary."""
+
+    def __init__(
+        self, name: str, switch: Switch, program: Program, *, connect_timeout: float = CONNECT_TIMEOUT
+    ) -> None:
+        if switch.p4runtime is None:
+            raise InputError(f"switch {name}: the topology gives no p4runtime address for it")
+        self.name = name
+        self.address: str = switch.p4runtime
+        self.device_id = switch.device_id
+        self.program = program
+        self._tls = switch.tls
+        self._connect_timeout = connect_timeout
+        self._channel: grpc.Channel | None = None
+        self._stub: Any = None
+        self._stream: Stream | None = None
+
+    def connect(self) -> Self:
+        """Connect and become primary; :class:`SwitchError` when the server is not there."""
+        self._channel = open_channel(self.address, self._tls)
+        try:
+            self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+            self._greet()
+            self._stream = Stream(self._stub, self.name, self.address, self.device_id)
+            self._stream.become_primary(CALL_TIMEOUT)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _greet(self) -> None:
+        """Is anybody there? (grpc.channel_ready_future would do, but polls at 200 ms.)"""
+        try:
+            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise self._silence(error.details() or "") from None
+            if error.code() != grpc.StatusCode.UNIMPLEMENTED:
+                raise switch_error(self.name, self.address, "Capabilities", error) from None
+
+    def _silence(self, details: str) -> SwitchError:
+        """Why a server does not greet back, from gRPC's words."""
+        if "handshake failed" in details:
+            reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
+            text = f"TLS with {self.address} failed: {reason}"
+        elif "Hostname Verification" in details:
+            text = (
+                f"the certificate of {self.address} has another name; `server_name` in the topology's `tls` says which"
+            )
+        elif any(words in details for words in CLOSED):
+            wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
+            text = f"{self.address} closed the connection: {wants}"
+        else:
+            text = f"no P4Runtime server answers at {self.address}; is the switch running? (gRPC: {details})"
+            return Unreachable(f"switch {self.name}: {text}")
+        return SwitchError(f"switch {self.name}: {text}")
+
+    def close(self) -> None:
+        """Leave; the switch keeps its state."""
+        if self._stream is not None:
+            self._stream.close()
+        if self._channel is not None:
+            self._channel.close()
+        self._stream = self._channel = self._stub = None
+
+    __enter__ = connect
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: str, request: Any, timeout: float = CALL_TIMEOUT) -> Any:
+        try:
+            return getattr(self._stub, method)(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise switch_error(self.name, self.address, method, error) from None
+
+    def _authorise(self, request: Any) -> Any:
+        assert self._stream is not None, "the client is not open"
+        request.device_id = self.device_id
+        request.election_id.high, request.election_id.low = self._stream.election_id
+        return request
+
+    def pipeline_cookie(self) -> int | None:
+        """Cookie of the program that the switch runs; None when it runs none, or one loaded without a cookie."""
+        try:
+            return read_cookie(self._stub, self.device_id, CALL_TIMEOUT)
+        except grpc.RpcError as error:
+            raise switch_error(self.name, self.address, "GetForwardingPipelineConfig", error) from None
+
+    def push_pipeline(self) -> None:
+        """Load the program; the switch forgets every entry, group, counter and register."""
+        self._remove_groups()
+        request = self._authorise(
+            p4.SetForwardingPipelineConfigRequest(action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
+        )
+        request.config.p4info.CopyFrom(self.program.p4info)
+        request.config.p4_device_config = self.program.device_config
+        request.config.cookie.cookie = self.program.cookie
+        self._call("SetForwardingPipelineConfig", request, PIPELINE_TIMEOUT)
+
+    def _remove_groups(self) -> None:
+        """simple_switch_grpc keeps multicast groups' replicas through a change of program, where no P4Runtime call
+        reaches them any more: a group of the same id would then send every packet twice. So they go first."""
+        everything = p4.Entity()
+        everything.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        request = p4.ReadRequest(device_id=self.device_id, entities=[everything])
+        try:
+            answers = list(self._stub.Read(request, timeout=CALL_TIMEOUT))
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                return  # no program yet, so no groups
+            raise switch_error(self.name, self.address, "Read", error) from None
+        entities = [entity for answer in answers for entity in answer.entities]
+        groups = [self.program.decode_group(e.packet_replication_engine_entry.multicast_group_entry) for e in entities]
+        self.write([Update(Kind.DELETE, group) for group in groups])
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """Apply a batch in order. On errors the rest of the batch is applied all the same (P4Runtime's only mode that
+        simple_switch_grpc has), and :class:`WriteError` names the updates that failed."""
+        if not updates:
+            return
+        request = self._authorise(p4.WriteRequest())
+        for update in updates:
+            entity = self.program.encode(update.item, key_only=update.kind is Kind.DELETE)
+            request.updates.add(type=int(update.kind), entity=entity)
+        self._write(request, [str(update) for update in updates])
+
+    def _write(self, request: Any, labels: Sequence[str]) -> None:
+        try:
+            self._stub.Write(request, timeout=CALL_TIMEOUT)
+        except grpc.RpcError as error:
+            raise write_error(self.name, self.address, labels, error) from None
+
+    def _read(self, entities: Iterable[Any]) -> list[Any]:
+        request = p4.ReadRequest(device_id=self.device_id, entities=entities)
+        try:
+            return [entity for answer in self._stub.Read(request, timeout=CALL_TIMEOUT) for entity in answer.entities]
+        except grpc.RpcError as error:
+            raise switch_error(self.name, self.address, "Read", error) from None
+
+    def read_items(self) -> list[Item]:
+        """Everything installed in the tables we fill, and every multicast group."""
+        kinds: dict[int, list[type[Entry]]] = {}
+        for kind in TABLES:
+            kinds.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
+        wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kinds]
+        groups = p4.Entity()
+        groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        items: list[Item] = []
+        for entity in self._read([*wildcards, groups]):
+            if entity.HasField("table_entry"):
+                row = entity.table_entry
+                if not row.is_default_action and row.table_id in kinds:
+                    items.append(self.program.decode_row(row, *kinds[row.table_id]))
+            elif entity.HasField("packet_replication_engine_entry"):
+                items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
+        return items
+
+    def read_jobs(self) -> list[JobEntry]:
+        """The jobs that are installed."""
+        entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
+        rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
+        entries = (self.program.decode_row(row, JobEntry) for row in rows)
+        return [entry for entry in entries if isinstance(entry, JobEntry)]
+
+    def read_outcomes(self, job_id: int) -> dict[str, int]:
+        """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
+        (counts,) = self._read_counters(outcomes.indices(job_id), outcomes.COUNTER)
+        return outcomes.by_name(job_id, {index: data.packet_count for index, data in counts.items()})
+
+    def clear_outcomes(self, job_id: int) -> None:
+        """Set a job's outcome counters to zero: a new job must not show what an earlier one of its id did."""
+        request = self._authorise(p4.WriteRequest())
+        for index in outcomes.indices(job_id):
+            entity = self._counter_entity(outcomes.COUNTER, index)
+            entity.counter_entry.data.packet_count = 0
+            request.updates.add(type=p4.Update.MODIFY, entity=entity)
+        self._write(request, [f"clear outcome {number}" for number in range(len(request.updates))])
+
+    def read_ports(self, ports: Iterable[int]) -> dict[int, PortCounts]:
+        """What has come in at each of these ports since the program was loaded. Nothing counts what goes out, because BMv2
+        does not know the length there; the other end of the link counts it."""
+        came, dropped = self._read_counters(ports, PORTS_COUNTER, DROPPED_COUNTER)
+        return {
+            port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count)
+            for port in came
+        }
+
+    def _read_counters(self, indices: Iterable[int], *names: str) -> list[dict[int, Any]]:
+        """For each counter, ``p4.v1.CounterData`` by index; in one Read."""
+        found: dict[int, dict[int, Any]] = {self.program.object_id("counters", name): {} for name in names}
+        for entity in self._read([self._counter_entity(name, index) for index in indices for name in names]):
+            entry = entity.counter_entry
+            found[entry.counter_id][entry.index.index] = entry.data
+        return list(found.values())
+
+    def _counter_entity(self, name: str, index: int) -> Any:
+        entity = p4.Entity()
+        entity.counter_entry.counter_id = self.program.object_id("counters", name)
+        entity.counter_entry.index.index = index
+        return entity
+
+    def read_member_packets(self) -> dict[MemberEntry, int]:
+        """Packets that each member entry has let in since it was installed."""
+        return {entry: packets for entry, (packets, _) in self.read_member_traffic().items()}
+
+    def read_member_traffic(self) -> dict[MemberEntry, tuple[int, int]]:
+        """Packets and bytes (of whole frames) that each member entry has let in since it was installed."""
+        entity = p4.Entity()
+        entity.table_entry.table_id = self.program.object_id("tables", MemberEntry.TABLE)
+        entity.table_entry.counter_data.SetInParent()
+        traffic = {}
+        for answer in self._read([entity]):
+            row = answer.table_entry
+            entry = self.program.decode_row(row, MemberEntry)
+            if isinstance(entry, MemberEntry):
+                traffic[entry] = row.counter_data.packet_count, row.counter_data.byte_count
+        return traffic
+
+    def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
+        """Block records of these slots. :class:`SwitchError` when the switch does not bring them all in time."""
+        assert self._stream is not None, "the client is not open"
+        deadline = time.monotonic() + timeout
+        waiting = dict.fromkeys(slots, 0.0)
+        records: dict[int, Record] = {}
+        while waiting:
+            now = time.monotonic()
+            if now > deadline:
+                raise SwitchError(
+                    f"switch {self.name}: {len(waiting)} block records were not brought in time; "
+                    f"was it started with --cpu-port?"
+                )
+            window = list(waiting)[:QUERIES_IN_FLIGHT]
+            for slot in window:
+                if waiting[slot] <= now:
+                    self._stream.send_packet(self.program.packet_out(b"", query_fields(slot)))
+                    waiting[slot] = now + QUERY_PATIENCE
+            packet = self._stream.next_packet(min(deadline, *(waiting[slot] for slot in window)) + 0.001)
+            if packet is not None:
+                answer = self.program.packet_in_metadata(packet.metadata)
+                slot = answer.get("slot", -1) if answer.get("kind") == PacketOutKind.QUERY else -1
+                if waiting.pop(slot, None) is not None:
+                    records[slot] = Record.parse(slot, packet.payload, answer["closed"])
+        return records
+
+    def sweep(self, frame: bytes) -> int:
+        """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the blocks
+        that it closed. :class:`SwitchError` when none is in time."""
+        # low byte 0: the sweeper's have a job id there
+        return self._ask("a sweep", frame, lambda attempt: sweep_fields(attempt << 8), SWEEP_PATIENCE)["closed"]
+
+    def claim(self, number: int) -> int:
+        """Take all epoch numbers up to ``number`` (0: none); returns up to which they had been taken since the switch started.
+        When an answer is lost, that may have been by this very call. :class:`SwitchError` when none comes in time."""
+        answer = self._ask("a claim", b"", lambda attempt: claim_fields(number, attempt), QUERY_PATIENCE)
+        return claimed_before(answer)
+
+    def _ask(
+        self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
+    ) -> dict[str, int]:
+        """Metadata of the PacketIn that answers a PacketOut, which is sent again, with the ``fields`` of another attempt, every
+        ``patience`` seconds."""
+        assert self._stream is not None, "the client is not open"
+        deadline = time.monotonic() + ASK_TIMEOUT
+        for attempt in range(1, 256):
+            asked = fields(attempt)
+            self._stream.send_packet(self.program.packet_out(payload, asked))
+            again = min(deadline, time.monotonic() + patience)
+            while (packet := self._stream.next_packet(again)) is not None:
+                answer = self.program.packet_in_metadata(packet.metadata)
+                if (answer.get("kind"), answer.get("cookie")) == (asked["kind"], asked["cookie"]):
+                    return answer
+            if time.monotonic() >= deadline:
+                break
+        raise SwitchError(f"switch {self.name}: {what} was not answered; was it started with --cpu-port?")

@@ -1,0 +1,100 @@
+"""From what is on a switch to what should be: the plan, and carrying it out so that a failed step undoes the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from netsum_controller.errors import SwitchError, WriteError
+from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.stages import Item
+
+log = logging.getLogger(__name__)
+
+# A packet may pass between any two updates. The job entry is what lets a contribution in at all, so it comes last and
+# goes first; members change before it, so that in a new epoch the old one's senders are refused before its blocks are.
+_ORDER = ("aggregator", "sender", "forward", "member", "rewrite", "multicast group", "uplink", "job")
+
+BATCH = 256
+"""Updates in one Write."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update and, for undoing it, what was there before (None: nothing)."""
+
+    update: Update
+    before: Item | None
+
+    @property
+    def undo(self) -> Update:
+        """The update that takes this one back."""
+        if self.update.kind is Kind.INSERT:
+            return Update(Kind.DELETE, self.update.item)
+        assert self.before is not None
+        return Update(Kind.INSERT if self.update.kind is Kind.DELETE else Kind.MODIFY, self.before)
+
+
+def plan(desired: Iterable[Item], installed: Iterable[Item]) -> list[Step]:
+    """Steps that make ``installed`` into ``desired``; none when they are equal."""
+    wanted = {item.identity: item for item in desired}
+    there = {item.identity: item for item in installed}
+    removals = [Step(Update(Kind.DELETE, item), item) for key, item in there.items() if key not in wanted]
+    changes = []
+    for key, item in wanted.items():
+        before = there.get(key)
+        if before is None:
+            changes.append(Step(Update(Kind.INSERT, item), None))
+        elif before != item:
+            changes.append(Step(Update(Kind.MODIFY, item), before))
+    removals.sort(key=lambda step: _ORDER.index(step.update.item.identity[0]), reverse=True)
+    changes.sort(key=lambda step: _ORDER.index(step.update.item.identity[0]))
+    return removals + changes
+
+
+def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
+    """Split where the table or the kind changes: within a Write, a target may reorder (and continues on errors)."""
+    for _, group in groupby(steps, key=lambda step: (step.update.kind, step.update.item.identity[0])):
+        members = list(group)
+        for start in range(0, len(members), BATCH):
+            yield members[start : start + BATCH]
+
+
+def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
+    """Carry the steps out. When one fails, what was done is taken back and the error raised.
+
+    Raises :class:`SwitchError`; its ``undone`` attribute tells whether the switch is as it was before.
+    """
+    done: list[Step] = []
+    try:
+        for batch in _batches(steps):
+            try:
+                client.write([step.update for step in batch])
+            except WriteError as error:
+                done += [step for index, step in enumerate(batch) if index not in error.failed]
+                raise
+            except SwitchError:
+                done += batch  # no telling which of them were carried out
+                raise
+            done += batch
+    except SwitchError as error:
+        failure = _undo(client, done)
+        if failure is None:
+            raise
+        raise RollbackError(f"{error}; taking back the other steps failed too: {failure}") from error
+
+
+class RollbackError(SwitchError):
+    """A step failed, and so did taking the others back: the switch is in between. ``netsum reconcile`` repairs it."""
+
+
+def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:
+    for batch in _batches(list(reversed(done))):
+        try:
+            client.write([step.undo for step in batch])
+        except SwitchError as error:
+            log.warning("rollback on switch %s failed: %s", client.name, error, extra={"switch": client.name})
+            return error
+    return None

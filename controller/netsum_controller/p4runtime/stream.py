@@ -1,0 +1,145 @@
+"""The P4Runtime stream: arbitration, and packets out and in."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from p4.v1 import p4runtime_pb2 as p4
+
+from netsum_controller.errors import SwitchError
+from netsum_controller.p4runtime.rpc_errors import switch_error
+
+ELECTION_HIGH = 2
+"""High half of our election ids: above p4runtime-shell's default (1, 0), so that a person's open shell does not lock
+the controller out. The low half is the time in nanoseconds, so a later connection wins over one that hangs."""
+
+ATTEMPTS = 8
+
+_CLOSING = 2.0
+"""Seconds that the reader may take to see the end of its stream; it is a daemon."""
+
+
+class MessageStream:
+    """An open StreamChannel. ``tell`` gets, from a thread of the stream's own, what the switch says
+    (``p4.v1.StreamMessageResponse``), and at last the :class:`grpc.RpcError` that ended the stream, or None."""
+
+    def __init__(self, stub: Any, tell: Callable[[Any], None]) -> None:
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tell = tell
+        self._call = stub.StreamChannel(self._requests())
+        self._reader = threading.Thread(target=self._receive, name="p4runtime", daemon=True)
+        self._reader.start()
+
+    def arbitrate(self, device_id: int, election_id: tuple[int, int]) -> None:
+        """Ask to be primary."""
+        message = p4.StreamMessageRequest()
+        message.arbitration.device_id = device_id
+        message.arbitration.election_id.high, message.arbitration.election_id.low = election_id
+        self._outbox.put(message)
+
+    def send_packet(self, packet: Any) -> None:
+        """Send a ``p4.v1.PacketOut``; the switch drops it unless this stream is the primary's."""
+        self._outbox.put(p4.StreamMessageRequest(packet=packet))
+
+    def close(self) -> None:
+        """End the stream and its thread."""
+        self._outbox.put(None)
+        self._call.cancel()
+        # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
+        self._reader.join(_CLOSING)
+
+    def _requests(self) -> Iterator[Any]:
+        while (message := self._outbox.get()) is not None:
+            yield message
+
+    def _receive(self) -> None:
+        end: Any = None
+        try:
+            for message in self._call:
+                self._tell(message)
+        except grpc.RpcError as error:
+            end = error
+        self._tell(end)
+
+
+class Stream:
+    """The controller's stream to one switch, as primary. Open it with :meth:`become_primary`."""
+
+    def __init__(self, stub: Any, switch: str, address: str, device_id: int) -> None:
+        self._stub = stub
+        self._switch, self._address = switch, address
+        self._device_id = device_id
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._messages: MessageStream | None = None
+        self.election_id: tuple[int, int] = (0, 0)
+
+    def become_primary(self, timeout: float) -> None:
+        """Open the stream and win the arbitration; :class:`SwitchError` when that fails within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        low = time.time_ns()
+        for _ in range(ATTEMPTS):
+            if self._messages is None:
+                # A new inbox: what a rejected stream left behind must not be taken for news of this one.
+                self._inbox = queue.SimpleQueue()
+                self._messages = MessageStream(self._stub, self._inbox.put)
+            self.election_id = (ELECTION_HIGH, low)
+            self._messages.arbitrate(self._device_id, self.election_id)
+            try:
+                answer = self._next("arbitration", deadline)
+            except queue.Empty:
+                self.close()
+                address = self._address
+                raise SwitchError(f"switch {self._switch}: no answer to arbitration from {address} in time") from None
+            if isinstance(answer, grpc.RpcError):
+                self.close()
+                # simple_switch_grpc: INVALID_ARGUMENT "Election id already exists" ends the stream; the very first
+                # connection to a new process can get it too, with an id never used. A higher one works.
+                if answer.code() != grpc.StatusCode.INVALID_ARGUMENT or "lection id" not in (answer.details() or ""):
+                    raise switch_error(self._switch, self._address, "arbitration", answer)
+                low += 1
+            elif self._checked(answer, "arbitration").status.code == 0:
+                return
+            else:
+                low = max(low, answer.election_id.low) + 1
+        raise SwitchError(f"switch {self._switch}: another P4Runtime client at {self._address} stays primary")
+
+    def send_packet(self, packet: Any) -> None:
+        """Send a ``p4.v1.PacketOut``."""
+        assert self._messages is not None, "the stream is not open"
+        self._messages.send_packet(packet)
+
+    def next_packet(self, deadline: float) -> Any | None:
+        """Next ``p4.v1.PacketIn``, or None at the deadline (``time.monotonic()``). Raises when the stream has ended."""
+        try:
+            packet = self._next("packet", deadline)
+        except queue.Empty:
+            return None
+        return self._checked(packet, "waiting for a PacketIn")
+
+    def close(self) -> None:
+        """End the stream and its thread."""
+        if self._messages is not None:
+            self._messages.close()
+        self._messages = None
+
+    def _checked(self, message: Any, what: str) -> Any:
+        """The message, unless it is the end of the stream."""
+        if isinstance(message, grpc.RpcError):
+            raise switch_error(self._switch, self._address, what, message)
+        if message is None:
+            raise SwitchError(f"switch {self._switch}: {self._address} ended the stream during {what}")
+        return message
+
+    def _next(self, kind: str, deadline: float) -> Any:
+        """The next message of a kind, or what ended the stream. Raises :class:`queue.Empty` at the deadline."""
+        while True:
+            message = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            if message is None or isinstance(message, grpc.RpcError):
+                return message
+            if message.HasField(kind):
+                return getattr(message, kind)

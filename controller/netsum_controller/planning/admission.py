@@ -1,0 +1,240 @@
+"""Does a job fit? Pure: what is asked for, against the topology and what the other jobs have.
+
+A refusal says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netsum.descriptor import IP_UDP_BYTES
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
+from netsum_controller.errors import NoSwitch, Refused
+from netsum_controller.planning.allocation import JOB_IDS, allocate_job_id, allocate_slots
+from netsum_controller.planning.job_items import job_trees
+from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
+from netsum_controller.state.model import DEFAULT_TENANT, Job, Part
+
+BLOCK_EXP_BITS = 32
+"""Of a job's block_exp in the P4 program, microseconds."""
+
+
+def block_mtu(chunks: int) -> int:
+    """MTU that a block of so many chunks needs, bytes."""
+    return IP_UDP_BYTES + HEADER_BYTES + chunks * CHUNK_BYTES
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a job goes: on every switch of its trees."""
+
+    trees: Trees
+    parts: tuple[Part, ...]
+    job_id: int
+    slots: int
+    chunks: int
+
+
+def homes_of(members: Sequence[str], topology: Topology) -> tuple[str, ...]:
+    """The switch of each member, by rank; :class:`Refused` when the topology has no such host."""
+    unknown = [name for name in dict.fromkeys(members) if name not in topology.hosts]
+    if unknown:
+        raise Refused(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
+    return tuple(topology.hosts[name].switch for name in members)
+
+
+def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) -> Trees:
+    """The job's trees; :class:`Refused` when its members cannot be joined."""
+    try:
+        return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots)
+    except Refused as error:
+        raise type(error)(f"job {spec.name!r}: {error}") from None
+
+
+def choose_chunks(spec: JobSpec, topology: Topology, trees: Trees) -> int:
+    """Payload of a block, in chunks: what was asked for, or the most that the smallest MTU on the way carries."""
+    mtus = {name: topology.hosts[name].mtu for name in spec.members}
+    mtus |= {f"link {name}": topology.links[name].mtu for name in trees.links(topology)}
+    narrowest = min(mtus, key=lambda name: mtus[name])
+    mtu = mtus[narrowest]
+    fitting = min(MAX_CHUNKS, (mtu - block_mtu(0)) // CHUNK_BYTES)
+    chunks = fitting if spec.chunks is None else spec.chunks
+    if chunks > fitting:
+        raise Refused(
+            f"job {spec.name!r}: blocks of {chunks} chunks need an MTU of {block_mtu(chunks)} bytes, "
+            f"{narrowest} has {mtu}; ask for {fitting} chunks or fewer"
+        )
+    return chunks
+
+
+def sources_on(topology: Topology, job: Job, switch: str) -> int:
+    """How many sources a job has on a switch: members, and switches below."""
+    return _entries(topology, job, switch)[0]
+
+
+def _entries(topology: Topology, job: Job, switch: str) -> tuple[int, int, int]:
+    """Sources, parents and stripes that lead up, of a job that is there. Where the topology no longer has all of it: a
+    member each."""
+    try:
+        return _needs(job_trees(topology, job), switch)
+    except Refused:
+        return job.workers, 0, 0
+
+
+def _needs(trees: Trees, switch: str) -> tuple[int, int, int]:
+    node = trees.nodes.get(switch)
+    if node is None:
+        return 0, 0, 0
+    return len(node.children), len(node.uplinks), sum(way is not None for way in node.parents)
+
+
+def check_tenant(spec: JobSpec, topology: Topology) -> None:
+    """Raise :class:`Refused` when the topology has tenants, and the job's is none of them."""
+    if topology.tenants is not None and spec.tenant not in topology.tenants:
+        known = ", ".join(topology.tenants)
+        say = "; name one in `tenant`" if spec.tenant == DEFAULT_TENANT else ""
+        raise Refused(f"job {spec.name!r}: the topology has no tenant {spec.tenant!r} (it has: {known}){say}")
+
+
+def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[Job], slots: int, sources: int) -> None:
+    """Raise :class:`Refused` when a job with so many slots and sources there would take more of a switch than its tenant
+    may have. ``there`` are the jobs on it, groups too."""
+    if topology.tenants is None:
+        return
+    quota = topology.tenants[spec.tenant]
+    own = [job for job in there if job.tenant == spec.tenant]
+    missing = [
+        f"{needed} {what}{'s' * (needed != 1)} (it uses {used} of {most})"
+        for what, needed, used, most in (
+            ("slot", slots, sum(job.slots for job in own), quota.slots),
+            ("job id", 1, len(own), quota.job_ids),
+            ("member", sources, sum(sources_on(topology, job, switch) for job in own), quota.members),
+        )
+        if most is not None and used + needed > most
+    ]
+    if missing:
+        largest = ", ".join(job.name for job in sorted(own, key=lambda job: -job.slots)[:3])
+        jobs = f"its largest jobs there: {largest}" if own else "it has no job there"
+        raise Refused(
+            f"job {spec.name!r}: the quota of tenant {spec.tenant!r} on switch {switch} has no room for "
+            f"{' and '.join(missing)}; {jobs}"
+        )
+
+
+def place(
+    spec: JobSpec,
+    topology: Topology,
+    others: Sequence[Job],
+    last_job_id: int,
+    table_size: int,
+    down: Collection[str] = (),
+) -> Placement:
+    """Find room for a job, on every switch of its trees. ``others`` are all jobs; ``table_size`` is that of the tables with
+    an entry a member; ``down`` are switches that its trees must avoid.
+
+    Raises :class:`Refused` that says what is missing, and where: hosts, MTU, quota; of its kinds :class:`NoSwitch`: paths, job
+    ids, entries or slots.
+    """
+    trees = choose_trees(spec, topology, down)
+    chunks = choose_chunks(spec, topology, trees)
+    _check_ageing(spec.name, spec.block_exp_us, trees)
+    check_tenant(spec, topology)
+    slots = max(spec.slots, trees.stripes)
+    there = {switch: [job for job in others if job.part(switch)] for switch in trees.nodes}
+    for switch, jobs in there.items():
+        check_quota(spec, topology, switch, jobs, slots, len(trees.nodes[switch].children))
+    job_id = allocate_job_id({job.job_id for jobs in there.values() for job in jobs}, last_job_id)
+    if job_id is None:
+        raise NoSwitch(f"job {spec.name!r}: {_without_id(there)}")
+    parts = []
+    for switch, jobs in there.items():
+        _check_entries(spec.name, topology, switch, jobs, trees, table_size)
+        parts.append(Part(switch, _slots_on(spec.name, switch, jobs, slots, spec.window)))
+    return Placement(trees, in_order(trees, parts), job_id, slots, chunks)
+
+
+def _check_ageing(name: str, lowest_us: int, trees: Trees) -> None:
+    """Raise :class:`Refused` when the roots would have to wait longer than the switch can count."""
+    height = max(node.height for node in trees.nodes.values())
+    longest = block_exp_us(lowest_us, height)
+    if longest >= 1 << BLOCK_EXP_BITS:
+        most = ((1 << BLOCK_EXP_BITS) >> height) - ROUND_TRIP_US
+        raise Refused(
+            f"job {name!r}: block_exp is {lowest_us // 1000} ms, for which the root of its trees would have to wait "
+            f"{longest // 1000} ms; a switch counts to {(1 << BLOCK_EXP_BITS) // 1000}. Give {most // 1000} ms or less"
+        )
+
+
+def _without_id(there: Mapping[str, Sequence[Job]]) -> str:
+    for switch, jobs in there.items():
+        if len({job.job_id for job in jobs}) == len(JOB_IDS):
+            return f"switch {switch} has no job id left (all {len(JOB_IDS)} are in use)"
+    free = {switch: len(JOB_IDS) - len(jobs) for switch, jobs in there.items()}
+    counts = ", ".join(f"{switch} has {count}" for switch, count in free.items())
+    return f"no job id is free on all of its switches ({counts} of {len(JOB_IDS)} left, not the same)"
+
+
+def _check_entries(
+    name: str, topology: Topology, switch: str, there: Sequence[Job], trees: Trees, table_size: int
+) -> None:
+    sources, parents, ways = _needs(trees, switch)
+    used = [_entries(topology, job, switch) for job in there]
+    members = sum(one[0] + one[1] for one in used)
+    if members + sources + parents > table_size:
+        raise NoSwitch(
+            f"job {name!r}: {sources + parents} members do not fit on switch {switch}: "
+            f"{table_size - members} of its {table_size} member entries are free"
+        )
+    uplinks = sum(one[2] for one in used)
+    if uplinks + ways > table_size:
+        raise NoSwitch(
+            f"job {name!r}: {ways} stripes do not fit on switch {switch}: "
+            f"{table_size - uplinks} of its {table_size} uplink entries are free"
+        )
+
+
+def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: int) -> int:
+    used = [(part.slot_base, job.slots) for job in there if (part := job.part(switch))]
+    slot_base = allocate_slots(used, slots)
+    if slot_base is None:
+        free = SLOTS - sum(taken for _, taken in used)
+        holders = ", ".join(f"{job.name} {job.slots}" for job in sorted(there, key=lambda job: -job.slots)[:3])
+        raise NoSwitch(
+            f"job {name!r}: a window of {window} needs {slots} slots in a row on switch {switch}; "
+            f"{free} of {SLOTS} are free (largest users: {holders}); ask for a smaller window"
+        )
+    return slot_base
+
+
+def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job], table_size: int) -> tuple[Part, ...]:
+    """Parts of a job that is there, for other trees than it has: on their switches those that it has, or new ones; the rest is
+    kept for when it is needed again. Quotas are not asked. :class:`Refused` when there is no room."""
+    parts = {part.switch: part for part in job.parts}
+    _check_ageing(job.name, job.block_exp_us, trees)
+    if trees.stripes > job.slots:
+        raise Refused(f"job {job.name!r}: {trees.stripes} stripes do not fit into its {job.slots} slots")
+    for switch in trees.nodes:
+        if switch in parts:
+            continue
+        there = [other for other in others if other.part(switch) and other.name != job.name]
+        if any(other.job_id == job.job_id for other in there):
+            raise Refused(f"job {job.name!r}: its id {job.job_id} is another job's on switch {switch}")
+        _check_entries(job.name, topology, switch, there, trees, table_size)
+        parts[switch] = Part(switch, _slots_on(job.name, switch, there, job.slots, job.window))
+    return in_order(trees, parts.values())
+
+
+def in_order(trees: Trees, parts: Collection[Part]) -> tuple[Part, ...]:
+    """The root of the first stripe first, then parents before children, then what the trees do not need."""
+
+    def places() -> Iterator[str]:
+        yield trees.roots[0]
+        yield from trees.nodes
+        yield from (part.switch for part in parts)
+
+    by_switch = {part.switch: part for part in parts}
+    return tuple(by_switch[switch] for switch in dict.fromkeys(places()))

@@ -1,0 +1,73 @@
+"""Who gets which id, slots, ports and blocks: pure functions over what is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from netsum.wire.schema import SLOTS, UDP_PORT
+
+from netsum_controller.state.model import ROOM, SERIAL, IdRange
+
+JOB_IDS = range(1, 256)
+"""8 bits; 0 is never used."""
+
+UDP_PORTS = range(13000, 32768)
+"""Ports for members: never 12000, and below Linux's ephemeral ports, which other programs get."""
+
+
+def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
+    """A free id, round robin after ``last``, so that an id rests as long as possible before it is used again."""
+    free = [job_id for job_id in JOB_IDS if job_id not in used]
+    return next((job_id for job_id in free if job_id > last), free[0] if free else None)
+
+
+def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLOTS) -> int | None:
+    """Base of ``slots`` free slots (a power of two), aligned to their number: first fit, so that jobs that come and go
+    leave whole buddies free. ``used`` has (base, slots) of the others."""
+    taken = sorted(used)
+    candidates = [
+        0,
+        *(-(-(base + size) // slots) * slots for base, size in taken),
+    ]  # the lowest fit follows another's end
+    for base in sorted(candidates):
+        if base + slots <= total and all(base + slots <= other or other + size <= base for other, size in taken):
+            return base
+    return None
+
+
+def allocate_ports(
+    cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]
+) -> tuple[list[int], int] | None:
+    """A UDP port for each of ``hosts`` (one a rank; a host may occur often), round robin from ``cursor``, and the next
+    cursor. Ports of one allocation differ from each other and from the host's ports in ``used`` (host, port)."""
+    ports: list[int] = []
+    position = cursor % len(UDP_PORTS)
+    for _ in range(len(UDP_PORTS)):
+        if len(ports) == len(hosts):
+            return ports, position
+        port = UDP_PORTS[position]
+        position = (position + 1) % len(UDP_PORTS)
+        if port != UDP_PORT and (hosts[len(ports)], port) not in used:
+            ports.append(port)
+    return (ports, position) if len(ports) == len(hosts) else None
+
+
+def scattered(number: int) -> int:
+    """A first block id that follows from an epoch's number, as far as can be from those of the numbers around it."""
+    return number * 0x9E3779B1 % SERIAL // SLOTS * SLOTS
+
+
+def allocate_first_block_id(earlier: Sequence[IdRange], start: int = 0) -> int:
+    """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier
+    range (``earlier``, oldest first); ``start`` if nothing is in its way. Ids are finite, so when nothing else is left the oldest
+    ranges are forgotten: what they could still have in flight is long gone."""
+    for forgotten in range(len(earlier)):
+        ranges = earlier[forgotten:]
+        # else go on after the latest; else after any other
+        candidates = [*([IdRange(start, 0)] if start else []), ranges[-1], *ranges]
+        for after in candidates:
+            first = -(-(after.first + after.size) // SLOTS) * SLOTS % SERIAL
+            if not any(IdRange(first, ROOM).overlaps(other) for other in ranges):
+                return first
+    return start

@@ -1,0 +1,165 @@
+"""What a job has on its switches: pure functions from the topology and the job to entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA, Role
+
+from netsum_controller.config.topology import Topology
+from netsum_controller.errors import Refused
+from netsum_controller.planning.addresses import ip_to_int, mac_to_int
+from netsum_controller.planning.trees import Child, Node, Trees, block_exp_us, trees_of
+from netsum_controller.stages import (
+    Item,
+    JobEntry,
+    MemberEntry,
+    MulticastGroup,
+    ParentEntry,
+    RewriteEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
+)
+from netsum_controller.state.model import Job, Rejoin
+
+
+def home_of(job: Job, rank: int) -> str:
+    """The switch that a rank is on in the job's current epoch."""
+    shape = job.epoch.shape
+    return shape.homes[rank] if rank < len(shape.homes) else job.switch
+
+
+def job_trees(topology: Topology, job: Job) -> Trees:
+    """The trees of a job's current epoch, whoever was evicted. :class:`Refused` when the topology no longer has what they need:
+    members that take part, on the switches where the epoch has them, and links."""
+    shape = job.epoch.shape
+    here = {}
+    for seat in job.epoch.seats:
+        host, home = topology.hosts.get(seat.host), home_of(job, seat.rank)
+        if host is not None and host.switch == home:
+            here[seat.rank] = seat.host
+        elif not seat.evicted:
+            raise Refused(f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology")
+    try:
+        return trees_of(topology, shape, here)
+    except Refused as error:
+        raise Refused(f"job {job.name!r}: {error}") from None
+
+
+def present(trees: Trees, job: Job) -> Trees:
+    """The trees without who was evicted, and without switches that have nobody left."""
+    members = {seat.rank for seat in job.epoch.members}
+
+    def stays(child: Child) -> bool:
+        return any(rank in members for rank in child.ranks)
+
+    nodes = {
+        name: replace(node, children=tuple(filter(stays, node.children)))
+        for name, node in trees.nodes.items()
+        if any(map(stays, node.children))
+    }
+    return replace(trees, nodes=nodes)
+
+
+def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -> list[Item]:
+    """What a job has on one switch, in its current epoch. Evicted members have nothing there, nor have switches without any
+    other; blocks age only when all others have joined. An epoch that resumes another has no job entry before its first
+    block is known. ``priority`` is the job entry's."""
+    began = job_trees(topology, job)
+    trees = present(began, job)
+    node = trees.nodes.get(switch)
+    if node is None:
+        return []
+    items: list[Item] = []
+    replicas = set()
+    for child in node.children:
+        replicas.add((child.port, child.src_id))
+        items += _source(topology, job, node, child)
+    items.append(MulticastGroup(job.job_id, frozenset(replicas)))
+    items.append(MulticastGroup(SWEEP_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})))
+    items += _uplinks(topology, job, node)
+    if job.epoch.rejoin is not Rejoin.WAITING:
+        items.append(_job_entry(job, node, quorum_of(job, began, switch), trees.stripes, priority))
+    return items
+
+
+def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[Item]:
+    """A child switch stands for all who were below it when the epoch began: it never counts for fewer."""
+    source = 1 << child.src_id
+    if child.host is not None:
+        host, seat = topology.hosts[child.host], job.epoch.seats[child.src_id]
+        yield MemberEntry(job.job_id, child.src_id, child.port, source, workers=1, udp_port=seat.udp_port)
+        address = (mac_to_int(host.mac), ip_to_int(host.ip), seat.udp_port)
+        yield RewriteEntry(job.job_id, child.src_id, *address, rank=seat.rank)
+    else:
+        assert child.switch is not None
+        below, udp_port = topology.switches[child.switch], _port_between(job, child.switch, node.switch)
+        yield MemberEntry(job.job_id, child.src_id, child.port, source, len(child.ranks), udp_port)
+        yield SwitchRewriteEntry(job.job_id, child.src_id, mac_to_int(below.mac), ip_to_int(below.ip), udp_port)
+
+
+def _uplinks(topology: Topology, job: Job, node: Node) -> Iterator[Item]:
+    for up in node.uplinks:
+        yield ParentEntry(job.job_id, up.src_id, up.port, _port_between(job, node.switch, up.switch))
+    for stripe, way in enumerate(node.parents):
+        if way is not None:
+            parent = topology.switches[way.switch]
+            address = (mac_to_int(parent.mac), ip_to_int(parent.ip), _port_between(job, node.switch, way.switch))
+            yield UplinkEntry(job.job_id, stripe, way.port, *address, way.src_id)
+
+
+def _port_between(job: Job, child: str, parent: str) -> int:
+    port = job.epoch.port_between(child, parent)
+    assert port is not None, "an epoch has a port for every edge of its trees"
+    return port
+
+
+def quorum_of(job: Job, began: Trees, switch: str) -> int:
+    """Workers that a switch needs in a block to close it, in the trees as the epoch began. Below a root it is a share of the
+    quorum, by its workers and rounded up: so the partial sums that make a result hold the quorum together."""
+    node = began.nodes[switch]
+    if node.role is Role.ROOT:
+        return job.quorum_now
+    everybody = len(began.nodes[began.roots[0]].ranks)
+    return -(-min(job.quorum, everybody) * len(node.ranks) // everybody)
+
+
+def _job_entry(job: Job, node: Node, quorum: int, stripes: int, priority: int) -> JobEntry:
+    leaf = node.role is Role.LEAF
+    return JobEntry(
+        job_id=job.job_id,
+        epoch=job.epoch.number,
+        all_sources=sum(1 << child.src_id for child in node.children),
+        slot_base=_slot_base(job, node.switch),
+        slot_mask=job.slots - 1,
+        first_block_id=job.epoch.first_block_id,
+        block_exp=block_exp_us(job.block_exp_us, node.height) if job.ageing else 0,
+        quorum=quorum,
+        window=job.window,
+        role=int(node.role),
+        stripe_mask=stripes - 1 if leaf else 0,
+        priority=priority,
+    )
+
+
+def _slot_base(job: Job, switch: str) -> int:
+    part = job.part(switch)
+    assert part is not None, "a job has a part on every switch of its trees"
+    return part.slot_base
+
+
+def belongs_to(item: Item, job_id: int) -> bool:
+    """Whether an item is part of that job."""
+    table, (first, *_) = item.identity
+    if table == "multicast group":
+        return first in (job_id, SWEEP_GROUPS + job_id)
+    return table in _JOB_TABLES and first == job_id
+
+
+_JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, UplinkEntry)}
+
+
+def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
+    """Those that are part of that job."""
+    return [item for item in items if belongs_to(item, job_id)]

@@ -1,0 +1,331 @@
+"""Aggregation trees: which switches sum a job's blocks, and who sends to whom. Pure.
+
+A job has one tree a *stripe* (a block's stripe is its id modulo their number): its hosts' switches are the leaves, a root
+makes the results, and several roots share the stripes by weight. As in ATP and SHARP the trees are of shortest paths, so on
+each link a block travels once up and once down.
+
+On a switch its sources and its role are the same in all stripes that it has, for the P4 program keeps one set of
+sources a job. Where several roots cannot share that (on such a switch hang members, or paths cross), one root has all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from netsum.wire.schema import Role
+
+from netsum_controller.config.topology import Topology
+from netsum_controller.errors import NoSwitch, Refused
+from netsum_controller.planning.graph import Graph, distances, next_hops, switch_graph
+from netsum_controller.state.model import Shape
+
+STRIPES = 16
+"""Stripes where several roots share the blocks: two roots of any weights get their share within 1/32."""
+
+MAX_STRIPES = 64
+
+ROUND_TRIP_US = 5000
+"""Between a switch and its parent, with room for a scheduler's time slice."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A source of a switch: a ``host`` (for one rank) or a child ``switch``, the other is None. ``ranks`` are those below,
+    ascending; ``src_id`` is the lowest; ``port`` is the switch's own, towards the child."""
+
+    src_id: int
+    port: int
+    ranks: tuple[int, ...]
+    host: str | None = None
+    switch: str | None = None
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """A switch's way to its parent ``switch`` for one stripe: out of its own ``port``, as ``src_id``."""
+
+    switch: str
+    port: int
+    src_id: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A switch in a job's trees. ``children`` by src_id. ``parents``: of a leaf one a stripe, None for a stripe of
+    which the switch has no part; of a root none at all. ``height``: links to the farthest switch below."""
+
+    switch: str
+    role: Role
+    children: tuple[Child, ...]
+    parents: tuple[Uplink | None, ...] = ()
+    height: int = 0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks below, ascending."""
+        return tuple(sorted(rank for child in self.children for rank in child.ranks))
+
+    @property
+    def uplinks(self) -> tuple[Uplink, ...]:
+        """Its different parents, in order of stripes."""
+        return tuple(dict.fromkeys(parent for parent in self.parents if parent is not None))
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A job's trees. ``nodes`` by switch, every parent before its children; ``roots`` the root of each stripe."""
+
+    nodes: dict[str, Node]
+    roots: tuple[str, ...]
+
+    @property
+    def stripes(self) -> int:
+        """Number of stripes: a power of two, 1..64; 1: there is one root."""
+        return len(self.roots)
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(child switch, parent switch) of every edge, each once, those near the roots first."""
+        return tuple((name, up.switch) for name, node in self.nodes.items() for up in node.uplinks)
+
+    @property
+    def parents(self) -> dict[str, dict[str, str]]:
+        """Each root's tree: child switch -> parent."""
+        found: dict[str, dict[str, str]] = {root: {} for root in self.roots}
+        for name, node in self.nodes.items():
+            for root, up in zip(self.roots, node.parents, strict=False):
+                if up is not None:
+                    found[root][name] = up.switch
+        return found
+
+    def links(self, topology: Topology) -> tuple[str, ...]:
+        """Names of the links between switches that the trees use, each once."""
+        found = (topology.neighbours(name)[up.port].link for name, node in self.nodes.items() for up in node.uplinks)
+        return tuple(dict.fromkeys(found))
+
+
+def plan_trees(
+    topology: Topology,
+    members: Sequence[str] | Mapping[int, str],
+    *,
+    down: Collection[str] = frozenset(),
+    weights: Mapping[str, int] | None = None,
+) -> Trees:
+    """The trees of a job. ``members`` are host names in rank order, or by rank; ``down`` are switches that must not be used.
+
+    ``weights`` says which roots there are, and how the blocks are shared among them; roots that are down are left out (all of
+    them down: as without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
+    the smallest (the spines of a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, the first.
+
+    Raises :class:`Refused` that says what is missing, of its kinds :class:`NoSwitch` where it is a path.
+    O(roots * (switches + links)).
+    """
+    hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
+    graph = switch_graph(topology, down)
+    homes = _homes(topology, hosts, graph)
+    asked = _asked(topology, weights, graph)
+    if asked is not None:
+        trees = _build(topology, graph, hosts, homes, asked)
+        if trees is None:
+            raise Refused(
+                f"the roots {', '.join(asked)} cannot share the blocks of a job with members on {', '.join(homes)}: a switch "
+                f"would need other sources, or another role, in some blocks than in others; ask for one root"
+            )
+        return trees
+    roots = _centres(graph, homes)[:MAX_STRIPES]
+    trees = _build(topology, graph, hosts, homes, dict.fromkeys(roots, 1))
+    trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1})
+    assert trees is not None, "one root needs nobody's consent"
+    return trees
+
+
+def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Trees:
+    """Trees of a known shape, as they are in the topology now. ``members`` are host names by rank; those on no switch of the
+    trees are not in them. :class:`Refused` when a switch or a link that they need is gone."""
+    graph = switch_graph(topology)
+    below: dict[str, set[str]] = {name: set() for name in shape.switches}
+    for child, parent in shape.edges:
+        if not graph.has_edge(child, parent):
+            raise Refused(f"the topology no longer has a link between {child} and {parent}")
+        below[parent].add(child)
+    unknown = [name for name in below if name not in graph]
+    if unknown:
+        raise Refused(f"the topology no longer has switch {', '.join(sorted(unknown))}")
+    parents = {root: shape.parents.get(root, {}) for root in shape.roots}
+    return _trees(topology, graph, members, parents, below, shape.roots)
+
+
+def block_exp_us(lowest_us: int, height: int) -> int:
+    """Age at which a switch of that height closes a block, microseconds, where the lowest leaves do at ``lowest_us``: more
+    than twice what its children take, and a round trip. 0 stays 0: blocks do not age."""
+    age = lowest_us
+    for _ in range(height if lowest_us else 0):
+        age = 2 * age + ROUND_TRIP_US
+    return age
+
+
+def share(weights: Mapping[str, int]) -> tuple[str, ...]:
+    """The root of each stripe: one stripe for one root, else the fewest (a power of two from 16 to 64) with which each root
+    gets one; shares by largest remainder, spread evenly over the stripes."""
+    if len(weights) == 1:
+        return tuple(weights)
+    total = sum(weights.values())
+    count = STRIPES
+    while count < MAX_STRIPES and (count < len(weights) or min(_apportion(weights, total, count).values()) == 0):
+        count *= 2
+    seats = _apportion(weights, total, count)
+    while min(seats.values()) == 0:  # nobody who was asked for goes without
+        poor, rich = min(seats, key=lambda name: seats[name]), max(seats, key=lambda name: seats[name])
+        seats[poor], seats[rich] = 1, seats[rich] - 1
+    # Whoever lags most behind its share comes next (smooth weighted round robin).
+    roots: list[str] = []
+    given = dict.fromkeys(seats, 0)
+    for stripe in range(1, count + 1):
+        root = max(seats, key=lambda name: seats[name] * stripe - given[name] * count)
+        given[root] += 1
+        roots.append(root)
+    return tuple(roots)
+
+
+def _apportion(weights: Mapping[str, int], total: int, count: int) -> dict[str, int]:
+    """``count`` seats by largest remainder (Hamilton's method)."""
+    seats = {name: weight * count // total for name, weight in weights.items()}
+    by_remainder = sorted(weights, key=lambda name: -(weights[name] * count % total))
+    for name in by_remainder[: count - sum(seats.values())]:
+        seats[name] += 1
+    return seats
+
+
+def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[str]:
+    """The switches that members are on, in the order of the topology; :class:`Refused` if some cannot reach the others."""
+    unknown = [name for name in dict.fromkeys(hosts.values()) if name not in topology.hosts]
+    if unknown:
+        raise Refused(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
+    if not hosts:
+        raise Refused("there are no members")
+    on: dict[str, list[str]] = {}
+    for name in dict.fromkeys(hosts.values()):
+        on.setdefault(topology.hosts[name].switch, []).append(name)
+    for switch, names in on.items():
+        if switch not in graph:
+            raise NoSwitch(f"switch {switch} is down, and {', '.join(names)} cannot be reached without it")
+    homes = [name for name in topology.switches if name in on]
+    reached = distances(graph, homes[0])
+    for switch in homes:
+        if switch not in reached:
+            raise NoSwitch(
+                f"no path joins {homes[0]} (with {', '.join(on[homes[0]])}) and {switch} (with {', '.join(on[switch])}) over "
+                f"switches that are up"
+            )
+    return homes
+
+
+def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) -> dict[str, int] | None:
+    """The roots asked for that are up; None if there are none."""
+    if weights is None:
+        return None
+    for name, weight in weights.items():
+        if name not in topology.switches:
+            known = ", ".join(topology.switches)
+            raise Refused(f"the topology has no switch {name!r} to be a root (it has: {known})")
+        if weight < 1:
+            raise Refused(f"root {name}: a weight is a whole number from 1, not {weight}")
+    up = {name: weight for name, weight in weights.items() if name in graph}
+    if len(up) > MAX_STRIPES:
+        raise Refused(f"{len(up)} roots are too many: blocks are shared among {MAX_STRIPES} at most")
+    return up or None
+
+
+def _centres(graph: Graph, homes: Sequence[str]) -> list[str]:
+    """Switches whose greatest distance to a home is the smallest."""
+    reach = [distances(graph, home) for home in homes]
+    farthest = {name: max(one[name] for one in reach) for name in graph if all(name in one for one in reach)}
+    least = min(farthest.values())
+    return [name for name, distance in farthest.items() if distance == least]
+
+
+def _build(
+    topology: Topology, graph: Graph, hosts: Mapping[int, str], homes: Sequence[str], weights: Mapping[str, int]
+) -> Trees | None:
+    """The trees under these roots; None when the roots cannot share the blocks. :class:`Refused` for a root out of reach."""
+    parents = {root: _tree(graph, homes, root) for root in weights}
+    below: dict[str, set[str]] = {}
+    for root, tree in parents.items():
+        own: dict[str, set[str]] = {name: set() for name in (root, *tree)}
+        for child, parent in tree.items():
+            own[parent].add(child)
+        if any(below.setdefault(name, children) != children for name, children in own.items()):
+            return None
+        if any(other in tree for other in weights):  # a root here is no leaf there
+            return None
+    return _trees(topology, graph, hosts, parents, below, share(weights))
+
+
+def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
+    """Each switch's parent on a shortest path from the homes to the root. Of several next hops it takes one that is a home
+    (which has a part in the job anyhow), else the first: a choice that does not depend on the root."""
+    distance = distances(graph, root)
+    parents: dict[str, str] = {}
+    for home in homes:
+        if home not in distance:
+            raise NoSwitch(f"root {root} cannot be reached from {home} over switches that are up")
+        switch = home
+        while switch != root and switch not in parents:
+            hops = next_hops(graph, distance, switch)
+            parents[switch] = next((hop for hop in hops if hop in homes), hops[0])
+            switch = parents[switch]
+    return parents
+
+
+def _trees(
+    topology: Topology,
+    graph: Graph,
+    hosts: Mapping[int, str],
+    parents: Mapping[str, Mapping[str, str]],
+    below: Mapping[str, set[str]],
+    roots: tuple[str, ...],
+) -> Trees:
+    nodes: dict[str, Node] = {}
+
+    def port(switch: str, other: str) -> int:
+        return int(graph.edges[switch, other]["ports"][switch])
+
+    def children(name: str) -> tuple[Child, ...]:
+        own = [
+            Child(rank, topology.hosts[host].port, (rank,), host=host)
+            for rank, host in hosts.items()
+            if topology.hosts[host].switch == name
+        ]
+        for child in below[name]:
+            ranks = nodes[child].ranks
+            own.append(Child(ranks[0], port(name, child), ranks, switch=child))
+        return tuple(sorted(own, key=lambda child: child.src_id))
+
+    def uplink(name: str, root: str) -> Uplink | None:
+        parent = parents[root].get(name)
+        return None if parent is None else Uplink(parent, port(name, parent), nodes[name].ranks[0])
+
+    for name in _lowest_first(below):
+        height = max((nodes[child].height + 1 for child in below[name]), default=0)
+        nodes[name] = Node(name, Role.ROOT if name in parents else Role.LEAF, children(name), height=height)
+    for name, node in nodes.items():
+        if node.role is Role.LEAF:
+            ways = tuple(uplink(name, root) for root in roots)
+            nodes[name] = Node(name, Role.LEAF, node.children, ways, node.height)
+    # The topology's order among equals; a parent is higher than all its children.
+    order = list(topology.switches)
+    ranked = sorted(nodes, key=lambda name: (-nodes[name].height, order.index(name)))
+    return Trees({name: nodes[name] for name in ranked}, roots)
+
+
+def _lowest_first(below: Mapping[str, set[str]]) -> list[str]:
+    """The switches, children before parents."""
+    done: list[str] = []
+    waiting = dict(below)
+    while waiting:
+        ready = [name for name, children in waiting.items() if children <= set(done)]
+        done += ready
+        for name in ready:
+            del waiting[name]
+    return done

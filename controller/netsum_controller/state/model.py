@@ -1,0 +1,262 @@
+"""A job as it is: what it was given, in which epoch it is, and who sits in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from netsum.descriptor import AUTO, SWITCH
+from netsum.wire.schema import CHUNK_BYTES
+
+SERIAL = 1 << 32
+"""Block ids are serial numbers modulo this."""
+
+ROOM = 1 << 28
+"""Ids kept free after an epoch's first, 1 TiB in 4 KiB blocks. An epoch of unknown end counts so long."""
+
+DEFAULT_TENANT = "default"
+"""Whose a job is that names no tenant."""
+
+
+@dataclass(frozen=True)
+class IdRange:
+    """Block ids ``first .. first + size - 1``, modulo 2^32."""
+
+    first: int
+    size: int
+
+    def overlaps(self, other: IdRange) -> bool:
+        """Whether they have an id in common."""
+        return (other.first - self.first) % SERIAL < self.size or (self.first - other.first) % SERIAL < other.size
+
+
+class JobState(StrEnum):
+    """Where a job is in its life. A command leaves jobs ``READY``; a command that was killed left the others: the next
+    one on that switch removes what is half made or half deleted, and the next member to join a job whose epoch was
+    ``CHANGING`` gets a new one."""
+
+    INSTALLING = "installing"
+    READY = "ready"
+    CHANGING = "changing"
+    DELETING = "deleting"
+
+
+class Late(StrEnum):
+    """What a job does about members that are late: the others ``WAIT``, or go on with a partial result (``DEGRADE``)."""
+
+    WAIT = "wait"
+    DEGRADE = "degrade"
+
+
+class Rejoin(StrEnum):
+    """How far an epoch that resumes an earlier one has come: its members are rejoining (``WAITING``), and its first
+    block is not known yet; or all have (``DONE``). ``NONE``: it resumes nothing."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of its trees an epoch keeps: the root of each stripe, each root's tree (child switch -> parent), and the switch of
+    each rank."""
+
+    roots: tuple[str, ...] = ()
+    parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    homes: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """All that have a part in it."""
+        return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """Which root each stripe has, numbered from 0; () where there is only one."""
+        roots = list(dict.fromkeys(self.roots))
+        return tuple(map(roots.index, self.roots)) if len(roots) > 1 else ()
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(child switch, parent switch) of every edge, each once."""
+        return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One rank's place in one epoch. ``instance`` is the random name of the process that took it; ``needs`` the first
+    block whose result it lacks, told when it rejoined; ``peer`` the HOST:PORT at which the other members reach it."""
+
+    rank: int
+    src_id: int
+    host: str
+    udp_port: int
+    instance: str | None = None
+    joined: bool = False
+    left: bool = False
+    evicted: bool = False
+    needs: int | None = None
+    peer: str | None = None
+
+    @property
+    def active(self) -> bool:
+        """Joined, has not left and was not evicted."""
+        return self.joined and not self.left and not self.evicted
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Between two switches of a job's trees, in one epoch: what ``child`` sends ``parent`` leaves from ``udp_port``, and
+    what comes back goes there."""
+
+    child: str
+    parent: str
+    udp_port: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
+    unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
+    switch. ``peer_key`` (32 hex digits) is what members seal the datagrams with that they send each other."""
+
+    number: int
+    first_block_id: int
+    seats: tuple[Seat, ...]
+    resumes: int | None = None
+    rejoin: Rejoin = Rejoin.NONE
+    edges: tuple[Edge, ...] = ()
+    shape: Shape = field(default_factory=Shape)
+    peer_key: str = ""
+
+    @property
+    def members(self) -> tuple[Seat, ...]:
+        """The seats of those that were not evicted."""
+        return tuple(seat for seat in self.seats if not seat.evicted)
+
+    @property
+    def evicted(self) -> tuple[int, ...]:
+        """Ranks that were evicted."""
+        return tuple(seat.rank for seat in self.seats if seat.evicted)
+
+    def port_between(self, child: str, parent: str) -> int | None:
+        """UDP port of the edge between two switches; None: there is no such edge."""
+        return next((edge.udp_port for edge in self.edges if (edge.child, edge.parent) == (child, parent)), None)
+
+
+class Claim(NamedTuple):
+    """Numbers that an epoch was given, and nobody else on ``switches``: its own, and one more for each of its ``udp_ports`` but
+    the first, so that the ports follow from the numbers. ``others``: somebody has taken numbers there that the state file
+    does not know of."""
+
+    number: int
+    next_number: int
+    udp_ports: tuple[int, ...]
+    switches: tuple[str, ...] = ()
+    others: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a job has on one switch: its slots begin at ``slot_base``."""
+
+    switch: str
+    slot_base: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job. It has the same id and as many ``slots`` on each of the switches in ``parts``: those of its trees, the root of
+    its first blocks first, and those that were of its trees and are kept for when they are back. One without parts has no
+    id either (0): its members combine themselves. ``token`` is known only to the call that created it; the state file keeps
+    its SHA-256."""
+
+    name: str
+    job_id: int
+    parts: tuple[Part, ...]
+    slots: int
+    window: int
+    chunks: int
+    members: tuple[str, ...]
+    epoch: Epoch
+    state: JobState
+    token_sha256: str = field(repr=False)
+    late: Late = Late.WAIT
+    block_exp_us: int = 0
+    """Age at which a block may be closed, microseconds; 0 in a job that waits."""
+    quorum: int = 0
+    """Workers that must be in such a block, as the job was made; see :attr:`quorum_now`."""
+    tenant: str = DEFAULT_TENANT
+    roots: Mapping[str, int] = field(default_factory=dict)
+    """Weights of the roots that were asked for; empty: the controller chooses."""
+    priority: int = 0
+    """Its class, 0 to 7: while a job of a higher one is busy on a switch, those of lower ones give way."""
+    algorithm: str = AUTO
+    """Who combines, as asked for: "switch", the members by the algorithm of this name, or "auto": a switch where it can."""
+    token: str | None = field(default=None, repr=False)
+    created: bool = False
+    """Whether this very call made it; False when it was there already."""
+    why_hosts: str = ""
+    """Of a job that this very call made or moved, and that no switch could serve: why."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a job for others to see, not one half made or half deleted."""
+        return self.state in (JobState.READY, JobState.CHANGING)
+
+    @property
+    def by_switch(self) -> bool:
+        """Whether switches combine, and not the members themselves."""
+        return bool(self.parts)
+
+    @property
+    def combines(self) -> str:
+        """Who combines now: "switch", or by which algorithm the members do."""
+        return SWITCH if self.parts else self.algorithm
+
+    @property
+    def switch(self) -> str:
+        """The switch that makes its first block's result: of a job on one switch, that one."""
+        return self.parts[0].switch if self.parts else ""
+
+    @property
+    def slot_base(self) -> int:
+        """Where its slots begin on :attr:`switch`."""
+        return self.parts[0].slot_base if self.parts else 0
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Where it has parts."""
+        return tuple(part.switch for part in self.parts)
+
+    def part(self, switch: str) -> Part | None:
+        """What it has on a switch; None: nothing."""
+        return next((part for part in self.parts if part.switch == switch), None)
+
+    @property
+    def workers(self) -> int:
+        """Number of members, evicted ones too: ranks are 0 .. workers - 1."""
+        return len(self.members)
+
+    @property
+    def block_exp_ms(self) -> float:
+        """Age at which a block may be closed, milliseconds."""
+        return self.block_exp_us / 1000
+
+    @property
+    def quorum_now(self) -> int:
+        """The quorum, which members that were evicted do not make unreachable."""
+        return min(self.quorum, len(self.epoch.members))
+
+    @property
+    def ageing(self) -> bool:
+        """Whether blocks age out: in a degrade job, from when every member has joined the epoch."""
+        return self.late is Late.DEGRADE and all(seat.joined for seat in self.epoch.members)
+
+    @property
+    def block_bytes(self) -> int:
+        """Largest payload of a block."""
+        return self.chunks * CHUNK_BYTES

@@ -1,0 +1,361 @@
+"""What the controller must remember, in SQLite: jobs, epochs, ranges of block ids, ports, tokens, who has joined.
+
+The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller
+may be killed at any moment: a job that is not ``ready`` is what a killed command left, and the next one cleans it up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from netsum_controller.errors import NoSuchJob, StateError
+from netsum_controller.state import schema
+from netsum_controller.state.lock import StateLock
+from netsum_controller.state.model import (
+    ROOM,
+    SERIAL,
+    Claim,
+    Edge,
+    Epoch,
+    IdRange,
+    Job,
+    JobState,
+    Late,
+    Part,
+    Rejoin,
+    Seat,
+    Shape,
+)
+
+_JOB_COLUMNS = (
+    "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
+    "roots, priority, algorithm"
+)
+_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
+_REMEMBERED_RANGES = 64
+"""Earlier epochs of a job id that a new one keeps clear of."""
+
+
+def _shape(text: str) -> Shape:
+    values = json.loads(text)
+    roots, homes = (tuple(values.get(name, ())) for name in ("roots", "homes"))
+    return Shape(roots, values.get("parents", {}), homes)
+
+
+class _Database(sqlite3.Connection):
+    """SQLite, whose complaints about the disk are :class:`StateError`: whoever asked may ask again."""
+
+    path = Path()
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        with self._explained():
+            return super().execute(*args)
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        with self._explained():
+            return super().executemany(*args)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StateError(
+                f"{self.path}: the controller's state cannot be read or written ({error}); nothing was changed. "
+                f"See that its disk has room and can be written, then ask again"
+            ) from None
+
+
+class Store:
+    """The state file. All methods may be called from any thread; changes need :meth:`transaction`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds hashes of secrets
+        except OSError as error:
+            raise StateError(f"{self.path}: {error.strerror}") from None
+        self.lock = StateLock(self.path.with_name(self.path.name + ".lock"))
+        self._guard = threading.RLock()
+        try:
+            self._db = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=_Database
+            )
+            self._db.path = self.path
+            self._prepare()
+        except sqlite3.Error as error:
+            raise StateError(f"{self.path}: not a usable netsum state file ({error})") from None
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA foreign_keys = ON")
+        with self.lock:
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, schema.VERSION):  # 0: the file is new
+                self._db.close()
+                raise StateError(
+                    f"{self.path}: written by another version of netsum (format {version}; this one reads format "
+                    f"{schema.VERSION}). Use that version, or another state file: `netsum switch push --take-over` then "
+                    f"removes the jobs of this one from the switches"
+                )
+            if version == 0:
+                with self.transaction():
+                    schema.create(self._db)
+                    # The switches are asked which numbers are taken; of jobs without any, the time is as good a guess as can be.
+                    start = {"next_epoch": int(time.time()), "last_job_id": 0}
+                    self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, on disk when it ends. Raises :class:`StateError` where the disk takes nothing."""
+        with self._guard:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # -- counters
+
+    def _meta(self, key: str) -> int:
+        return int(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
+
+    def _set_meta(self, key: str, value: int) -> None:
+        self._db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    @property
+    def next_epoch(self) -> int:
+        """The first number that no epoch has had, as far as this file knows (:mod:`netsum_controller.jobs.claims`)."""
+        return self._meta("next_epoch")
+
+    def skip_epochs(self, number: int) -> None:
+        """Leave all numbers below this one to others. Call it in a transaction."""
+        self._set_meta("next_epoch", max(self.next_epoch, number))
+
+    @property
+    def last_job_id(self) -> int:
+        """Where the round robin over job ids is."""
+        return self._meta("last_job_id")
+
+    def used_ports(self) -> set[tuple[str, int]]:
+        """(host, or switch below another, UDP port) of every job's current epoch."""
+        query = (
+            "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch UNION "
+            "SELECT child, udp_port FROM edges JOIN jobs ON edges.epoch = jobs.epoch"
+        )
+        with self._guard:
+            return set(self._db.execute(query))
+
+    def used_ranges(self, switches: Sequence[str], job_id: int) -> list[IdRange]:
+        """Block ids of the latest epochs of a job id on any of these switches, oldest first; also of jobs that are
+        deleted."""
+        query = (
+            "SELECT first_block_id, used_ids FROM epochs WHERE job_id = ? AND EXISTS (SELECT 1 FROM reach WHERE epoch = "
+            f"number AND switch IN ({', '.join('?' * len(switches))})) ORDER BY number DESC LIMIT ?"
+        )
+        with self._guard:
+            rows = self._db.execute(query, (job_id, *switches, _REMEMBERED_RANGES)).fetchall()
+        return [IdRange(first, min(ROOM if used is None else used, SERIAL // 2)) for first, used in reversed(rows)]
+
+    # -- jobs
+
+    def jobs(self, switch: str | None = None) -> list[Job]:
+        """All jobs, or those with a part on one switch, by name; in every state."""
+        here = "" if switch is None else "WHERE name IN (SELECT job FROM parts WHERE switch = ?)"
+        query = f"SELECT {_JOB_COLUMNS} FROM jobs {here} ORDER BY name"
+        with self._guard:
+            rows = self._db.execute(query, () if switch is None else (switch,)).fetchall()
+            return [self._job(row) for row in rows]
+
+    def find_job(self, name: str) -> Job | None:
+        """The job of that name in whatever state, or None."""
+        with self._guard:
+            row = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE name = ?", (name,)).fetchone()
+            return self._job(row) if row else None
+
+    def job(self, name: str) -> Job:
+        """The job of that name; :class:`NoSuchJob` also when it is only half there."""
+        job = self.find_job(name)
+        if job is None or not job.exists:
+            raise NoSuchJob(name)
+        return job
+
+    def _job(self, row: tuple[object, ...]) -> Job:
+        values = dict(zip(_JOB_COLUMNS.split(", "), row, strict=True))
+        values["epoch"] = self._epoch(int(str(values["epoch"])))
+        values["members"] = tuple(json.loads(str(values["members"])))
+        values["state"] = JobState(str(values["state"]))
+        values["late"] = Late(str(values["late"]))
+        values["roots"] = json.loads(str(values["roots"]))
+        query = "SELECT switch, slot_base FROM parts WHERE job = ? ORDER BY place"
+        values["parts"] = tuple(Part(*part) for part in self._db.execute(query, (values["name"],)))
+        return Job(**values)  # type: ignore[arg-type]
+
+    def _epoch(self, number: int) -> Epoch:
+        columns = "first_block_id, resumes, rejoin, shape, peer_key"
+        row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
+        seats = tuple(
+            Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs, peer)
+            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer in self._db.execute(
+                f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
+            )
+        )
+        query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
+        edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
+
+    def find_epoch(self, number: int) -> Epoch | None:
+        """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
+        with self._guard:
+            known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
+            return self._epoch(number) if known else None
+
+    def resumed(self, number: int) -> list[int]:
+        """The epochs that an epoch goes on with, the latest first: the one it resumes, the one that one resumed, ..."""
+        query = (
+            "WITH RECURSIVE earlier(number) AS (SELECT resumes FROM epochs WHERE number = ? UNION "
+            "SELECT resumes FROM epochs JOIN earlier USING (number)) "
+            "SELECT number FROM earlier WHERE number IS NOT NULL ORDER BY number DESC"
+        )
+        with self._guard:
+            return [earlier for (earlier,) in self._db.execute(query, (number,))]
+
+    def add_job(self, job: Job, claim: Claim) -> None:
+        """Record a job and its first epoch. Call it in a transaction."""
+        self.add_epoch(job, job.epoch, claim)
+        values = (
+            *(job.name, job.job_id, job.slots, job.window, job.chunks),
+            *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
+            *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
+            job.algorithm,
+        )
+        self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
+        self.set_parts(job.name, job.job_id, job.parts)
+        self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?)", (job.token_sha256,))
+        if job.job_id:
+            self._set_meta("last_job_id", job.job_id)
+
+    def knows_token(self, sha256: str) -> bool:
+        """Whether some job, here or deleted, has or had the token of this hash (whose bytes nobody can choose, so that
+        the time of looking it up tells nothing)."""
+        with self._guard:
+            return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
+
+    def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
+        """Say where a job has parts. Call it in a transaction."""
+        self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
+        self._db.executemany(
+            "INSERT INTO parts (job, place, switch, job_id, slot_base) VALUES (?, ?, ?, ?, ?)",
+            [(name, place, part.switch, job_id, part.slot_base) for place, part in enumerate(parts)],
+        )
+
+    def set_combining(self, job: Job) -> None:
+        """Say anew who combines in a job: its algorithm, id, slots and parts. Call it in a transaction."""
+        values = (job.algorithm, job.job_id, job.slots, job.name)
+        self._db.execute("UPDATE jobs SET algorithm = ?, job_id = ?, slots = ? WHERE name = ?", values)
+        self.set_parts(job.name, job.job_id, job.parts)
+
+    def add_epoch(self, job: Job, epoch: Epoch, claim: Claim) -> None:
+        """Record an epoch of a job, whose number is its own where it was claimed; it is not yet the job's. Call it in a
+        transaction."""
+        self._db.execute(
+            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(epoch.number, job.job_id, job.name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
+                *(json.dumps(asdict(epoch.shape)), epoch.peer_key),
+            ),
+        )
+        for switch in claim.switches:
+            self.set_claimed(epoch.number, switch)
+        self._db.executemany(
+            "INSERT INTO edges VALUES (?, ?, ?, ?)",
+            [(epoch.number, edge.child, edge.parent, edge.udp_port) for edge in epoch.edges],
+        )
+        self._db.executemany(
+            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted, instance) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted, seat.instance)
+                for seat in epoch.seats
+            ],
+        )
+        self.skip_epochs(claim.next_number)
+
+    def set_claimed(self, epoch: int, switch: str) -> None:
+        """The epoch's number is its own on the switch. Call it in a transaction."""
+        self._db.execute("INSERT OR IGNORE INTO reach VALUES (?, ?)", (epoch, switch))
+
+    def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
+        """Whether the number is that of an epoch of ours, of a job with that id, and its own on the switch."""
+        query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
+        with self._guard:
+            return self._db.execute(query, (epoch, switch, job_id)).fetchone() is not None
+
+    def set_epoch(self, name: str, number: int) -> None:
+        """Make a recorded epoch the job's current one, or go back to an earlier one. Call it in a transaction."""
+        self._db.execute("UPDATE jobs SET epoch = ? WHERE name = ?", (number, name))
+
+    def set_used_ids(self, epoch: int, used: int | None) -> None:
+        """Record how many block ids an epoch has used, None when nobody can tell. Call it in a transaction."""
+        self._db.execute("UPDATE epochs SET used_ids = ? WHERE number = ?", (used, epoch))
+
+    def set_rejoin(self, epoch: int, rejoin: Rejoin, first_block_id: int | None = None) -> None:
+        """Move an epoch on in its resuming, with the first block that was agreed on. Call it in a transaction."""
+        self._db.execute("UPDATE epochs SET rejoin = ? WHERE number = ?", (rejoin.value, epoch))
+        if first_block_id is not None:
+            self._db.execute("UPDATE epochs SET first_block_id = ? WHERE number = ?", (first_block_id, epoch))
+
+    def set_state(self, name: str, state: JobState) -> None:
+        """Move a job on in its life. Call it in a transaction."""
+        self._db.execute("UPDATE jobs SET state = ? WHERE name = ?", (state.value, name))
+
+    def remove_job(self, name: str) -> None:
+        """Forget a job, not its epochs. Call it in a transaction."""
+        epochs = [number for (number,) in self._db.execute("SELECT number FROM epochs WHERE job = ?", (name,))]
+        self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+        for table in ("seats", "edges"):
+            self._db.executemany(f"DELETE FROM {table} WHERE epoch = ?", [(number,) for number in epochs])
+
+    # -- members
+
+    def set_joined(self, epoch: int, ranks: Sequence[int], instance: str) -> None:
+        """These ranks are taken by ``instance``. Call it in a transaction."""
+        self._db.executemany(
+            "UPDATE seats SET joined = 1, left_ = 0, instance = ? WHERE epoch = ? AND rank = ?",
+            [(instance, epoch, rank) for rank in ranks],
+        )
+
+    def set_peer(self, epoch: int, rank: int, peer: str) -> None:
+        """Where the other members reach the rank. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET peer = ? WHERE epoch = ? AND rank = ?", (peer, epoch, rank))
+
+    def set_left(self, epoch: int, rank: int, instance: str) -> bool:
+        """The rank has left, if ``instance`` sat there; returns whether it did. Call it in a transaction."""
+        changed = self._db.execute(
+            "UPDATE seats SET left_ = 1 WHERE epoch = ? AND rank = ? AND instance = ?", (epoch, rank, instance)
+        )
+        return changed.rowcount > 0
+
+    def set_evicted(self, epoch: int, rank: int, evicted: bool = True) -> None:
+        """The rank is out of the job, or in it again. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET evicted = ? WHERE epoch = ? AND rank = ?", (evicted, epoch, rank))
+
+    def set_needs(self, epoch: int, rank: int, needs: int | None) -> None:
+        """The first block whose result the rank lacks, as it said when it rejoined. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET needs = ? WHERE epoch = ? AND rank = ?", (needs, epoch, rank))

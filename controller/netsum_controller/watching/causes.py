@@ -1,0 +1,221 @@
+"""Why a member is late, or a job does not go on: likely causes, from what the switch and the state file know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from netsum.wire.schema import BlockState, Role
+
+from netsum_controller.planning.job_items import home_of
+from netsum_controller.planning.trees import Trees, block_exp_us
+from netsum_controller.stages import JobEntry, MemberEntry, Record
+from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Seat
+
+SWEEPS_LATE = 4
+"""A block this many times as old as block_exp should have been closed: sweeps come twice in each."""
+
+
+UNDER_WAY = (BlockState.OPEN, BlockState.SENT)
+"""States of a block that somebody waits for."""
+
+
+@dataclass(frozen=True)
+class SwitchState:
+    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: it does
+    not run our program; ``trouble``: it does not answer."""
+
+    entry: JobEntry | None = None
+    records: Mapping[int, Record] = field(default_factory=dict)
+    packets: Mapping[MemberEntry, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A member that open blocks wait for. ``block``: the oldest of them. ``last_block``: the newest block of the epoch
+    that it has contributed to, as far as the switch remembers. ``behind``: how many blocks that is behind the newest of
+    anybody. ``packets``: what its member entry has counted in this epoch."""
+
+    rank: int
+    src_id: int
+    host: str
+    block: int
+    last_block: int | None
+    behind: int | None
+    packets: int
+    cause: str
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return f"rank {self.rank} ({self.host}) {self.cause}"
+
+
+def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchState]) -> list[Straggler]:
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, with the likely cause of each. ``states`` by
+    switch."""
+    first = job.epoch.first_block_id
+    records = {
+        name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]
+        for name, state in states.items()
+    }
+    newest = max((ahead for own in records.values() for ahead, _ in own), default=None)
+    found = []
+    for seat in job.epoch.members:
+        home = states.get(home_of(job, seat.rank))
+        if seat.rank not in waited or home is None or home.trouble:
+            continue
+        block = waited[seat.rank]
+        counts = {entry.src_id: count for entry, count in home.packets.items() if isinstance(entry, MemberEntry)}
+        own = [ahead for ahead, record in records[home_of(job, seat.rank)] if record.seen >> seat.src_id & 1]
+        last = max(own, default=None)
+        behind = None if last is None or newest is None else newest - last
+        cause = _cause(job, seat, (block - first) % SERIAL, last, behind, counts.get(seat.src_id), home.outcomes)
+        last_block = None if last is None else (first + last) % SERIAL
+        found.append(
+            Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, counts.get(seat.src_id, 0), cause)
+        )
+    return found
+
+
+def _cause(
+    job: Job,
+    seat: Seat,
+    block: int,
+    last: int | None,
+    behind: int | None,
+    packets: int | None,
+    outcomes: Mapping[str, int],
+) -> str:
+    """What holds a member up; blocks count from the epoch's first here."""
+    if seat.left:
+        return "has left"
+    if not seat.joined:
+        return "has not joined"
+    if packets is None:
+        return f"is missing in the tables of switch {home_of(job, seat.rank)}: `netsum reconcile` puts it back"
+    if last is not None and last > block:
+        return "has gone on to later blocks: its packet was lost, and it will send it again"
+    if last is not None:
+        return f"is {behind} blocks behind: it is slow, or has stopped after block {(job.epoch.first_block_id + last) % SERIAL}"
+    if packets == 0 and outcomes.get("not_member"):
+        return (
+            f"has joined, and none of its packets has come in at the port where the topology has {seat.host}; "
+            f"{outcomes['not_member']} came from a source at a port where it is no member"
+        )
+    if packets == 0:
+        return "has joined, and none of its packets has come"
+    if outcomes.get("wrong_port"):
+        return f"still sends as in an earlier epoch, from another UDP port than {seat.udp_port}: it must join again"
+    return f"is connected ({packets} packets), and has contributed to no block that the switch remembers"
+
+
+def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
+    """What holds the whole job up."""
+    for name, state in states.items():
+        if state.trouble:
+            yield state.trouble
+        elif state.lost:
+            yield (
+                f"switch {name} has restarted, or runs another program: `netsum serve` restores it, and so does "
+                f"`netsum switch push`"
+            )
+    if any(state.lost for state in states.values()):
+        return
+    if job.epoch.rejoin is Rejoin.WAITING:
+        missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
+        which = f"switch {job.switch}" if len(states) == 1 else "one of its switches"
+        yield f"{which} had restarted: the job goes on when all have joined again (missing: rank {missing})"
+    else:
+        for name, state in states.items():
+            if not state.trouble and (state.entry is None or state.entry.epoch != job.epoch.number):
+                yield f"switch {name} does not have the job as it is: `netsum reconcile` installs it"
+    if job.late is Late.DEGRADE:
+        yield from _ageing_hints(job, trees, states)
+
+
+def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
+    """Why blocks of a degrade job are not closed although they wait."""
+    opened = [
+        (trees.nodes[name], record, state.entry.quorum if state.entry else 0)
+        for name, state in states.items()
+        for record in state.records.values()
+        if record.state is BlockState.OPEN
+    ]
+    if not job.ageing:
+        if opened:
+            missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
+            yield f"no block ages out before everyone has joined (missing: rank {missing})"
+        return
+    few = [(node, record, quorum) for node, record, quorum in opened if record.src_cnt < quorum]
+    if few:
+        node, record, quorum = few[0]
+        of = "for" if node.role is Role.ROOT else f"of switch {node.switch}"
+        yield (
+            f"block {record.block_id} has {record.src_cnt} of the {quorum} workers that the quorum asks {of}: it "
+            f"does not age out"
+        )
+    if any(record.firm for _, record, _ in opened):
+        yield "blocks that every source was asked for (broadcasts, exponents) do not age out"
+    late = [
+        record
+        for node, record, quorum in opened
+        if record.src_cnt >= quorum
+        and not record.firm
+        and record.age_ms > SWEEPS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
+    ]
+    if late:
+        yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the sweeps; is it running?"
+
+
+def way_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Partial sums that have left a switch and are not in the next."""
+    for child, parent in under_way:
+        yield f"the partial sum of switch {child} has not come to {parent}: its members' retransmissions send it again"
+
+
+def members_hints(job: Job) -> Iterator[str]:
+    """What holds a job up whose members combine themselves."""
+    if job.epoch.rejoin is Rejoin.WAITING:
+        missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
+        yield f"its members combine from now on: the job goes on when all have joined again (missing: rank {missing})"
+    else:
+        yield f"its members combine ({job.combines}): no switch knows whom they wait for"
+
+
+def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
+    """Members that are not taking part, without those that were ``told`` of."""
+    for seat in job.epoch.seats:
+        who = f"rank {seat.rank} ({seat.host})"
+        if seat.evicted:
+            yield f"{who} was evicted"
+        elif seat.rank in told:
+            continue
+        elif seat.left:
+            yield f"{who} has left"
+        elif not seat.joined:
+            yield f"{who} has not joined"
+
+
+# What a refusal means, in the order of how much it explains.
+_REFUSALS = {
+    "signature": "ranks made different calls: {} packets were refused because operation, lane, destination or size "
+    "disagree with the block's first",
+    "wrong_port": "{} packets came from a UDP port of an earlier epoch: an old process is still sending, or the "
+    "descriptor file of an earlier run is used",
+    "not_member": "{} packets came from a source on a switch port where it is no member: look at the topology's ports",
+    "window": "{} packets were for a block too far ahead: a rank goes on although others lack results",
+    "unsupported": "{} packets asked for an operation that the switch does not run",
+    "checksum": "{} packets had a wrong checksum",
+    "malformed": "{} packets were malformed",
+    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor "
+    "file that is used for a second run",
+}
+
+
+def refusal_hints(outcomes: Mapping[str, int]) -> Iterable[str]:
+    """What the outcome counters say."""
+    return [text.format(outcomes[name]) for name, text in _REFUSALS.items() if outcomes.get(name)]

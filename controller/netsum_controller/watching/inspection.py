@@ -1,0 +1,302 @@
+"""What a job is doing: its outcome counters, and who it is waiting for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from netsum.descriptor import SWITCH
+from netsum.wire.schema import BlockState
+
+from netsum_controller.errors import SwitchError
+from netsum_controller.jobs.spread import open_clients, taking_part
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.job_items import home_of, job_trees, present
+from netsum_controller.planning.trees import Trees
+from netsum_controller.site import Site
+from netsum_controller.stages import JobEntry, MemberEntry, Record
+from netsum_controller.state.model import SERIAL, Job, Seat
+from netsum_controller.watching.causes import (
+    UNDER_WAY,
+    Straggler,
+    SwitchState,
+    job_hints,
+    members_hints,
+    refusal_hints,
+    seat_hints,
+    stragglers,
+    way_hints,
+)
+
+NEIGHBOURS = 512
+"""Slots that are looked at to explain one block: a host that asks why has seconds, and a job may have thousands."""
+
+
+@dataclass(frozen=True)
+class MemberTraffic:
+    """One member, and how many of its packets the switch has let in."""
+
+    rank: int
+    host: str
+    joined: bool
+    left: bool
+    evicted: bool
+    packets: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Outcomes by name since the job was created, of all its switches and ``by_switch``, and its members. (In a tree a block is
+    complete on every switch that it passes.)"""
+
+    job: str
+    job_id: int
+    epoch: int
+    outcomes: dict[str, int]
+    members: tuple[MemberTraffic, ...]
+    by_switch: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def stats(site: Site, name: str) -> Stats:
+    """Counters of a job, read from its switches. :class:`NoSuchJob` or :class:`SwitchError`."""
+    packets: dict[str, dict[MemberEntry, int]] = {}
+    by_switch: dict[str, dict[str, int]] = {}
+    with site.store.lock:
+        job = site.store.job(name)
+        with open_clients(site, taking_part(job)) as clients:
+            for switch, client in clients.items():
+                packets[switch] = client.read_member_packets()
+                by_switch[switch] = client.read_outcomes(job.job_id)
+    members = _traffic(job, packets)
+    return Stats(job.name, job.job_id, job.epoch.number, total(by_switch), members, by_switch)
+
+
+def total(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Sums by name, of what several switches have counted."""
+    names = dict.fromkeys(name for one in counts.values() for name in one)
+    return {name: sum(one.get(name, 0) for one in counts.values()) for name in names}
+
+
+def _traffic(job: Job, packets: Mapping[str, Mapping[MemberEntry, int]]) -> tuple[MemberTraffic, ...]:
+    by_source = {
+        (switch, entry.src_id): count
+        for switch, entries in packets.items()
+        for entry, count in entries.items()
+        if entry.job_id == job.job_id
+    }
+    return tuple(
+        MemberTraffic(
+            *(seat.rank, seat.host, seat.joined, seat.left, seat.evicted),
+            packets=by_source.get((home_of(job, seat.rank), seat.src_id), 0),
+        )
+        for seat in job.epoch.seats
+    )
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """One block: its slot where its result is made, its state and who is not in it. The states: ``open``; ``done``;
+    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block; ``unknown``, no switch
+    has anything of the job. ``age_ms``: time
+    since its first packet, None when nobody can tell. ``switches``: its state on each that knows it; ``under_way``: (child,
+    parent) switches between which its partial sum is."""
+
+    block: int
+    slot: int
+    state: str
+    age_ms: float | None
+    seen: tuple[int, ...]
+    missing: tuple[dict[str, Any], ...]
+    record: dict[str, Any] | None
+    switches: dict[str, str] = field(default_factory=dict)
+    under_way: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first; ``trouble`` are
+    those that are about the whole job. ``combines``: "switch", or by which algorithm the members do."""
+
+    job: str
+    epoch: int
+    blocks: tuple[BlockReport, ...]
+    waiting_for: tuple[Straggler, ...] = field(default=())
+    hints: tuple[str, ...] = field(default=())
+    combines: str = SWITCH
+    trouble: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def why(site: Site, name: str, block: int | None = None) -> Why:
+    """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
+
+    Reads the block records with PacketOuts, one for each of the job's slots (0.3 to 1 ms each) on each of its switches; of those
+    around ``block`` ``NEIGHBOURS`` at most. :class:`NoSuchJob`, or :class:`SwitchError` when no switch answers; that one has
+    lost the job is an answer.
+    """
+    with site.store.lock:
+        job = site.store.job(name)
+        if not job.by_switch:
+            return _without_switch(job, block)
+        trees = present(job_trees(site.topology, job), job)
+        states = {switch: _look(site, job, switch, block) for switch in taking_part(job) if switch in trees.nodes}
+    if not states:
+        nothing = () if block is None else (_nobody_knows(block),)
+        return Why(job.name, job.epoch.number, nothing, hints=tuple(seat_hints(job, set())))
+    silent = [state.trouble for state in states.values() if state.trouble]
+    if len(silent) == len(states):
+        raise SwitchError("; ".join(silent))
+    search = _Search(job, trees, states)
+    blocks = search.open_blocks() if block is None else [search.report(block)]
+    waiting = [report for report in blocks if report.state in ("open", "absent")]
+    waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
+    late = [] if any(state.lost for state in states.values()) else stragglers(job, waited, states)
+    trouble = tuple(job_hints(job, trees, states))
+    hints = [
+        *trouble,
+        *(source.sentence for source in late),
+        *way_hints(blocks[0].under_way if waiting else ()),
+        *seat_hints(job, {source.rank for source in late}),
+        *refusal_hints(total({switch: state.outcomes for switch, state in states.items()})),
+    ]
+    return Why(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints), trouble=trouble)
+
+
+def _nobody_knows(block: int) -> BlockReport:
+    return BlockReport(block, 0, "unknown", None, (), (), None)
+
+
+def _without_switch(job: Job, block: int | None) -> Why:
+    """No switch knows how far the members are who combine themselves: only who is missing can be told."""
+    blocks = [] if block is None else [_nobody_knows(block)]
+    hints = (*members_hints(job), *seat_hints(job, set()))
+    return Why(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
+
+
+def _look(site: Site, job: Job, switch: str, block: int | None) -> SwitchState:
+    try:
+        with site.client(switch) as client:
+            if client.pipeline_cookie() != site.program.cookie:
+                return SwitchState(lost=True)
+            return _read(client, job, switch, block)
+    except SwitchError as error:
+        return SwitchState(trouble=str(error))
+
+
+def _read(client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
+    part = job.part(switch)
+    assert part is not None
+    entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
+    slots = [part.slot_base + offset for offset in range(job.slots)]
+    if block is not None and job.slots > NEIGHBOURS:
+        start = block - NEIGHBOURS // 2
+        slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBOURS)]
+    records = client.query_records(slots, 10.0 + len(slots) / 200)
+    return SwitchState(
+        entry=entries[0] if entries else None,
+        records={slot - part.slot_base: record for slot, record in records.items() if _is_of(job, record)},
+        packets={entry: count for entry, count in client.read_member_packets().items() if entry.job_id == job.job_id},
+        outcomes=client.read_outcomes(job.job_id),
+    )
+
+
+def _is_of(job: Job, record: Record) -> bool:
+    return record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
+
+
+@dataclass(frozen=True)
+class _Search:
+    """For who is missing in a block, from its root downwards."""
+
+    job: Job
+    trees: Trees
+    states: Mapping[str, SwitchState]
+
+    def open_blocks(self) -> list[BlockReport]:
+        """Every block that some switch waits with, the oldest first."""
+        first = self.job.epoch.first_block_id
+        found = {
+            record.block_id
+            for state in self.states.values()
+            for record in state.records.values()
+            if record.state in UNDER_WAY
+        }
+        return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
+
+    def report(self, block: int) -> BlockReport:
+        """What is known of a block."""
+        job, root = self.job, self.trees.roots[block % self.trees.stripes]
+        part, newest = job.part(root), self._in_slot(root, block)
+        assert part is not None
+        later = newest is not None and 0 < (newest.block_id - block) % SERIAL < SERIAL // 2
+        records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
+        missing, under_way = ([], []) if later else self._missing(root, block)
+        shown = records.get(root) or next(iter(records.values()), None)
+        waits = any(record.state in UNDER_WAY for record in records.values())
+        state = shown.state.name.lower() if shown is not None else "recycled" if later else "absent"
+        return BlockReport(
+            block=block,
+            slot=part.slot_base + block % job.slots,
+            state="open" if waits else state,
+            age_ms=max((record.age_ms for record in records.values()), default=None),
+            seen=tuple(seat.rank for seat in job.epoch.seats if later or self._is_in(seat, block, missing)),
+            missing=tuple(
+                {"rank": seat.rank, "src_id": seat.src_id, "host": seat.host}
+                for seat in job.epoch.members
+                if seat.rank in missing
+            ),
+            record=None if shown is None else _details(shown),
+            switches={name: record.state.name.lower() for name, record in records.items()},
+            under_way=tuple(under_way),
+        )
+
+    def _in_slot(self, switch: str, block: int) -> Record | None:
+        return self.states[switch].records.get(block % self.job.slots) if switch in self.states else None
+
+    def _record(self, switch: str, block: int) -> Record | None:
+        record = self._in_slot(switch, block)
+        return record if record is not None and record.block_id == block else None
+
+    def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
+        """Ranks below a switch that have not contributed, and the edges on which partials are. Of a switch that says nothing,
+        or has forgotten all, nobody is known to be missing."""
+        state = self.states.get(switch)
+        if state is None or state.trouble or state.lost:
+            return [], []
+        record = self._record(switch, block)
+        missing: list[int] = []
+        under_way: list[tuple[str, str]] = []
+        for child in self.trees.nodes[switch].children:
+            if record is not None and record.seen >> child.src_id & 1:
+                continue
+            below = None if child.switch is None else self._record(child.switch, block)
+            if child.switch is None:
+                missing += child.ranks
+            elif below is not None and below.state is not BlockState.OPEN:
+                under_way.append((child.switch, switch))
+            else:
+                more, ways = self._missing(child.switch, block)
+                missing += more
+                under_way += ways
+        return missing, under_way
+
+    def _is_in(self, seat: Seat, block: int, missing: Sequence[int]) -> bool:
+        record = self._record(home_of(self.job, seat.rank), block)
+        if record is not None:
+            return bool(record.seen >> seat.src_id & 1)
+        return not seat.evicted and seat.rank not in missing
+
+
+def _details(record: Record) -> dict[str, Any]:
+    details = asdict(record)
+    details["state"] = record.state.name.lower()
+    del details["seen"], details["raw"]
+    return details

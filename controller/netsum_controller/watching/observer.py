@@ -1,0 +1,279 @@
+"""What switches and jobs are doing right now, for metrics and `netsum job top`: counters, and a sample of block records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from netsum.wire.schema import BlockState
+
+from netsum_controller.errors import ControllerError
+from netsum_controller.p4runtime.client import SwitchClient
+from netsum_controller.planning.job_items import home_of
+from netsum_controller.site import Site
+from netsum_controller.stages import MemberEntry, Record
+from netsum_controller.stages.ports import PortCounts
+from netsum_controller.state.model import Job, Late, Seat
+from netsum_controller.watching.sampling import Sample, sample
+
+PATIENCE = 2.0
+"""Seconds to wait for a switch that does not answer, and for a command that is at work: who watches asks again."""
+
+SILENT_AFTER = 1.0
+"""Seconds of nothing from a member, while a block waits for it or the others go on without it, after which it is silent."""
+
+
+class Presence(StrEnum):
+    """Whether a member is there."""
+
+    ABSENT = "absent"  # has not joined
+    JOINED = "joined"
+    SILENT = "silent"  # joined; it is waited for, or gone on without, and nothing comes
+    LEFT = "left"
+    EVICTED = "evicted"
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch, ``repeats`` those
+    packets that were not a block's first, at least (None in a job that degrades, where it cannot be told). ``last_block`` is
+    the newest block of its that the sample has (None: none). ``missing`` are the open blocks that lack it, ``oldest`` the age
+    of the oldest, in seconds (None: none does); ``waits`` how often, of all samples since the first look, it was the only one
+    that a block waited for."""
+
+    rank: int
+    host: str
+    presence: Presence
+    packets: int = 0
+    octets: int = 0
+    repeats: int | None = None
+    last_block: int | None = None
+    missing: int = 0
+    oldest: float | None = None
+    waits: int = 0
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job ``at`` a time (:func:`time.monotonic`), on one of its switches or on all (:func:`whole`). ``blocks`` of the epoch
+    have begun, ``open_blocks`` of them wait, the oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are
+    packets since the job was created; ``members`` are those on the switch, looked at there. Not ``complete``: some of its
+    switches do not answer."""
+
+    job: Job
+    at: float
+    outcomes: Mapping[str, int]
+    blocks: int
+    open_blocks: int
+    oldest: float
+    members: tuple[MemberView, ...]
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class SwitchView:
+    """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long.
+    ``ports``: what has come in at each port."""
+
+    name: str
+    up: bool
+    seconds: float
+    trouble: str = ""
+    jobs: tuple[JobView, ...] = ()
+    ports: Mapping[int, PortCounts] = field(default_factory=dict)
+
+
+def whole(views: Iterable[JobView]) -> list[JobView]:
+    """Each job as one, by name, from what its switches have of it: in a tree every packet counts on each switch that it
+    passes, and members whose switch was not seen have no packets."""
+    parts: dict[str, list[JobView]] = {}
+    for view in views:
+        parts.setdefault(view.job.name, []).append(view)
+    return [_joined(parts[name]) for name in sorted(parts)]
+
+
+def _joined(parts: list[JobView]) -> JobView:
+    newest = max(parts, key=lambda part: part.job.epoch.number).job
+    parts = [part for part in parts if part.job.epoch.number == newest.epoch.number]  # it may begin between two looks
+    if len(parts) == 1 and len(newest.epoch.shape.switches) == 1:
+        return parts[0]
+    outcomes: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.outcomes.items():
+            outcomes[name] = outcomes.get(name, 0) + count
+    seen = {member.rank: member for part in parts for member in part.members}
+    return JobView(
+        job=newest,
+        at=max(part.at for part in parts),
+        outcomes=outcomes,
+        blocks=max(part.blocks for part in parts),
+        open_blocks=max(part.open_blocks for part in parts),
+        oldest=max(part.oldest for part in parts),
+        members=tuple(
+            seen.get(seat.rank) or MemberView(seat.rank, seat.host, _presence(seat)) for seat in newest.epoch.seats
+        ),
+        complete=len(parts) == len(newest.epoch.shape.switches),
+    )
+
+
+class _Heard(NamedTuple):
+    """When a member's packets were first seen to be so many, and how many blocks had begun then."""
+
+    packets: int
+    at: float
+    blocks: int
+
+
+@dataclass
+class _Memory:
+    """Of a job's epoch, between looks."""
+
+    epoch: int
+    heard: dict[int, _Heard] = field(default_factory=dict)
+    repeats: dict[int, int] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
+    counted: int = -1  # newest block whose end is in `waits`
+
+
+class Observer:
+    """Looks at switches; remembers what can be told only from several looks. Not thread-safe for looks at one switch.
+
+    A look takes the state lock and is primary on the switch for as long as it reads, some 50 ms a job: sweeps of degrade
+    jobs pause meanwhile, so look no more often than needed.
+    """
+
+    def __init__(self, site: Site, patience: float = PATIENCE) -> None:
+        self._site = replace(site, connect_timeout=min(site.connect_timeout, patience))
+        self._of = site
+        self._lock = site.store.lock.waiting(patience)
+        self._patience = patience
+        self._memory: dict[tuple[str, str], _Memory] = {}
+        """By switch and job."""
+
+    def look(self, switch: str, only: str | None = None) -> SwitchView:
+        """A switch and what is there of its jobs (or of ``only`` one) now. What is wrong is told, not raised."""
+        began = time.monotonic()
+        self._site.topology = self._of.topology  # a testbed may have filled it in since
+        try:
+            with self._lock, self._site.client(switch) as client:
+                self._site.require_program(client)
+                jobs = [
+                    job
+                    for job in self._site.store.jobs(switch)
+                    if job.exists and only in (None, job.name) and switch in job.epoch.shape.switches
+                ]
+                traffic = client.read_member_traffic() if jobs else {}
+                at = time.monotonic()
+                views = tuple(self._job(client, job, traffic, at) for job in jobs)
+                ports = client.read_ports(self._site.topology.on_ports(switch)) if only is None else {}
+        except ControllerError as error:
+            return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
+        if only is None:
+            names = {job.name for job in jobs}
+            for place in [place for place in self._memory if place[0] == switch and place[1] not in names]:
+                del self._memory[place]
+        return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views, ports=ports)
+
+    def _job(
+        self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float
+    ) -> JobView:
+        outcomes = client.read_outcomes(job.job_id)
+        part = job.part(client.name)
+        assert part is not None
+        found = sample(job, part.slot_base, lambda slots: client.query_records(slots, self._patience))
+        place = (client.name, job.name)
+        memory = self._memory.get(place)
+        if memory is None or memory.epoch != job.epoch.number:
+            memory = self._memory[place] = _Memory(job.epoch.number)
+        here = [seat for seat in job.epoch.seats if home_of(job, seat.rank) == client.name]
+        _count_waits(here, found, memory)
+        by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
+        opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
+        members = []
+        for seat in here:
+            member = _member(job, seat, found, opened, by_source, memory)
+            if member.presence is Presence.JOINED and _is_silent(member, found, memory, at):
+                member = replace(member, presence=Presence.SILENT)
+            members.append(member)
+        return JobView(
+            job=job,
+            at=at,
+            outcomes=outcomes,
+            blocks=found.begun,
+            open_blocks=len(opened) * found.stride,
+            oldest=max((record.age_ms for record in opened), default=0.0) / 1000,
+            members=tuple(members),
+        )
+
+
+def _lacks(record: Record, seat: Seat) -> bool:
+    return not record.seen >> seat.src_id & 1
+
+
+def _count_waits(here: Iterable[Seat], found: Sample, memory: _Memory) -> None:
+    """Who of a switch's members is the only one that a block waits for, or was closed without. An open block counts in every
+    look."""
+    for ahead, record in found.records.items():
+        is_open = record.state is BlockState.OPEN
+        if not is_open and (not record.degraded or ahead <= memory.counted):
+            continue
+        missing = [seat.rank for seat in here if not seat.evicted and _lacks(record, seat)]
+        if len(missing) == 1:
+            memory.waits[missing[0]] = memory.waits.get(missing[0], 0) + found.stride
+    ended = (ahead for ahead, record in found.records.items() if record.state is not BlockState.OPEN)
+    memory.counted = max(memory.counted, *ended, -1)
+
+
+def _member(
+    job: Job,
+    seat: Seat,
+    found: Sample,
+    opened: Iterable[Record],
+    by_source: Mapping[int, tuple[int, int]],
+    memory: _Memory,
+) -> MemberView:
+    packets, octets = by_source.get(seat.src_id, (0, 0))
+    own = max((ahead for ahead, record in found.records.items() if not _lacks(record, seat)), default=None)
+    repeats = None
+    if job.late is Late.WAIT:
+        # A member sends its blocks in order, so it has sent every one up to its newest. Packets were read before records.
+        # (Where blocks are closed without it, its newest is not known.)
+        before = memory.repeats.get(seat.rank, 0)
+        repeats = memory.repeats[seat.rank] = max(before, packets - (0 if own is None else own + found.stride))
+    missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]
+    oldest = max(missing, default=None)
+    return MemberView(
+        rank=seat.rank,
+        host=seat.host,
+        presence=_presence(seat),
+        packets=packets,
+        octets=octets,
+        repeats=repeats,
+        last_block=own,
+        missing=len(missing) * found.stride,
+        oldest=oldest,
+        waits=memory.waits.get(seat.rank, 0),
+    )
+
+
+def _is_silent(member: MemberView, found: Sample, memory: _Memory, at: float) -> bool:
+    """Whether nothing has come of a member although a block waits for it, or the others have gone on without it."""
+    known = memory.heard.get(member.rank)
+    if known is None or known.packets != member.packets:
+        memory.heard[member.rank] = _Heard(member.packets, at, found.begun)
+    if known is not None and known.packets != member.packets:
+        return False
+    if member.oldest is not None and member.oldest >= SILENT_AFTER:
+        return True
+    return known is not None and at - known.at >= SILENT_AFTER and found.begun > known.blocks
+
+
+def _presence(seat: Seat) -> Presence:
+    if seat.evicted:
+        return Presence.EVICTED
+    if seat.left:
+        return Presence.LEFT
+    return Presence.JOINED if seat.joined else Presence.ABSENT

@@ -1,0 +1,129 @@
+"""How the members of a job are doing, from two looks at it: rates, shares of the waiting, who is a straggler. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netsum.wire.schema import Outcome
+
+from netsum_controller.state.model import SERIAL
+from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
+
+ENOUGH_WAITS = 8
+"""Waits that must have been seen before their shares tell anything."""
+
+
+@dataclass(frozen=True)
+class MemberStanding:
+    """One member. The rates are None before a second look; ``share`` of the waits that were for it alone (None: none were
+    seen); ``resent``: the member's own count of retransmissions, where its metrics are known."""
+
+    member: MemberView
+    bytes_per_s: float | None
+    packets_per_s: float | None
+    share: float | None
+    straggler: bool
+    resent: int | None = None
+
+
+@dataclass(frozen=True)
+class JobStanding:
+    """One job. ``aged``: blocks that were closed without somebody; ``refused``: packets by reason, those there are."""
+
+    view: JobView
+    blocks_per_s: float | None
+    aged: int
+    refused: dict[str, int]
+    members: tuple[MemberStanding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        view, job = self.view, self.view.job
+        return {
+            "job": job.name,
+            "switch": job.switch,
+            "switches": list(job.switches),
+            "priority": job.priority,
+            "epoch": job.epoch.number,
+            "late": job.late.value,
+            "block_exp_ms": job.block_exp_ms,
+            "quorum": job.quorum_now,
+            "blocks": view.blocks,
+            "blocks_per_s": self.blocks_per_s,
+            "open_blocks": view.open_blocks,
+            "oldest_s": view.oldest,
+            "aged": self.aged,
+            "refused": self.refused,
+            "members": [_member_dict(self, standing) for standing in self.members],
+        }
+
+    def block_id(self, ahead: int | None) -> int | None:
+        """A block's id on the wire."""
+        return None if ahead is None else (self.view.job.epoch.first_block_id + ahead) % SERIAL
+
+
+def _member_dict(job: JobStanding, standing: MemberStanding) -> dict[str, Any]:
+    member = standing.member
+    return {
+        "rank": member.rank,
+        "host": member.host,
+        "state": member.presence.value,
+        "bytes_per_s": standing.bytes_per_s,
+        "packets_per_s": standing.packets_per_s,
+        "packets": member.packets,
+        "waits": member.waits,
+        "share": standing.share,
+        "repeats": member.repeats,
+        "resent": standing.resent,
+        "missing_blocks": member.missing,
+        "oldest_missing_s": member.oldest,
+        "last_block": job.block_id(member.last_block),
+        "straggler": standing.straggler,
+    }
+
+
+def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | None = None) -> JobStanding:
+    """From the look before (None, or of another epoch: no rates) and the one now; ``resent`` by rank."""
+    seconds = 0.0
+    if before is not None and before.job.epoch.number == now.job.epoch.number:
+        seconds = now.at - before.at
+    earlier = {member.rank: member for member in before.members} if before is not None else {}
+    waits = sum(member.waits for member in now.members)
+    members = []
+    for member in now.members:
+        was = earlier.get(member.rank)
+        members.append(
+            MemberStanding(
+                member,
+                bytes_per_s=None if was is None else _rate(was.octets, member.octets, seconds),
+                packets_per_s=None if was is None else _rate(was.packets, member.packets, seconds),
+                share=member.waits / waits if waits else None,
+                straggler=_is_straggler(member, waits, now.members),
+                resent=(resent or {}).get(member.rank),
+            )
+        )
+    refused = {
+        name: count for name, count in now.outcomes.items() if count and Outcome[name.upper()] >= Outcome.UNKNOWN_JOB
+    }
+    blocks = None if before is None else _rate(before.blocks, now.blocks, seconds)
+    return JobStanding(now, blocks, now.outcomes.get("aged", 0), refused, tuple(members))
+
+
+def _rate(before: int, now: int, seconds: float) -> float | None:
+    """None where it cannot be told; a counter that begins again (its entry was installed anew) counts from 0."""
+    if seconds <= 0:
+        return None
+    return (now - before if now >= before else now) / seconds
+
+
+def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
+    """Whether the job is slow because of it: a block waits for it for long, or it is the one that most blocks wait for. That
+    takes two thirds of the waits of two members, half where there are more."""
+    if member.presence in (Presence.LEFT, Presence.EVICTED):
+        return False
+    if member.oldest is not None and member.oldest >= SILENT_AFTER:
+        return True
+    present = sum(one.presence is not Presence.EVICTED for one in members)
+    return waits >= ENOUGH_WAITS and present > 1 and member.waits / waits >= max(1 / 2, 4 / 3 / present)

@@ -1,0 +1,282 @@
+"""Sweeps: what makes blocks of degrade jobs age out while members are late.
+
+BMv2 has no timers, so somebody must send the timer packets. While the controller serves, a thread for each switch sends
+a sweep for each of its ageing jobs, twice in every block_exp (that of the switch: in a tree the higher ones wait longer): a
+straggler is detected between one and one and a half block_exp after its block began, and a sweep's own time.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+from netsum.wire.schema import PacketOutKind
+
+from netsum_controller.config.topology import Switch
+from netsum_controller.errors import ControllerError, Refused
+from netsum_controller.p4runtime.sweep_stream import SweepStream
+from netsum_controller.planning.job_items import job_trees, present
+from netsum_controller.planning.trees import block_exp_us
+from netsum_controller.site import Site
+from netsum_controller.stages.sweep import sweep_fields, sweep_frame
+from netsum_controller.state.model import Job
+
+log = logging.getLogger(__name__)
+
+MIN_PERIOD = 0.002
+"""Seconds between two sweeps of a job, at least."""
+
+LOOK_PERIOD = 0.1
+"""Seconds between two looks into the state file for jobs that age: another process may have changed it."""
+
+PATIENCE = 0.5
+"""Seconds after which a sweep that is not answered counts as lost."""
+
+RECONNECT = 0.25
+"""Seconds before a stream that ended is opened again."""
+
+ALARM = 5.0
+"""Seconds without being primary after which the log says so."""
+
+
+@dataclass(frozen=True)
+class SweepCount:
+    """What became of a job's sweeps, since the controller serves: ``sweeps`` sent, ``unanswered`` of them, and the
+    blocks that they ``closed``."""
+
+    sweeps: int = 0
+    unanswered: int = 0
+    closed: int = 0
+
+
+class SweepCounters:
+    """Counts by job; thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._counts: dict[str, SweepCount] = {}
+
+    def add(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
+        """Add to a job's counts."""
+        with self._guard:
+            was = self._counts.get(job, SweepCount())
+            self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
+
+    def snapshot(self) -> dict[str, SweepCount]:
+        """Every job that was ever swept, by name."""
+        with self._guard:
+            return dict(self._counts)
+
+
+class Sweeper:
+    """Sweeps the ageing jobs of every switch of the topology, until closed."""
+
+    def __init__(self, site: Site, counters: SweepCounters | None = None) -> None:
+        self.counters = counters or SweepCounters()
+        self._switches = [_SwitchSweeper(site, name, self.counters) for name in site.topology.switches]
+
+    def close(self) -> None:
+        """End the threads and their streams."""
+        for one in self._switches:
+            one.stop()
+        for one in self._switches:
+            one.join()
+
+
+@dataclass(frozen=True)
+class _Round:
+    """A job's sweeps: when the next is due, and the one that is under way (``cookie``, None: none is)."""
+
+    job: str
+    job_id: int
+    period: float
+    due: float
+    cookie: int | None = None
+    sent: float = 0.0
+
+
+class _SwitchSweeper:
+    """One switch, one thread. It takes no part in the controller's locks, and waits for nothing but its own queue."""
+
+    def __init__(self, site: Site, name: str, counters: SweepCounters) -> None:
+        self._site, self._name, self._counters = site, name, counters
+        self._events: queue.SimpleQueue[tuple[SweepStream, Any] | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._stream: SweepStream | None = None
+        self._connected_to: Switch | None = None
+        self._primary = False
+        self._connect_at = self._look_at = 0.0
+        self._backup_since: float | None = None
+        self._alarmed = False
+        self._sequence = 0
+        self._rounds: dict[int, _Round] = {}
+        self._ages: dict[int, tuple[tuple[str, int, tuple[int, ...]] | None, int]] = {}
+        """By job id: of which job, epoch and members that is the age."""
+        self._thread = threading.Thread(target=self._run, name=f"netsum-sweep-{name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._events.put(None)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn(time.monotonic())
+            except Exception:
+                # Whatever it is, jobs must go on ageing.
+                log.exception("sweeping switch %s", self._name, extra={"switch": self._name})
+                self._disconnect()
+                self._wait(time.monotonic() + RECONNECT)
+        self._disconnect()
+
+    def _turn(self, now: float) -> None:
+        if now >= self._look_at:
+            self._look(now)
+        if not self._rounds:
+            self._disconnect()
+            self._wait(self._look_at)
+            return
+        if self._stream is None and now >= self._connect_at:
+            self._connect()
+        wake = [self._look_at] if self._stream is not None else [min(self._look_at, self._connect_at)]
+        if self._primary:
+            wake += [self._advance(one, now) for one in list(self._rounds.values())]
+        self._wait(min(wake))
+
+    # -- jobs
+
+    def _look(self, now: float) -> None:
+        """Which jobs are ageing, and where their switch is."""
+        self._look_at = now + LOOK_PERIOD
+        ageing: dict[int, Job] = {}
+        switch = self._site.topology.switches.get(self._name)
+        if switch is not None and switch.p4runtime is not None:  # a testbed may not have filled the address in yet
+            jobs = (job for job in self._site.store.jobs(self._name) if job.exists and job.ageing)
+            ageing = {job.job_id: job for job in jobs if self._age(job)}
+        if switch != self._connected_to:
+            self._disconnect()
+        self._rounds = {job_id: self._round(job, now) for job_id, job in ageing.items()}
+        if self._stream is not None and not self._primary:
+            self._backup_since = self._backup_since or now
+            if now - self._backup_since > ALARM and not self._alarmed:
+                self._alarmed = True
+                log.warning(
+                    "another P4Runtime client is primary on switch %s: blocks of %s do not age out until it leaves",
+                    *(self._name, ", ".join(sorted(job.name for job in ageing.values()))),
+                    extra={"switch": self._name},
+                )
+
+    def _age(self, job: Job) -> int:
+        """When a job's blocks are old on this switch, microseconds; 0: nobody takes part in the job here."""
+        known, age = self._ages.get(job.job_id, (None, 0))
+        if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
+            try:
+                node = present(job_trees(self._site.topology, job), job).nodes.get(self._name)
+            except Refused:  # the topology is another than the job was made for
+                node = None
+            age = 0 if node is None else block_exp_us(job.block_exp_us, node.height)
+            self._ages[job.job_id] = place, age
+        return age
+
+    def _round(self, job: Job, now: float) -> _Round:
+        period = max(self._age(job) / 2e6, MIN_PERIOD)
+        before = self._rounds.get(job.job_id)
+        if before is None or before.job != job.name:
+            return _Round(job.name, job.job_id, period, now)
+        return replace(before, period=period)
+
+    def _advance(self, one: _Round, now: float) -> float:
+        """Send the job's sweep if it is due; returns when to look at the job again."""
+        if one.cookie is not None and now - one.sent >= PATIENCE:
+            self._counters.add(one.job, unanswered=1)
+            one = self._rounds[one.job_id] = replace(one, cookie=None)
+        if one.cookie is not None:
+            return one.sent + PATIENCE
+        if now < one.due:
+            return one.due
+        assert self._stream is not None
+        assert self._connected_to is not None
+        self._sequence = (self._sequence + 1) % 256
+        cookie = self._sequence << 8 | one.job_id
+        frame = sweep_frame(self._connected_to, one.job_id)
+        self._stream.send_packet(self._site.program.packet_out(frame, sweep_fields(cookie)))
+        self._counters.add(one.job, sweeps=1)
+        self._rounds[one.job_id] = replace(
+            one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period
+        )
+        return now + PATIENCE
+
+    def _answered(self, cookie: int, closed: int, now: float) -> None:
+        one = self._rounds.get(cookie & 0xFF)
+        if one is None or one.cookie != cookie:
+            return  # of another client, or of one that was given up
+        self._counters.add(one.job, closed=closed)
+        if closed:
+            log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
+        # Where a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
+        self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
+
+    # -- the stream
+
+    def _connect(self) -> None:
+        self._connect_at = time.monotonic() + RECONNECT
+        switch = self._site.topology.switches.get(self._name)
+        if switch is None or switch.p4runtime is None:
+            return
+        try:
+            self._stream = SweepStream(switch, lambda stream, message: self._events.put((stream, message)))
+        except ControllerError as error:
+            log.warning("switch %s cannot be swept: %s", self._name, error, extra={"switch": self._name})
+            return
+        self._connected_to = switch
+
+    def _disconnect(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._connect_at = time.monotonic() + RECONNECT
+        self._stream = self._connected_to = self._backup_since = None
+        self._became(primary=False)
+
+    def _became(self, *, primary: bool) -> None:
+        self._primary = primary
+        self._forget_sent()  # the PacketIn went to the other primary
+        if primary:
+            self._backup_since = None
+            self._alarmed = False
+
+    def _forget_sent(self) -> None:
+        self._rounds = {job_id: replace(one, cookie=None) for job_id, one in self._rounds.items()}
+
+    def _wait(self, until: float) -> None:
+        """Until then, or until something has happened; whatever has happened is taken in."""
+        try:
+            event = self._events.get(timeout=max(0.0, until - time.monotonic()))
+            while True:
+                if event is not None and event[0] is self._stream:
+                    self._heard(event[1])
+                event = self._events.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _heard(self, message: Any) -> None:
+        if message is None or isinstance(message, grpc.RpcError):
+            details = message.details() if message is not None else "it ended the stream"
+            log.debug("sweeps on switch %s pause: %s", self._name, details, extra={"switch": self._name})
+            self._disconnect()
+        elif message.HasField("arbitration"):
+            self._became(primary=message.arbitration.status.code == 0)
+        elif message.HasField("packet"):
+            answer = self._site.program.packet_in_metadata(message.packet.metadata)
+            if answer.get("kind") == PacketOutKind.SWEEP:
+                self._answered(answer["cookie"], answer["closed"], time.monotonic())
+        elif message.HasField("error"):  # a PacketOut of a backup is refused: not now
+            self._forget_sent()
