@@ -21,7 +21,7 @@ from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Status
-from netsum_trials.exact.cells import KINDS
+from netsum_testbed.verify.cells import KINDS
 
 from tests.hosts.calls import allreduce, good, on_each
 from tests.hosts.cells import cell_of, check
