@@ -8,7 +8,7 @@ import random
 from collections.abc import Collection
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.peers.conversation import ACK_EVERY
 from netsum.peers.mailer import ASK_AFTER, ASK_FIRST, Mailer
@@ -78,7 +78,6 @@ class Mail:
         pytest.fail("it does not end")
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(0, 1500)), max_size=40),

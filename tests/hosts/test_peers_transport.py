@@ -12,6 +12,7 @@ from functools import partial
 import netsum
 import numpy as np
 import pytest
+from netsum.backend import open_transport
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
@@ -19,7 +20,6 @@ from netsum.peers import connections
 from netsum.peers.seal import Identity
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
 from netsum.peers.wire import FRAME, GREETING
-from netsum.transports import open_transport
 
 from tests.hosts.calls import good, on_each, together
 from tests.hosts.peers import KEY, peer_descriptor

@@ -39,7 +39,7 @@ def icmp_error(kind: int, code: int, protocol: int = socket.IPPROTO_UDP, port: i
 
 
 @pytest.fixture
-def namespace(require_root: None) -> Iterator[NetworkNamespace]:  # noqa: ARG001 - only asked for
+def namespace() -> Iterator[NetworkNamespace]:
     """A network of the test's own: what an ICMP message says of a route stays in it."""
     made = NetworkNamespace([], 9000)
     yield made

@@ -58,9 +58,8 @@ from netsum_controller.http.server import (
 )
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.jobs.rejoin import Place
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.site import Site
-from netsum_controller.state.model import Job
+from netsum_controller.state.model import SERIAL, Job
 from netsum_controller.watching.inspection import why
 from netsum_controller.watching.metrics import Metrics
 

@@ -32,8 +32,8 @@ READ_BYTES: Final = 1 << 18
 
 _LINUX: Final = (
     (getattr(socket, "TCP_USER_TIMEOUT", 18), int(PATIENCE * 1000)),  # else TCP tries for minutes, less and less often
-    # Microseconds, in newer kernels. Else TCP waits for 200 ms at least until it sends a lone message again: where 2 packets in 100
-    # are lost, an average round trip then takes ten times as long. Acknowledgements must come earlier than that, too.
+    # Microseconds, in newer kernels. Else TCP waits for 200 ms at least until it sends a lone message again: where 2 in 100
+    # packets are lost, an average round trip then takes ten times as long. Acknowledgements must come earlier than that, too.
     (45, 10_000),  # TCP_RTO_MIN_US
     (46, 8_000),  # TCP_DELACK_MAX_US
 )

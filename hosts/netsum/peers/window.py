@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from netsum.block import Block
+from netsum.block import ID_MASK, Block, id_distance
 from netsum.descriptor import ALGORITHMS, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
@@ -27,7 +28,6 @@ from netsum.peers.wire import LONGEST, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
-from netsum.window import ID_MASK
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
@@ -45,7 +45,10 @@ _plan = lru_cache(maxsize=256)(make_plan)
 
 
 class PeerWindow:
-    """One member's window over one epoch of a job without a switch. The interface is :class:`netsum.window.Window`'s."""
+    """One member's window over one epoch of a job without a switch (a :class:`netsum.window.Window`)."""
+
+    combiner = "others"
+    needs_tending = True
 
     def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:
         """``stats`` to go on with."""
@@ -99,8 +102,7 @@ class PeerWindow:
         return (self._descriptor.first_block_id + serial) & ID_MASK
 
     def _serial(self, block_id: int) -> int:
-        ahead = (block_id - self.block_id(self.base)) & ID_MASK
-        return self.base + (ahead if ahead < 1 << 31 else ahead - (1 << 32))
+        return self.base + id_distance(block_id, self.block_id(self.base))
 
     def submit(self, block: Block) -> int:
         """Queue the next block; returns its serial."""
@@ -119,6 +121,10 @@ class PeerWindow:
             return None
         begun = [self._blocks[serial] for serial in range(first, self.next_serial)]
         return begun + [block for batch in self._batches for block in batch] + self._open
+
+    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:  # noqa: ARG002
+        """Always False: an algorithm cannot be taken up half-way."""
+        return False
 
     def poll(self, now: float) -> list[Frame]:
         """Begin what may be begun; the frames to be sent now. Raises what the switch's window raises when a packet comes:

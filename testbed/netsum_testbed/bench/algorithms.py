@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from netsum.collectives.blocks import GROUP
+from netsum.collectives.layout import GROUP
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
 
 from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
