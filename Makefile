@@ -12,12 +12,17 @@ ARGS     ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+# The trials run from the checkout; no wheel has them.
+TRIALS := env PYTHONPATH=$(CURDIR)/trials $(BIN)/python -m netsum_trials
 # A file of mininet/, with a worker on each host, or a star of WORKERS.
 NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
+# Run with as many workers as there are cores; who has nothing left takes tests over from who has most.
+PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,24 +39,27 @@ demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
 testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
 	@scripts/as-root $(BIN)/netsum testbed $(NETWORK) --switch $(SWITCH) $(ARGS)
 
-test: $(READY) lint p4-check  ## every test
+test: $(READY) lint p4-check  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
 	@scripts/missing --say
-	@NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(PYTEST) -m "not full" $(ARGS)
+
+test-all: test  ## everything: `make test`, then the tests marked `full`, and properties on more examples
+	@$(PYTEST) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
 matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
-	@scripts/as-root $(BIN)/netsum matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
+	@scripts/as-root $(TRIALS) matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
 links: $(READY)  ## bytes of each collective on every link of trees of switches, beside the formulas; last line JSON
-	@scripts/as-root $(BIN)/netsum links --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(TRIALS) links --switch $(SWITCH) $(ARGS)
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
-	@scripts/as-root $(BIN)/netsum fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
+	@scripts/as-root $(TRIALS) fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
 
 soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=file); last line JSON
-	@scripts/as-root $(BIN)/netsum soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+	@scripts/as-root $(TRIALS) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
 	@scripts/as-root $(BIN)/netsum bench $(ARGS)
@@ -60,10 +68,10 @@ algorithms: $(READY)  ## time the algorithms without a switch, next to the switc
 	@scripts/as-root $(BIN)/netsum bench --algorithms --table hosts/netsum/peers/choice.json $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
-	@scripts/as-root $(BIN)/netsum stragglers --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)
 
 detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every switch there is; last line JSON
-	@scripts/as-root $(BIN)/netsum detection --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(TRIALS) detection --switch $(SWITCH) $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py

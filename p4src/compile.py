@@ -43,6 +43,23 @@ def _without_source_info(node: Any) -> Any:
     return node
 
 
+def _json_text(program: dict[str, Any]) -> str:
+    """Compact JSON with one line for each action, table, header and so on, so that a change is a few lines of a diff."""
+
+    def line(value: Any) -> str:
+        # A pipeline is a program in small: its tables and conditionals have a line each.
+        if isinstance(value, dict) and "tables" in value:
+            return _json_text(value)
+        return json.dumps(value, separators=(",", ":"))
+
+    def lines(value: Any) -> str:
+        if isinstance(value, list) and value:
+            return "[\n" + ",\n".join(line(item) for item in value) + "\n]"
+        return line(value)
+
+    return "{\n" + ",\n".join(f"{line(key)}:{lines(value)}" for key, value in program.items()) + "\n}"
+
+
 def compile_program() -> dict[str, str]:
     """Run p4c; returns the files of the package by name. Raises :class:`subprocess.CalledProcessError`."""
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +77,7 @@ def compile_program() -> dict[str, str]:
         subprocess.run([*command, "netsum.p4"], cwd=HERE, check=True)
         bare = _without_source_info(json.loads(program.read_text("utf-8")))
         return {
-            "netsum.json": json.dumps(bare, indent=1) + "\n",
+            "netsum.json": _json_text(bare) + "\n",
             "netsum.p4info.txtpb": p4info.read_text("utf-8"),
             "sources.sha256": sources_hash() + "\n",
         }

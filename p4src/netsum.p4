@@ -1,18 +1,20 @@
 // netsum: gradient sums computed inside the network. This file is the table of contents; each stage is a file.
 //
-//   contribution -> parser -> verify checksums -> ports -> aggregator -> check -> job -> member -> block -> aggregate -> deliver
-//                -> (multicast to the job's members, or unicast to the asker) -> rewrite -> checksums -> result
-//                -> uplink (on a switch that has a parent) -> checksums -> partial
-//   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> (multicast) -> rewrite -> checksums -> result
+//   contribution -> parser -> ports -> aggregator -> check -> job -> member -> block -> aggregate -> priority -> deliver -> reply
+//                -> (multicast to the job's sources, or unicast to the one that asked again) -> rewrite -> result
+//                -> uplink (on a switch that has a parent) -> partial
+//   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> reply -> (multicast) -> rewrite -> result
+//   sweep (a PacketOut)  -> ... -> job -> sweep -> deliver -> reply -> (multicast) -> results, and the next pass or a PacketIn
+//   query or claim (a PacketOut) -> PacketIn
 //   everything else -> parser -> forward -> prune
-//   PacketOut -> query (or claim) -> PacketIn
-//   PacketOut -> parser -> aggregator -> check -> job -> sweep -> deliver -> (results) and the next pass, or PacketIn
 
 #include <core.p4>
 #include <v1model.p4>
 
 #include "include/parser.p4"
 #include "include/checksums.p4"
+#include "include/state.p4"
+#include "include/payload.p4"
 #include "stages/query.p4"
 #include "stages/claim.p4"
 #include "stages/ports.p4"
@@ -27,18 +29,15 @@
 #include "stages/sweep.p4"
 #include "stages/aggregate.p4"
 #include "stages/priority.p4"
-#include "stages/uplink.p4"
 #include "stages/deliver.p4"
+#include "stages/reply.p4"
+#include "stages/uplink.p4"
 #include "stages/rewrite.p4"
 #include "stages/prune.p4"
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    Query()      query;
-    Claim()      claim;
     Ports()      ports;
     Aggregator() aggregator;
-    Arp()        arp;
-    Forward()    forward;
     Check()      check;
     Job()        job;
     Member()     member;
@@ -46,38 +45,38 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Parent()     parent;
     Sweep()      sweep;
     Aggregate()  aggregate;
+    Priority()   priority;
     Deliver()    deliver;
+    Reply()      reply;
+    Uplink()     uplink;
+    Arp()        arp;
+    Forward()    forward;
+    Claim()      claim;
+    Query()      query;
 
     apply {
-        if (hdr.packet_out.isValid() && hdr.packet_out.kind != KIND_SWEEP) {
-            if (hdr.packet_out.kind == KIND_CLAIM) {
-                claim.apply(hdr, standard);
-            } else {
-                query.apply(hdr, standard);
-            }
+        ports.apply(hdr, standard);
+        aggregator.apply(hdr, meta);
+        if (meta.aggregator_mac != 0 && hdr.netsum.isValid()) {
+            check.apply(hdr, meta, standard);
+            job.apply(hdr, meta);
+            member.apply(hdr, meta, standard);
+            block.apply(hdr, meta, standard);    // of a member
+            parent.apply(hdr, meta);             // of the parent
+            sweep.apply(hdr, meta, standard);    // of the controller
+            aggregate.apply(hdr, meta);
+            priority.apply(meta, standard);
+            deliver.apply(hdr, meta, standard);
+            reply.apply(hdr, meta);
+            uplink.apply(hdr, meta, standard);
+        } else if (meta.aggregator_mac != 0) {
+            arp.apply(hdr, meta, standard);
+        } else if (meta.from != FROM_CONTROLLER || hdr.packet_out.kind == KIND_SWEEP) {
+            forward.apply(hdr, meta, standard);
+        } else if (hdr.packet_out.kind == KIND_CLAIM) {
+            claim.apply(hdr, standard);
         } else {
-            ports.apply(hdr, standard);
-            aggregator.apply(hdr, meta);
-            if (meta.aggregator_mac == 0) {
-                forward.apply(hdr, meta, standard);
-            } else if (hdr.netsum.isValid()) {
-                check.apply(hdr, meta, standard);
-                job.apply(hdr, meta);
-                if (hdr.packet_out.isValid()) {
-                    sweep.apply(hdr, meta, standard);
-                } else {
-                    member.apply(hdr, meta, standard);
-                    if (meta.from_parent == 1) {
-                        parent.apply(hdr, meta);
-                    } else {
-                        block.apply(hdr, meta, standard);
-                    }
-                }
-                aggregate.apply(hdr, meta);
-                deliver.apply(hdr, meta, standard);
-            } else {
-                arp.apply(hdr, meta, standard);
-            }
+            query.apply(hdr, standard);
         }
     }
 }

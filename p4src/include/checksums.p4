@@ -1,6 +1,5 @@
-// Checksums: a contribution's IPv4 header is always verified, its UDP checksum when it carries one (our hosts send 0,
-// "not computed", because a software switch pays for every byte it sums). What we send has a right IPv4 checksum and
-// UDP checksum 0.
+// Checksums: a contribution's IPv4 checksum is always verified, its UDP checksum when it carries one (our hosts send 0, "not
+// computed", because a software switch pays for every byte that it sums). The switch sends right IPv4 checksums, and 0 for UDP.
 
 #ifndef CHECKSUMS_P4
 #define CHECKSUMS_P4
@@ -20,8 +19,8 @@
 #define CHUNKS4(h) CHUNKS2(h), h.f2, h.f3
 #define CHUNKS8(h) CHUNKS4(h), h.f4, h.f5, h.f6, h.f7
 
-// "With payload" means: with the bytes that the parser has not taken. So the sum names every field that it may have
-// taken; v1model's checksums skip those of headers that are not in the packet.
+// "With payload" means with the bytes that the parser has not extracted, so the sum names every field that it may have
+// extracted. v1model's checksums skip the fields of headers that are not in the packet.
 control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.netsum.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);

@@ -4,6 +4,7 @@
 #define HEADERS_P4
 
 #include "wire.p4"
+#include "ids.p4"
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
@@ -76,36 +77,24 @@ struct headers_t {
 // v1model's instance_type of a packet that recirculated.
 const bit<32> RECIRCULATED = 4;
 
-// A packet's signature, in its place in the record.
-#define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+// Who sends the packet.
+const bit<2> FROM_MEMBER     = 0;   // or a stranger: member.p4 finds out
+const bit<2> FROM_PARENT     = 1;
+const bit<2> FROM_CONTROLLER = 2;
 
-// A child switch that may not close a block asks whether its parent has: nothing of it is added.
-#define IS_QUESTION(h) (h.hop == HOP_UP && h.final == 1)
-
-// Whether the slot's block is open or sent: the odd states.
-#define UNDER_WAY(r) ((RECORD_STATE(r) & 1) == 1)
-
-// Whether an open block need not wait any longer: for nobody since a source was evicted; for the late because enough workers
-// have waited long enough; or for suspects, who have not been heard of since they were late the last time. A sweep's time is
-// that of its first pass, so a block may be younger than it: hence no difference, which would be below zero.
-#define ALL_IN(r, m) ((RECORD_SEEN(r) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(r, m) (m.block_exp != 0 && RECORD_FIRM(r) == 0 && RECORD_SRC_CNT(r) >= m.quorum)
-#define EXPIRED(r, m, now) (MAY_CLOSE(r, m) && now >= RECORD_START(r) + (bit<48>)m.block_exp)
-#define ALL_BUT_SUSPECTS(r, m) (MAY_CLOSE(r, m) \
-    && ((RECORD_SEEN(r) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
-
-// What the job knows of its blocks while they age out. One that was kept in another epoch is none: all blocks of the first
-// window may be open.
-#define FRESH_FRONTIER(m) (AS_FRONTIER_EPOCH(m.epoch) | AS_NEWEST(m.first_block_id + m.window - 1))
-#define SUSPECT_THE_MISSING(m) (m.frontier | AS_SUSPECTS(m.all_sources & ~RECORD_SEEN(m.record)))
-
-// How the payload of this packet meets the slot's buffer; block.p4 decides, aggregate.p4 does.
+// How the payload of this packet meets the slot's buffer: block.p4 and parent.p4 decide, aggregate.p4 does it.
 const bit<4> COMBINE_NOTHING = 0;
 const bit<4> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
 const bit<4> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
 const bit<4> COMBINE_BY      = 8;   // plus the operation: buffer and payload both become what they combine to
 
-// How many copies of what leaves get their addresses from rewrite.p4: none, one (to the source that asks), or one for each source.
+// What the packet becomes: deliver.p4 decides, reply.p4 writes it.
+const bit<2> REPLY_NOTHING = 0;
+const bit<2> REPLY_RESULT  = 1;   // what the slot holds, for the job's sources
+const bit<2> REPLY_PARTIAL = 2;   // what the slot holds, for the switch's parent
+const bit<2> REPLY_ANSWER  = 3;   // STALE, REFUSED or AGAIN, without payload
+
+// Which copies get their addresses from rewrite.p4: none, one (to the source that asks), or one for each source.
 const bit<2> COPY_TO_NONE = 0;
 const bit<2> COPY_TO_ONE  = 1;
 const bit<2> COPY_TO_ALL  = 2;
@@ -113,37 +102,38 @@ const bit<2> COPY_TO_ALL  = 2;
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
 
-// What a sweep takes along when it recirculates.
+// What a sweep keeps when it recirculates.
 const bit<8> SWEEP_FIELDS = 0;
 
 struct metadata_t {
+    bit<2>   from;            // see FROM_*
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
     bit<1>   elsewhere;       // that address is another switch's
     bit<32>  target_ip;       // address that a contribution is for, or an ARP request asks for
     bit<32>  sender_ip;       // other traffic: address that it says it comes from
-    bit<1>   imposter;        // which is not one of its port
+    bit<1>   imposter;        // that address is not behind the port
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch
     bit<256> all_sources;     // job: one bit for each source
-    bit<32>  lap;             // job: slots, block ids between two blocks of a slot
+    bit<32>  lap;             // job: how many slots it has, so how far apart the ids of two blocks of a slot are
     bit<32>  first_block_id;  // job: first block of the epoch
     bit<32>  block_exp;       // job: age at which a block may be closed, microseconds; 0: never
     bit<8>   quorum;          // job: workers that a block needs for that
     bit<32>  window;          // job: blocks that may be open at a time
-    bit<8>   role;            // job: see ROLE_*: what the switch does with a block that is complete
+    bit<8>   role;            // job: see ROLE_*, what the switch does with a complete block
     bit<8>   stripe_mask;     // job, leaf: the bits of a block's id that say which parent it has
-    bit<8>   priority;        // job: class among jobs that compete, 0: it does not
+    bit<8>   priority;        // job: its class among jobs that compete; 0: it does not compete
     bit<256> source;          // member: its bit
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
-    bit<1>   from_parent;     // member: the packet comes from the switch's parent
     bit<32>  slot;            // index into the registers
     bit<4>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result goes out without payload
     bit<1>   give_way;        // a job of a higher priority is busy
     bit<8>   stripe;          // leaf: which parent the block has
+    bit<2>   reply;           // see REPLY_*
     bit<2>   copies;          // see COPY_TO_*
     bit<16>  replica;         // egress: source id of the receiver
     bit<8>   rank;            // egress: rank of the receiver

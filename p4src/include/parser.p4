@@ -1,5 +1,5 @@
-// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload. A packet that leaves the path early is other people's
-// traffic and is forwarded; what claims to be netsum's and is not well formed is found by stages/check.p4.
+// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload. A packet that leaves this path early is not netsum's and is
+// forwarded; stages/check.p4 finds those that claim to be netsum's and are malformed.
 
 #ifndef PARSER_P4
 #define PARSER_P4
@@ -16,7 +16,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
     state port0 {
-        // A recirculated packet comes in through port 0; only sweeps are.
+        // Recirculated packets come in through port 0. All of them are sweeps.
         transition select(standard.instance_type) {
             RECIRCULATED: cpu;
             default:      ethernet;
@@ -24,6 +24,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state cpu {
         packet.extract(hdr.packet_out);
+        meta.from = FROM_CONTROLLER;
         transition select(hdr.packet_out.kind) {
             KIND_SWEEP: ethernet;
             default:    accept;
@@ -43,7 +44,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
-        // No options, no fragments: anything else is not ours.
+        // Packets with options, fragments and other protocols are not ours.
         transition select(hdr.ipv4.version_ihl, hdr.ipv4.fragment, hdr.ipv4.protocol) {
             (0x45, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
             default: accept;

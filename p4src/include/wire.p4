@@ -87,6 +87,31 @@ const bit<8> KIND_QUERY = 0;
 const bit<8> KIND_SWEEP = 1;
 const bit<8> KIND_CLAIM = 2;
 
+// Which values of a field belong together. Nothing else may ask for an order among them.
+
+// SUM, MIN, MAX, AND, OR, XOR, COPY
+#define OP_IS_KNOWN(x) (x <= 6)
+// L8, L16, L32, L64
+#define LANE_IS_KNOWN(x) (x <= 3)
+// HOST, UP, DOWN
+#define HOP_IS_KNOWN(x) (x <= 2)
+// OK, RANGE, ABORT, MISMATCH, STALE, REFUSED, AGAIN
+#define STATUS_IS_KNOWN(x) ((x <= 3) || (x >= 8 && x <= 10))
+// OK, RANGE, ABORT, MISMATCH
+#define STATUS_IS_MEMBERS(x) (x <= 3)
+// ABORT, MISMATCH
+#define STATUS_GIVES_UP(x) ((x & 0xe) == 2)
+// OPEN, SENT
+#define STATE_IS_UNDER_WAY(x) ((x & 0x5) == 1)
+// COMPLETED, AGED
+#define OUTCOME_IS_CLOSING(x) ((x & 0x1b) == 1)
+// COMPLETED, AGED, RESENT, ASKED
+#define OUTCOME_GOES_UP(x) ((x == 1) || (x == 5) || (x == 18) || (x == 22))
+// UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, SIGNATURE, WINDOW, UNSUPPORTED
+#define OUTCOME_IS_REFUSAL(x) (x >= 8 && x <= 13)
+// The reason that a REFUSED answer gives.
+#define REASON(x) x[3:0]
+
 header netsum_h {
     bit<8>    job_id;          // the aggregation job
     bit<32>   block_id;        // serial number of the block within the job; wraps

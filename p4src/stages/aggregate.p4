@@ -12,7 +12,7 @@
 #define EACH16(DO, h) EACH8(DO, h) DO(h, f8, 8) DO(h, f9, 9) DO(h, f10, 10) DO(h, f11, 11) \
                       DO(h, f12, 12) DO(h, f13, 13) DO(h, f14, 14) DO(h, f15, 15)
 
-#define BUFFER(h, f, i) register<chunk_t>(SLOTS) buffer##i;
+#define BUFFER(h, f, i) @id(BUFFER_REGISTER(i)) register<chunk_t>(SLOTS) buffer##i;
 
 #define STORE(h, f, i) buffer##i.write(meta.slot, hdr.h.f);
 #define LOAD(h, f, i)  buffer##i.read(hdr.h.f, meta.slot);
@@ -61,6 +61,7 @@
     else                                          { xor##n(); }
 
 control Aggregate(inout headers_t hdr, in metadata_t meta) {
+    DropPayload() drop_payload;
     EACH16(BUFFER, chunks16)
     chunk_t held;   // what the slot holds
     chunk_t low;    // per lane: did the low bits borrow
@@ -74,20 +75,12 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
     ACTIONS(2)
     ACTIONS(1)
 
-    // What came in with the asking packet makes room for what the slot holds.
-    action clear() {
-        hdr.chunks16.setInvalid();
-        hdr.chunks8.setInvalid();
-        hdr.chunks4.setInvalid();
-        hdr.chunks2.setInvalid();
-        hdr.chunks1.setInvalid();
-    }
-
     apply {
         if (meta.combine == COMBINE_LOAD) {
-            // A partial without payload keeps the room of its packet: the result may need it.
+            // What came in with the asking packet makes room for what the slot holds. But a partial without payload keeps
+            // the room of its packet: the result may need it.
             if (RECORD_CHUNKS(meta.record) != 0 || RECORD_STATE(meta.record) == STATE_DONE) {
-                clear();
+                drop_payload.apply(hdr);
             }
             if (RECORD_CHUNKS(meta.record)[4:4] == 1) { load16(); }
             if (RECORD_CHUNKS(meta.record)[3:3] == 1) { load8(); }

@@ -1,13 +1,16 @@
-// Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. What a host sends to
-// another switch as if it were one goes nowhere: hosts send to their own, and switches to their neighbours.
+// Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. Packets for the
+// address of another switch go nowhere: hosts send to their own switch, and switches to their neighbours.
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta) {
+    @id(AGGREGATOR_HERE)
     action aggregator_here(bit<48> mac) {
         meta.aggregator_mac = mac;
     }
+    @id(ELSEWHERE)
     action elsewhere() {
         meta.elsewhere = 1;
     }
+    @id(AGGREGATOR_TABLE)
     table aggregator {
         key = { meta.target_ip: exact @name("address"); }
         actions = { aggregator_here; elsewhere; NoAction; }

@@ -1,6 +1,8 @@
-// The controller claims all epoch numbers up to one, and is told up to which they were claimed before: what lies above is its own.
-// The switch is asked because it forgets them only with its records. The controller's file can be lost, old, or there twice.
+// The controller claims all epoch numbers up to the one it names, and is told up to which they had been claimed: those above are
+// its own. The switch keeps them because it forgets them only together with its records, whereas the controller's file can be
+// lost, old, or there twice.
 
+@id(CLAIM_REGISTER)
 register<bit<32>>(1) claim_register;
 
 control Claim(inout headers_t hdr, inout standard_metadata_t standard) {

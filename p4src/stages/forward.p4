@@ -1,28 +1,34 @@
 // Everything that is not netsum's is forwarded as by a plain L2 switch, so that ping, TCP and baselines use the same wires. But
-// addresses belong to ports: what says (IPv4, ARP) that it comes from a host or a switch that is not behind its port is dropped and
-// counted, or a stranger could speak for a member or for the switch. So is what has a VLAN tag, which a kernel might take off.
+// addresses belong to ports, or a stranger could speak for a member or for the switch: a packet (IPv4, ARP) from the address of
+// a host or a switch that is not behind its port is dropped and counted. So is one with a VLAN tag, which a kernel might remove.
 
 control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    @id(DROPPED_COUNTER)
     counter(512, CounterType.packets) dropped;    // by port
 
+    @id(FORWARD_TO)
     action forward_to(bit<9> port) {
         standard.egress_spec = port;
     }
+    @id(FLOOD)
     action flood() {
         standard.mcast_grp = FLOOD_GROUP;
     }
+    @id(FORWARD_TABLE)
     table forward {
         key = { hdr.ethernet.dst_addr: exact @name("eth_dst"); }
         actions = { forward_to; flood; }
         const default_action = flood();
         size = 1024;
     }
-    // One bit for each port that traffic with this address comes in through: its own, or those of all links to other switches.
-    // (A shift takes 8 bits at most, and a port has 9.)
+    // One bit for each port that packets from this address may come in through: the host's own, or those of all links to
+    // other switches. (A shift takes 8 bits at most, and a port has 9.)
+    @id(COMES_THROUGH)
     action comes_through(bit<512> ports) {
         bit<8> half = standard.ingress_port[8:1];
         meta.imposter = ~(((ports >> half) >> half) >> standard.ingress_port[0:0])[0:0];
     }
+    @id(SENDER_TABLE)
     table sender {
         key = { meta.sender_ip: exact @name("address"); }
         actions = { comes_through; NoAction; }
@@ -31,7 +37,7 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
     }
     apply {
         if (hdr.packet_out.isValid()) {
-            mark_to_drop(standard);    // a sweep that is not for our address: nobody's traffic
+            mark_to_drop(standard);    // a sweep that is not for our address
         } else {
             if (hdr.ipv4.isValid()) {
                 meta.sender_ip = hdr.ipv4.src_addr;

@@ -1,6 +1,7 @@
 // The job record: what the controller installed for this job id.
 
 control Job(in headers_t hdr, inout metadata_t meta) {
+    @id(JOB_HERE)
     action job_here(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
                     bit<32> block_exp, bit<8> quorum, bit<16> window, bit<8> role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
@@ -15,9 +16,11 @@ control Job(in headers_t hdr, inout metadata_t meta) {
         meta.priority = priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
     }
+    @id(UNKNOWN_JOB)
     action unknown_job() {
         meta.outcome = OUTCOME_UNKNOWN_JOB;
     }
+    @id(JOB_TABLE)
     table job {
         key = { hdr.netsum.job_id: exact @name("job_id"); }
         actions = { job_here; unknown_job; }

@@ -1,25 +1,30 @@
-// Is the sender a member of the job, on this port, in this epoch? The controller hands out the UDP source ports anew for
-// every epoch, so a packet of an earlier one does not pass. A worker's own contribution with src_cnt 0 is a pass: it answers, adds
-// nothing, and says so (degraded). A child switch's partial may lack workers for that reason, or because they were evicted.
+// Is the sender a member of the job, on this port, in this epoch? The controller hands out new UDP source ports in every
+// epoch, so a packet of an earlier epoch does not get through. A worker's own contribution with src_cnt 0 is a pass: it answers,
+// adds nothing, and says so (degraded). A child switch's partial may lack workers that passed, or that were evicted.
 
 control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    @id(MEMBER_COUNTER)
     direct_counter(CounterType.packets_and_bytes) member_traffic;
 
+    @id(MEMBER_HERE)
     action member_here(bit<256> source, bit<8> workers, bit<16> udp_port) {
         meta.source = source;
         meta.workers = workers;
         meta.udp_port = udp_port;
         member_traffic.count();
     }
+    @id(PARENT_HERE)
     action parent_here(bit<16> udp_port) {
-        meta.from_parent = 1;
+        meta.from = FROM_PARENT;
         meta.udp_port = udp_port;
         member_traffic.count();
     }
+    @id(NOT_MEMBER)
     action not_member() {
         meta.outcome = OUTCOME_NOT_MEMBER;
         member_traffic.count();
     }
+    @id(MEMBER_TABLE)
     table member {
         key = {
             hdr.netsum.job_id:     exact @name("job_id");
@@ -32,7 +37,7 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
         size = 4096;
     }
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
+        if (meta.outcome == OUTCOME_PENDING && meta.from != FROM_CONTROLLER) {
             switch (member.apply().action_run) {
                 member_here: {
                     if (hdr.udp.src_port != meta.udp_port) {
@@ -46,9 +51,7 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
                 parent_here: {
                     if (hdr.udp.src_port != meta.udp_port) {
                         meta.outcome = OUTCOME_WRONG_PORT;
-                    } else if (hdr.netsum.hop != HOP_DOWN
-                            || hdr.netsum.status > STATUS_AGAIN
-                            || (hdr.netsum.status > STATUS_MISMATCH && hdr.netsum.status < STATUS_STALE)) {
+                    } else if (hdr.netsum.hop != HOP_DOWN || !STATUS_IS_KNOWN(hdr.netsum.status)) {
                         meta.outcome = OUTCOME_MALFORMED;
                     }
                 }

@@ -1,10 +1,12 @@
-// What comes down from a leaf's parent: the result of a block, which is stored and goes on down to the children, or an answer to
-// a partial, which they are told. Rules and their reasons: docs/protocol.md, "Trees".
+// What comes down from a leaf's parent: the result of a block, which is stored and goes on to the children, or an answer to a
+// partial, which the children are told. The rules and their reasons: docs/protocol.md, "Trees".
 
 control Parent(in headers_t hdr, inout metadata_t meta) {
-    action load_record() {
-        record_register.read(meta.record, meta.slot);
-    }
+    LoadRecord()     load_record;
+    StoreRecord()    store_record;
+    LoadFrontier()   load_frontier;
+    SuspectMissing() suspect_missing;
+
     action ignore() {
         meta.outcome = OUTCOME_IGNORED;
     }
@@ -15,18 +17,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     action die() {
         meta.record = meta.record + AS_STATE(STATE_DEAD - RECORD_STATE(meta.record));
     }
-    action load_frontier() {
-        meta.job = (bit<32>)hdr.netsum.job_id;
-        frontier_register.read(meta.frontier, meta.job);
-    }
-    action fresh_frontier() {
-        meta.frontier = FRESH_FRONTIER(meta);
-    }
-    action suspect_the_missing() {
-        meta.frontier = SUSPECT_THE_MISSING(meta);
-        frontier_register.write(meta.job, meta.frontier);
-    }
-    // The result is what the slot holds from now on. Who has contributed here stays known, for whoever comes late.
+    // From now on the slot holds the result. Who has contributed here stays known, for those who come late.
     action take() {
         meta.record = AS_SEEN(RECORD_SEEN(meta.record)) | AS_START(RECORD_START(meta.record)) | AS_EPOCH(meta.epoch)
             | AS_BLOCK_ID(hdr.netsum.block_id) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
@@ -39,44 +30,38 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
         meta.room = 0;
         meta.header_only = 1;
     }
-    // It is without anything from here.
+    // The parent closed the block without this subtree.
     action all_late() {
         meta.record = meta.record & ~SEEN_BITS;
-    }
-    action store_record() {
-        record_register.write(meta.slot, meta.record);
     }
     action store_payload() {
         meta.combine = COMBINE_STORE;
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
-            load_record();
+        if (meta.outcome == OUTCOME_PENDING && meta.from == FROM_PARENT) {
+            load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_BLOCK_ID(meta.record) != hdr.netsum.block_id
-                    || !UNDER_WAY(meta.record)) {
+                    || !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
                 ignore();
-            } else if (hdr.netsum.status >= STATUS_STALE
+            } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
                     || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0)) {
-                // An answer; or a notice, and here is no room either: the children must ask again.
+                // An answer, or a notice: it brought no room for the payload, so the children must ask again.
                 if (RECORD_STATE(meta.record) == STATE_OPEN && hdr.netsum.status == STATUS_REFUSED) {
                     ignore();
                 } else {
                     tell();
                     if (hdr.netsum.status == STATUS_STALE) {
                         die();
-                        store_record();
+                        store_record.apply(meta);
                     }
                 }
             } else {
                 if (meta.block_exp != 0 && RECORD_STATE(meta.record) == STATE_OPEN) {
-                    // The parent did not wait for this switch, and this switch will not wait for those it still lacked: else
-                    // each result would find the next block open, and nothing would ever go up again.
-                    load_frontier();
-                    if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
-                        fresh_frontier();
-                    }
-                    suspect_the_missing();
+                    // The parent did not wait for this switch, so this switch does not wait for those it still lacked.
+                    // Otherwise each result would find the next block open, and nothing would ever go up again.
+                    load_frontier.apply(hdr, meta);
+                    suspect_missing.apply(meta);
                 }
                 if (meta.grad_cnt == 0) {
                     nothing_in_it();
@@ -85,7 +70,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                 if (hdr.netsum.age_op == AGE_LATE) {
                     all_late();
                 }
-                store_record();
+                store_record.apply(meta);
                 if (meta.grad_cnt != 0) {
                     store_payload();
                 }

@@ -1,7 +1,8 @@
-// What comes in at each port, in packets and bytes of whole frames. BMv2 knows no length at egress, so what goes out of a link's
-// one end is read at its other.
+// Counts what comes in at each port, in packets and bytes of whole frames. BMv2 knows no length at egress, so what leaves through
+// a link is counted at its other end.
 
 control Ports(in headers_t hdr, in standard_metadata_t standard) {
+    @id(PORTS_COUNTER)
     counter(512, CounterType.packets_and_bytes) ports;
 
     apply {

@@ -1,7 +1,8 @@
-// Jobs of a higher priority go first. Switches of this kind have one queue for everybody, so those that are to wait are told: a
-// result says give_way while a job of a higher priority is busy, and hosts then hold back. Busy is whose blocks get complete: who
-// waits for a straggler holds nobody up.
+// Jobs of a higher priority go first. Switches of this kind have one queue for everybody, so those that are to wait are told:
+// a result says give_way while a job of a higher priority is busy, and hosts then hold back. A job is busy when its blocks
+// get complete: one that waits for a straggler holds nobody up.
 
+@id(BUSY_REGISTER)
 register<bit<56>>(1) busy_register;    // the highest priority that is busy, and when a block of it was last complete
 
 control Priority(inout metadata_t meta, in standard_metadata_t standard) {
@@ -20,12 +21,14 @@ control Priority(inout metadata_t meta, in standard_metadata_t standard) {
         meta.give_way = 1;
     }
     apply {
-        load();
-        if (now != 0) {    // a sweep's later passes know no time
-            if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
-                give_way();
-            } else if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_AGED) {
-                busy_now();
+        if (meta.priority != 0 && meta.outcome != OUTCOME_ACCEPTED) {    // what is only accepted has no reply
+            load();
+            if (now != 0) {    // a sweep's later passes know no time
+                if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
+                    give_way();
+                } else if (OUTCOME_IS_CLOSING(meta.outcome)) {
+                    busy_now();
+                }
             }
         }
     }

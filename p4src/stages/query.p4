@@ -1,12 +1,12 @@
 // The controller reads a slot's block record: a PacketOut names the slot, the PacketIn brings the record back.
 // (simple_switch_grpc does not serve registers over P4Runtime.)
 
-register<record_raw_t>(SLOTS) record_register;
-
 control Query(inout headers_t hdr, inout standard_metadata_t standard) {
+    LoadRecord() load_record;
+
     apply {
         hdr.record.setValid();
-        record_register.read(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
+        load_record.apply(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
         hdr.packet_in.setValid();
         hdr.packet_in.kind = hdr.packet_out.kind;
         // How long ago the block began, in units of 1024 microseconds, as far as the field goes.

@@ -1,7 +1,10 @@
-// Egress: every copy of a result gets its receiver's addresses. A host that is not the block's destination gets the header only:
-// for it, the result is an acknowledgement. Whose contribution is not in a partial result is told so. A child switch gets all.
+// Egress: every copy of a reply gets its receiver's addresses. A host that is not the block's destination gets the header
+// alone, as an acknowledgement; a child switch gets everything. Whoever is not in a partial result is told so.
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    HeaderOnly() header_only;
+
+    @id(TO_MEMBER)
     action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
         hdr.packet_out.setInvalid();    // of a sweep
         hdr.ethernet.dst_addr = mac;
@@ -10,6 +13,7 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.src_id = meta.replica[7:0];
         meta.rank = rank;
     }
+    @id(TO_SWITCH)
     action to_switch(bit<48> mac, bit<32> ip, bit<16> udp_port) {
         hdr.packet_out.setInvalid();
         hdr.ethernet.dst_addr = mac;
@@ -22,20 +26,11 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     action late() {
         hdr.netsum.age_op = AGE_LATE;
     }
+    @id(REWRITE_DROP)
     action drop() {
         mark_to_drop(standard);
     }
-    action header_only() {
-        hdr.ipv4.total_length = IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES;
-        hdr.udp.length = UDP_BYTES + NETSUM_HEADER_BYTES;
-        hdr.netsum.grad_cnt_high = 0;
-        hdr.netsum.grad_cnt = 0;
-        hdr.chunks16.setInvalid();
-        hdr.chunks8.setInvalid();
-        hdr.chunks4.setInvalid();
-        hdr.chunks2.setInvalid();
-        hdr.chunks1.setInvalid();
-    }
+    @id(REWRITE_TABLE)
     table rewrite {
         key = {
             hdr.netsum.job_id: exact @name("job_id");
@@ -50,14 +45,13 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             meta.replica = standard.egress_rid;
         }
         if (meta.copies != COPY_TO_NONE) {
-            if (rewrite.apply().hit) {
-                if (hdr.netsum.status < STATUS_STALE) {
-                    if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
-                        header_only();
-                    }
-                    if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
-                        late();
-                    }
+            rewrite.apply();
+            if (meta.reply == REPLY_RESULT) {
+                if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
+                    header_only.apply(hdr);
+                }
+                if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
+                    late();
                 }
             }
         }

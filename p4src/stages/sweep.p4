@@ -6,38 +6,34 @@
 //   PacketOut -> pass: closes one block -> multicast: its result to the members, and the sweep itself -> next pass
 //                pass: nothing to close -> next pass               ... last pass -> PacketIn
 //
-// A sweep has no room for payloads: its results are notices, and the members fetch them (see "room" in block.p4). A leaf's
-// partial neither fits: the members are asked to send again, which brings it up.
+// A sweep has no room for payloads: its results are notices, and the members fetch them (see "Room" in block.p4). A leaf's
+// partial does not fit either: the members are asked to send again, which brings it up.
 
 #define LOOK(i) \
     if (meta.outcome == OUTCOME_PENDING && position + i < meta.range) { \
         meta.slot = base + ((meta.first + position + i) & (meta.lap - 1)); \
-        load_record(); \
+        load_record.apply(meta.record, meta.slot); \
         if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch \
-                && (ALL_IN(meta.record, meta) || EXPIRED(meta.record, meta, meta.now))) { \
+                && (ALL_IN(meta) || EXPIRED(meta, meta.now))) { \
             meta.outcome = OUTCOME_AGED; \
             hdr.packet_out.slot = hdr.packet_out.slot + (i + 1); \
         } \
     }
 
 control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    LoadRecord()       load_record;
+    StoreRecord()      store_record;
+    CloseBlock()       close_block;
+    CloseWithoutLate() close_without_late;
+    LoadFrontier()     load_frontier;
+    SuspectMissing()   suspect_missing;
     bit<32> base;        // the job's first slot
-    bit<32> position;    // of the pass, from meta.first on
+    bit<32> position;    // where the pass begins, counted from meta.first
 
     action begin_pass() {
         base = meta.slot - (hdr.netsum.block_id & (meta.lap - 1));
         position = (bit<32>)hdr.packet_out.slot;
         meta.header_only = 1;
-    }
-    action load_record() {
-        record_register.read(meta.record, meta.slot);
-    }
-    action load_frontier() {
-        meta.job = (bit<32>)hdr.netsum.job_id;
-        frontier_register.read(meta.frontier, meta.job);
-    }
-    action fresh_frontier() {
-        meta.frontier = FRESH_FRONTIER(meta);
     }
     // Open blocks are less than a window behind the newest.
     action look_at_window() {
@@ -48,15 +44,9 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
         meta.first = 0;
         meta.range = meta.lap;
     }
-    action close(bit<1> late) {
-        meta.record = (meta.record | AS_DEGRADED(late)) + AS_STATE(meta.role);
-        record_register.write(meta.slot, meta.record);
+    action tell() {
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
         meta.closed = meta.closed + 1;
-    }
-    action suspect_the_missing() {
-        meta.frontier = SUSPECT_THE_MISSING(meta);
-        frontier_register.write(meta.job, meta.frontier);
     }
     action go_on() {
         meta.outcome = OUTCOME_SWEPT;
@@ -68,13 +58,10 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
+        if (meta.outcome == OUTCOME_PENDING && meta.from == FROM_CONTROLLER) {
             begin_pass();
             if (meta.block_exp != 0) {
-                load_frontier();
-                if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
-                    fresh_frontier();
-                }
+                load_frontier.apply(hdr, meta);
             }
             if (position == 0) {
                 meta.now = standard.ingress_global_timestamp;
@@ -87,13 +74,17 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
             LOOK(0) LOOK(1) LOOK(2) LOOK(3) LOOK(4) LOOK(5) LOOK(6) LOOK(7)
             if (meta.outcome == OUTCOME_PENDING) {
                 go_on();
-            } else if (ALL_IN(meta.record, meta)) {
-                close(0);
             } else {
-                close(1);
-                suspect_the_missing();
+                if (ALL_IN(meta)) {
+                    close_block.apply(meta);
+                } else {
+                    close_without_late.apply(meta);
+                    suspect_missing.apply(meta);
+                }
+                store_record.apply(meta);
+                tell();
             }
-        } else {
+        } else if (meta.from == FROM_CONTROLLER) {
             give_up();
         }
     }
@@ -102,7 +93,7 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
 // Egress: the sweep's own copy goes round for the next pass, or back to the controller.
 control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard) {
     action next_pass() {
-        // What the result that it carried has changed.
+        // Undo what the result that it carried has changed.
         hdr.netsum.block_id = 0;
         hdr.netsum.age_op = 0;
         hdr.netsum.degraded = 0;

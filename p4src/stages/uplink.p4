@@ -1,8 +1,11 @@
-// A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to one that is SENT, becomes the
-// switch's contribution to its parent. Or its question goes up: of a packet that repeats a contribution to a block that this switch
-// may not close. A block's stripe says which parent: blocks are spread over several trees.
+// A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to a SENT one, becomes the
+// switch's contribution to its parent. Or a question goes up, made of a packet that repeats a contribution to a block which
+// this switch may not close. A block's stripe says which parent it has: blocks are spread over several trees.
 
 control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    SetLengths() set_lengths;
+
+    @id(UP)
     action up(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> src_id) {
         standard.egress_spec = port;
         hdr.ethernet.dst_addr = mac;
@@ -11,23 +14,22 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.udp.dst_port = NETSUM_PORT;
         hdr.netsum.hop = HOP_UP;
         hdr.netsum.src_id = src_id;
-        hdr.netsum.give_way = 0;    // the parent's business, when it makes the result
+        hdr.netsum.give_way = 0;    // whoever makes the result says so
     }
+    @id(UPLINK_DROP)
     action drop() {
         mark_to_drop(standard);
     }
-    // RANGE, ABORT or MISMATCH: nobody will want the sum.
+    // After RANGE, ABORT or MISMATCH, nobody wants the sum.
     action no_payload() {
         hdr.netsum.data_cnt = 0;
         hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
     }
-    // A partial without payload stays as long as its packet: the result may be one with payload, and need the room.
-    action keep_room() {
-        bit<16> room = (bit<16>)meta.room << 8;
-        hdr.udp.length = room + (UDP_BYTES + NETSUM_HEADER_BYTES);
-        hdr.ipv4.total_length = room + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
+    action ask() {
+        hdr.netsum.final = 1;
     }
+    @id(UPLINK_TABLE)
     table uplink {
         key = {
             hdr.netsum.job_id: exact @name("job_id");
@@ -38,14 +40,17 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         size = 4096;
     }
     apply {
-        meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
-        uplink.apply();
-        if (RECORD_STATUS(meta.record) != STATUS_OK || RECORD_CHUNKS(meta.record) == 0 || meta.outcome == OUTCOME_ASKED) {
-            no_payload();
-            keep_room();
-        }
-        if (meta.outcome == OUTCOME_ASKED) {
-            hdr.netsum.final = 1;
+        if (meta.reply == REPLY_PARTIAL) {
+            meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
+            uplink.apply();
+            if (RECORD_STATUS(meta.record) != STATUS_OK || RECORD_CHUNKS(meta.record) == 0 || meta.outcome == OUTCOME_ASKED) {
+                // A partial without payload stays as long as its packet: the result may have one, and needs the room.
+                no_payload();
+                set_lengths.apply(hdr, (bit<16>)meta.room << 8);
+            }
+            if (meta.outcome == OUTCOME_ASKED) {
+                ask();
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ from rich.console import Console
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.watched import TOKEN, Watched
 
-SOON = 30.0
+SOON = 90.0
 NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
 RESENT = "netsum_retransmissions_total"
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_testbed.faults.make import WORST, Around, Possible, make_scenario
-from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, ScenarioError, Where
+from netsum_trials.faults.make import WORST, Around, Possible, make_scenario
+from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, ScenarioError, Where
 
 chances = st.floats(0, 0.5)
 milliseconds = st.floats(0, 1000)

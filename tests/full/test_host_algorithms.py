@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.matrix.command import matrix
-from netsum_testbed.matrix.host_volume import RULES, measure
-from netsum_testbed.matrix.report import Totals
-from netsum_testbed.matrix.run import Options, Run
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.members import joined
+from netsum_trials.exact.command import matrix
+from netsum_trials.exact.host_volume import RULES, measure
+from netsum_trials.exact.report import Totals
+from netsum_trials.exact.run import Options, Run
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
@@ -116,4 +116,4 @@ def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, alg
 
 def test_what_is_wrong_is_said_with_its_algorithm() -> None:
     again = Options(algorithm="ring", topologies=("star",)).replay("embedded", "star", 3)
-    assert again == "netsum matrix --switch embedded --topology star --seed 1 --job 3 --algorithm ring"
+    assert again == 'make matrix SWITCH=embedded SEED=1 ARGS="--topology star --job 3 --algorithm ring"'

@@ -25,8 +25,8 @@ from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
-PATIENCE = 60.0
-"""Seconds within which whatever a test waits for must have happened: many times what it takes."""
+from tests.full.calls import PATIENCE
+
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
 
@@ -47,6 +47,12 @@ def share(rank: int, step: int, size: int) -> Any:
 def whole(ranks: Sequence[int], step: int, size: int) -> Any:
     """The sum of these ranks' contributions."""
     return sum(share(rank, step, size) for rank in ranks)
+
+
+def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]:
+    """``pause`` of a :class:`Training` in which every rank sleeps now and then, by itself."""
+    draws = [np.random.default_rng(rank).random(4000) for rank in range(ranks)]
+    return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
 
 
 class Training:
@@ -225,7 +231,7 @@ class Served:
         finally:
             os.kill(self._child.pid, signal.SIGCONT)
 
-    def join(self, job: Job, rank: int, timeout: float = 30.0) -> Communicator:
+    def join(self, job: Job, rank: int, timeout: float = PATIENCE) -> Communicator:
         """A rank of a job that :attr:`controller` made."""
 
         def transport(descriptor: Any) -> Transport:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from netsum_testbed.fuzz.in_process import InProcess
-from netsum_testbed.fuzz.on_wires import OnWires
-from netsum_testbed.fuzz.target import Target
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.on_wires import OnWires
+from netsum_trials.strangers.target import Target
 
 TARGETS = [
     "pipeline",
@@ -24,10 +24,6 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         yield InProcess()
         return
     wires, kind = request.param.split("-")
-    if wires == "veths":
-        request.getfixturevalue("require_root")
-    if kind == "bmv2":
-        request.getfixturevalue("require_bmv2")
     on_wires = OnWires(kind, rootless=wires == "datagrams")
     yield on_wires
     on_wires.close()

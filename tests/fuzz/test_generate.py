@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from netsum_testbed.fuzz.expect import CHANGES, Expectation, checksum_of, udp_checksum_of
-from netsum_testbed.fuzz.generate import make_batch
-from netsum_testbed.fuzz.in_process import InProcess
-from netsum_testbed.fuzz.setup import make_blocks
+from netsum_trials.strangers.expect import CHANGES, Expectation, checksum_of, udp_checksum_of
+from netsum_trials.strangers.generate import make_batch
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.setup import make_blocks
 
 from tests.protocol.frames import RIGHT, Datagram, internet_checksum
 

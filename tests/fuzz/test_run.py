@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,14 +12,15 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 from netsum.wire.schema import Outcome
-from netsum_testbed.fuzz.command import fuzz
-from netsum_testbed.fuzz.expect import Verdict
-from netsum_testbed.fuzz.in_process import InProcess
-from netsum_testbed.fuzz.report import Tally, Totals
-from netsum_testbed.fuzz.run import Plan, Run
-from netsum_testbed.fuzz.setup import SetupError
-from netsum_testbed.fuzz.site import PAIR, TRIO
-from netsum_testbed.fuzz.target import Echo, Packet, Target
+from netsum_trials import SEARCH_PATH
+from netsum_trials.strangers.command import fuzz
+from netsum_trials.strangers.expect import Verdict
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.report import Tally, Totals
+from netsum_trials.strangers.run import Plan, Run
+from netsum_trials.strangers.setup import SetupError
+from netsum_trials.strangers.site import PAIR, TRIO
+from netsum_trials.strangers.target import Echo, Packet, Target
 
 PACKETS = 3000
 
@@ -154,11 +156,13 @@ def test_exit_codes() -> None:
 
 @pytest.mark.root
 @pytest.mark.bmv2
-@pytest.mark.usefixtures("require_root", "require_bmv2")
 def test_ctrl_c_leaves_nothing_behind() -> None:
     """The line of JSON comes all the same, with what was sent until then; namespace and switch are gone."""
-    command = [sys.executable, "-m", "netsum_testbed.fuzz", "--packets", "100000000", "--switch", "bmv2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    command = [sys.executable, "-m", "netsum_trials", "fuzz", "--packets", "100000000", "--switch", "bmv2"]
+    environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("bmv2: 100,000,000 packets")
         process.send_signal(signal.SIGINT)

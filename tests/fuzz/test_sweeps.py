@@ -6,8 +6,8 @@ import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
 from netsum_controller.stages import Item, JobEntry
-from netsum_testbed.fuzz import in_process, site
-from netsum_testbed.fuzz.site import TRIO, frame
+from netsum_trials.strangers import in_process, site
+from netsum_trials.strangers.site import TRIO, frame
 
 WINDOW = SLOTS // 2
 
@@ -18,6 +18,7 @@ def one_large_job() -> list[Item]:
     return [item for item in site.items() if not isinstance(item, JobEntry)] + [entry]
 
 
+@pytest.mark.full
 def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "items", one_large_job)
     target = in_process.InProcess()

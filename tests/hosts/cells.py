@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum_testbed.matrix.call import start
-from netsum_testbed.matrix.cells import Cell, Kind, make_cell
-from netsum_testbed.matrix.expect import complaints
+from netsum_trials.exact.call import start
+from netsum_trials.exact.cells import Cell, Kind, make_cell
+from netsum_trials.exact.expect import complaints
 
 from tests.hosts.calls import on_each
 

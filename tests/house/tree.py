@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -12,6 +13,7 @@ PARTS = (
     "controller",
     "switch",
     "testbed",
+    "trials",
     "p4src",
     "mininet",
     "bench",
@@ -25,6 +27,7 @@ ROOTS = {
     "netsum_controller": ROOT / "controller" / "netsum_controller",
     "netsum_switch": ROOT / "switch" / "netsum_switch",
     "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
+    "netsum_trials": ROOT / "trials" / "netsum_trials",
 }
 
 
@@ -43,7 +46,8 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Full names of all that the file imports, at any level; ``from a import b`` is ``a`` and ``a.b``."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
@@ -52,7 +56,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name_of(path)}:{node.lineno}: a relative import; say the package's name"
             found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def packages(path: Path) -> set[str]:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from netsum.wire.schema import Op
 
 from tests.model.host import Call
-from tests.model.late import each
 from tests.model.mutations import epoch_rules, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import Programs, change, sums
+from tests.model.scenarios import Programs, change, each, sums
 from tests.model.topology import Shape
 
 TWO_BY_TWO: Shape = ((0, 1), (2, 3))
@@ -55,6 +54,11 @@ TREE_DEST = Scenario(
 )
 _REDO = each(sums(3, (2, 1), predicted=True), 0, misfits=frozenset({0}))
 TREE_REDO = Scenario("a redo in a tree", change(_REDO, 2, 0, misfits=frozenset({1})), tree=TWO_AND_ONE)
+TREE_COARSE = Scenario(
+    "small sums in a tree, one of which is done again",
+    each(sums(3, (2, 1), predicted=True), 0, small=frozenset({0, 1}), coarse=frozenset({0})),
+    tree=TWO_AND_ONE,
+)
 TREE_ABORT = Scenario("a member aborts in a tree", change(sums(3, (2, 1)), 1, 0, aborts=True), tree=TWO_AND_ONE)
 TREE_BLIND_ABORT = Scenario(
     "a member of a tree aborts a call whose operation it got wrong",
@@ -114,6 +118,7 @@ TREES = (
     DEEP_BARE,
     TREE_DEST,
     TREE_REDO,
+    TREE_COARSE,
     TREE_ABORT,
     TREE_BLIND_ABORT,
     LEAVES_DIFFER,

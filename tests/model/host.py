@@ -34,8 +34,9 @@ class Call(NamedTuple):
     """One collective call of one rank: a value a block, None for an empty contribution.
 
     ``predicted``: with predicted exponents, hence a fence behind it; ``misfits``: offsets of blocks whose values do not
-    fit and are RANGE at first; ``aborts``: this rank's caller failed; ``opens``: the others follow when the result of the
-    first block is held, and not at all when that is ABORT.
+    fit and are RANGE at first; ``small``: offsets of blocks whose sums are small for their scale, as every rank sees in the
+    results, and ``coarse``: those of them whose values prove small in the exponent round; ``aborts``: this rank's caller
+    failed; ``opens``: the others follow when the result of the first block is held, and not at all when that is ABORT.
     """
 
     gen: int
@@ -44,6 +45,8 @@ class Call(NamedTuple):
     dest: int = EVERYONE
     predicted: bool = False
     misfits: frozenset[int] = frozenset()
+    small: frozenset[int] = frozenset()
+    coarse: frozenset[int] = frozenset()
     aborts: bool = False
     bare: bool = False  # empties leave without room for the result, which then has to be fetched
     firm: bool = False  # its blocks wait for everybody, also in a job that degrades
@@ -82,6 +85,7 @@ class HostRules:
     window_over_all_calls: bool = True  # off: each call has a window of its own
     keep_window: bool = True  # contributions of the last W finished blocks are kept; off: of the last W - 1
     fence: bool = True
+    doubts_by_results: bool = True  # whether blocks are small is read from their sums; off: from a rank's own values
     abort_finishes_call: bool = True  # off: a member that aborts sends only the call's first id
     mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
@@ -141,9 +145,10 @@ def _results_of(host: Host, call: int) -> list[tuple[Todo, Result | None]]:
     return [(todo, result) for todo, result in zip(host.plan, padded, strict=True) if todo.call == call]
 
 
-def _redo(host: Host, call: int) -> tuple[Todo, ...] | None:
+def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
     """What a call with predicted exponents still needs: blocks; () nothing; None: not known before more results."""
-    if not (host.program[call].predicted or host.program[call].marked):
+    meant = host.program[call]
+    if not (meant.predicted or meant.marked):
         return ()
     mine = _results_of(host, call)
     last = mine[-1][0].phase
@@ -154,7 +159,11 @@ def _redo(host: Host, call: int) -> tuple[Todo, ...] | None:
     held = [(todo, result) for todo, result in mine if result is not None]
     if any(result.status >= Status.ABORT for _, result in held):
         return ()
-    again = [todo.offset for todo, result in held if result.status == Status.RANGE]
+    small = meant.coarse if last == Phase.EXPONENTS else meant.small
+    if not rules.doubts_by_results:
+        small = frozenset(offset for offset in small if meant.blocks[offset] is not None)
+    data = [(todo.offset, result.status) for todo, result in held if todo.phase == Phase.DATA]
+    again = [offset for offset, status in data if status == Status.RANGE or offset in small]
     if last == Phase.EXPONENTS:
         return tuple(Todo(call, offset, Phase.REDO) for offset in again)
     return (Todo(call, 0, Phase.EXPONENTS),) if again else ()
@@ -178,11 +187,11 @@ def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...
     if planned >= 0 and (rest := _rest(host, planned)) != ():
         return rest
     for call in range(planned if rules.fence else 0, planned + 1):
-        more = _redo(host, call) if call >= 0 else ()
+        more = _redo(host, call, rules) if call >= 0 else ()
         if more or (more is None and rules.fence):
             return more
     if planned + 1 == len(host.program):
-        waits = any(_redo(host, call) is None for call in range(len(host.program)))
+        waits = any(_redo(host, call, rules) is None for call in range(len(host.program)))
         return None if waits else ()
     call = planned + 1
     count = len(host.program[call].blocks)

@@ -7,15 +7,7 @@ from dataclasses import replace
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import Programs, change, sums
-
-
-def each(programs: Programs, call: int, **fields: object) -> Programs:
-    """The same programs but for one call of every rank."""
-    for rank in range(len(programs)):
-        programs = change(programs, rank, call, **fields)
-    return programs
-
+from tests.model.scenarios import change, each, sums
 
 LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
 UNSWEPT = replace(LATE, name="somebody is late and nobody sweeps", sweeper=False, mortals=(1,))

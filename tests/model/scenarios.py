@@ -33,6 +33,13 @@ def change(programs: Programs, rank: int, call: int, **fields: Any) -> Programs:
     return (*programs[:rank], calls, *programs[rank + 1 :])
 
 
+def each(programs: Programs, call: int, **fields: object) -> Programs:
+    """The same programs but for one call of every rank."""
+    for rank in range(len(programs)):
+        programs = change(programs, rank, call, **fields)
+    return programs
+
+
 PLAIN = Scenario("plain", sums(2, (3, 2)))
 NARROW = Scenario("window of one block", sums(2, (3, 2)), window=1, slots=2)
 EMPTIES = Scenario(
@@ -47,6 +54,12 @@ EMPTIES = Scenario(
 BARE = Scenario("results that have to be fetched", change(EMPTIES.programs, 0, 0, bare=True))
 _REDO = change(sums(2, (2, 2), predicted=True), 0, 0, misfits=frozenset({0}))
 REDO = Scenario("blocks that do not fit are done again", change(_REDO, 1, 0, misfits=frozenset({0, 1})))
+_SMALL = each(sums(2, (2, 2), predicted=True), 0, small=frozenset({0, 1}))
+SMALL = Scenario("small sums that prove right", _SMALL)
+COARSE = Scenario("small sums, one of which is done again", each(_SMALL, 0, coarse=frozenset({1})))
+COARSE_OF_ONE = replace(
+    COARSE, name="small sums of one rank's values", programs=change(COARSE.programs, 1, 0, blocks=(1 << 20, None))
+)
 ABORT = Scenario("a member aborts", change(sums(2, (2, 1)), 1, 0, aborts=True))
 BLIND_ABORT = Scenario(
     "a member aborts a call whose operation it got wrong",
@@ -99,6 +112,9 @@ SCENARIOS = (
     EMPTIES,
     BARE,
     REDO,
+    SMALL,
+    COARSE,
+    COARSE_OF_ONE,
     ABORT,
     BLIND_ABORT,
     MISMATCH,
@@ -136,6 +152,7 @@ MUTATIONS = (
     host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
     host_rule("keep_window", RESTART, "contribution is gone"),
     host_rule("fence", REDO, "SIGNATURE"),
+    host_rule("doubts_by_results", COARSE_OF_ONE, "SIGNATURE"),
     host_rule("abort_finishes_call", ABORT, "SIGNATURE"),
     host_rule("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
     host_rule("window_of_this_epoch", RESTART_REDO, "WINDOW"),
@@ -156,6 +173,8 @@ LARGER = (
     Scenario("a window of three", sums(2, (8, 4)), window=3, slots=8),
     Scenario("three workers, calls differ", change(sums(3, (1, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True),
     Scenario("three workers, one aborts what another must redo", change(_THREE_REDO, 2, 0, aborts=True)),
+    replace(COARSE, name="small sums around a restart", switch_restarts=1),
+    replace(SMALL, name="small sums that prove right, around a restart", switch_restarts=1),
     replace(BARE, name="results to be fetched around a restart", switch_restarts=1),
     FILES_AGAIN,
     replace(FILES_AGAIN, name="descriptor files are used again, a window of two", window=2, slots=4),

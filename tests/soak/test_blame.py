@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 from netsum.report import Report
-from netsum_testbed.faults.make import Possible
-from netsum_testbed.faults.scenario import Kind
-from netsum_testbed.matrix.cells import Cell
-from netsum_testbed.matrix.cells import Kind as CellKind
-from netsum_testbed.soak.blame import BAD_LINK, BUSY, History
-from netsum_testbed.soak.cases import Plan, make_plan
-from netsum_testbed.soak.words import Answer, Began, Failure, Left, Resynced, Resyncing, Word
+from netsum_trials.exact.cells import Cell
+from netsum_trials.exact.cells import Kind as CellKind
+from netsum_trials.faults.make import Possible
+from netsum_trials.faults.scenario import Kind
+from netsum_trials.soak.blame import BAD_LINK, BUSY, History
+from netsum_trials.soak.cases import Plan, make_plan
+from netsum_trials.soak.words import Answer, Began, Failure, Left, Resynced, Resyncing, Word
 
 
 def plan_of(*, degrades: bool = False) -> Plan:

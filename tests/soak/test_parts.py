@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.report import Report
-from netsum_testbed.faults.make import Possible
-from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
-from netsum_testbed.matrix.cells import COLLECTIVES, Cell
-from netsum_testbed.matrix.cells import Kind as CellKind
-from netsum_testbed.matrix.data import contribution as cell_contribution
-from netsum_testbed.soak.blame import History
-from netsum_testbed.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, groups_of, make_plan
-from netsum_testbed.soak.data import contribution
-from netsum_testbed.soak.judge import Judge
-from netsum_testbed.soak.report import Totals
-from netsum_testbed.soak.subsets import combined, members_of
-from netsum_testbed.soak.words import Answer
 from netsum_testbed.verify.cases import FLOATS, INTEGERS, Call, make_round
 from netsum_testbed.verify.data import Array
+from netsum_trials.exact.cells import COLLECTIVES, Cell
+from netsum_trials.exact.cells import Kind as CellKind
+from netsum_trials.exact.data import contribution as cell_contribution
+from netsum_trials.faults.make import Possible
+from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
+from netsum_trials.soak.blame import History
+from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, groups_of, make_plan
+from netsum_trials.soak.data import contribution
+from netsum_trials.soak.judge import Judge
+from netsum_trials.soak.report import Totals
+from netsum_trials.soak.subsets import combined, members_of
+from netsum_trials.soak.words import Answer
 
 EVERYTHING = Possible(where=tuple(Where))
 

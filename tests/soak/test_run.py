@@ -17,19 +17,20 @@ import netsum
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_testbed.faults.make import GONE, Possible
-from netsum_testbed.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
-from netsum_testbed.soak import crew, run, worker
-from netsum_testbed.soak.cases import Plan, Step, make_plan
-from netsum_testbed.soak.data import contribution
-from netsum_testbed.soak.outside import ServesOutside, open_outside
-from netsum_testbed.soak.report import Totals
-from netsum_testbed.soak.run import Options, Soak
 from netsum_testbed.verify.data import Array
+from netsum_trials import SEARCH_PATH
+from netsum_trials.faults.make import GONE, Possible
+from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from netsum_trials.soak import crew, run, worker
+from netsum_trials.soak.cases import Plan, Step, make_plan
+from netsum_trials.soak.data import contribution
+from netsum_trials.soak.outside import ServesOutside, open_outside
+from netsum_trials.soak.report import Totals
+from netsum_trials.soak.run import Options, Soak
 
 FABRICS = [
     "rootless-embedded",
-    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
 
@@ -38,10 +39,6 @@ FABRICS = [
 def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
     """A fabric of two leaves with six hosts each under two spines, whose controller is a process."""
     kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
     with open_outside(switch, 6, rootless=kind == "rootless") as fabric:
         yield fabric
 
@@ -62,6 +59,10 @@ def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
     Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, said.append).run()
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
+    site = fabric.controller.site
+    for name in fabric.topology.switches:  # the next round's job may be on any of them
+        with site.client(name) as client:
+            site.require_program(client)
     return totals
 
 
@@ -97,6 +98,7 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
 )
+@pytest.mark.full
 def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
     totals = soaked(fabric, Scenario(events=(event,)), round_of(shape))
     assert totals.faults[event.kind.value] == 1
@@ -146,8 +148,8 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text("events: [{after: 0, kind: kill, rank: 0, seconds: 30}]")
     words = ["--rootless", "--minutes", "5", "--scenario", str(scenario)]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "netsum_testbed.soak", *words]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": SEARCH_PATH}
+    command = [sys.executable, "-m", "netsum_trials", "soak", *words]
     soak = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     try:
         assert soak.stdout is not None
@@ -180,7 +182,7 @@ def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyP
     Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, said.append).run()
     assert totals.wrong > 0
     assert totals.exit_code == 1
-    assert any("again with: netsum soak" in line and "--seed 1 --round 0" in line for line in said)
+    assert any("again with: make soak" in line and 'SEED=1 ARGS="--round 0 --rootless"' in line for line in said)
 
 
 def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`netsum matrix` itself: what it covers, what it prints, how it ends, and that a wrong result does not pass."""
+"""`make matrix` itself: what it covers, what it prints, how it ends, and that a wrong result does not pass."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from netsum.collectives.options import TYPES as SUPPORTED
 from netsum.communicator import Communicator
 from netsum.errors import Aborted
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.matrix.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind, make_cells
-from netsum_testbed.matrix.command import matrix
-from netsum_testbed.matrix.data import contribution
-from netsum_testbed.matrix.expect import reduced
-from netsum_testbed.matrix.report import Totals
-from netsum_testbed.matrix.run import Options, Run
-from netsum_testbed.matrix.volume import RULES, expected
 from netsum_testbed.opening import open_fabric
+from netsum_trials.exact.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind, make_cells
+from netsum_trials.exact.command import matrix
+from netsum_trials.exact.data import contribution
+from netsum_trials.exact.expect import reduced
+from netsum_trials.exact.report import Totals
+from netsum_trials.exact.run import Options, Run
+from netsum_trials.exact.volume import RULES, expected
 
 SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), losses=(0.0,))
 
@@ -120,7 +120,9 @@ def test_a_wrong_result_is_counted_and_how_to_see_it_again_is_said(small: Fabric
     assert totals.by_topology["star"].wrong == totals.wrong
     assert any("reduce_scatter" in line and line.startswith("star, job ") and "(3 ranks" in line for line in said)
     assert any("elements differ" in line for line in said)
-    again = "netsum matrix --switch embedded --topology star --seed 4 --job 0 --workers 3 --sizes 0,65,700 --losses 0.0"
+    again = (
+        'make matrix SWITCH=embedded SEED=4 ARGS="--topology star --job 0 --workers 3 --sizes 0,65,700 --losses 0.0"'
+    )
     assert any(again in line for line in said)
 
 
@@ -136,6 +138,7 @@ def test_a_call_that_raises_is_wrong(small: Fabric) -> None:
     assert any("Aborted: for a test" in line for line in said)
 
 
+@pytest.mark.full
 def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() -> None:
     words = ["--switch", "embedded", "--rootless", "--seed", "2", "--jobs", "1", "--sizes", "1,65,1025",
              "--topology", "star,tree,leaf-spine"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``netsum stragglers`` as a user sees it, and a straggler that is asleep for longer than the switch remembers."""
+"""``make stragglers`` as a user sees it, and a straggler that is asleep for longer than the switch remembers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Callable
 import pytest
 from netsum_controller.config.topologies import star
 from netsum_testbed.rootless import RootlessFabric
-from netsum_testbed.stragglers.pattern import Pattern
-from netsum_testbed.stragglers.trial import Mode, Setting, Trial
+from netsum_trials.stragglers.pattern import Pattern
+from netsum_trials.stragglers.trial import Mode, Setting, Trial
 
 from tests.testbed.conftest import Netsum
 
 Start = Callable[..., Netsum]
 
 
+@pytest.mark.full
 def test_in_mininet(netsum: Start, switch: str) -> None:
     sizes = ("--workers", "3", "--steps", "12", "--compute", "5", "--probabilities", "0.4", "--nap", "0")
     command = netsum("stragglers", "--switch", switch, *sizes)
@@ -38,6 +39,7 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_asleep_for_longer_than_the_switch_remembers() -> None:
     """The others train on, and to their end; it wakes, is Behind, and comes back with what they have learnt."""
     setting = Setting(workers=3, steps=60, compute=0.0, block_exp=0.02)
@@ -58,7 +60,7 @@ def test_a_worker_that_dies(netsum: Start) -> None:
     while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
         assert command.process.poll() is None, command.output
     os.kill(workers[0], signal.SIGKILL)
-    assert command.finish(60) == 1
+    assert command.finish() == 1
     assert "failed (exit code -9)" in command.lines[-1]
     command.nothing_left()
 

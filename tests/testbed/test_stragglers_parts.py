@@ -1,4 +1,4 @@
-"""The parts of ``netsum stragglers``: when a straggler sleeps, what it does when it is late, and the report."""
+"""The parts of ``make stragglers``: when a straggler sleeps, what it does when it is late, and the report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from netsum import Behind, Desynchronized
 from netsum.report import Report
 from netsum.stats import Stats
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron
-from netsum_testbed.stragglers.pattern import LONGEST, SHORTEST, Pattern
-from netsum_testbed.stragglers.report import results_table, to_json
-from netsum_testbed.stragglers.run import MODES, Results
-from netsum_testbed.stragglers.training import Diary, Plan, Training
-from netsum_testbed.stragglers.trial import Mode, Outcome, Setting
+from netsum_trials.stragglers.pattern import LONGEST, SHORTEST, Pattern
+from netsum_trials.stragglers.report import results_table, to_json
+from netsum_trials.stragglers.run import MODES, Results
+from netsum_trials.stragglers.training import Diary, Plan, Training
+from netsum_trials.stragglers.trial import Mode, Outcome, Setting
 from rich.console import Console
 
 

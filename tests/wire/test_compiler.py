@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import netsum_p4
 import pytest
+from google.protobuf import text_format
 from netsum.wire import schema
+from netsum.wire.to_lua import LUA_FILE, lua_text
 from netsum.wire.to_p4 import p4_text
+from p4.config.v1 import p4info_pb2
 
 WIRE_P4 = Path(__file__).parents[2] / "p4src" / "include" / "wire.p4"
 Layout = list[tuple[str, int]]
@@ -33,6 +38,10 @@ def layout(fields: tuple[schema.Field, ...]) -> Layout:
 
 def test_wire_p4_is_what_the_schema_gives() -> None:
     assert WIRE_P4.read_text("utf-8") == p4_text(), "run `make p4` and commit the result"
+
+
+def test_committed_dissector_is_what_the_schema_gives() -> None:
+    assert LUA_FILE.read_text("utf-8") == lua_text(), "run `make p4` and commit the result"
 
 
 def test_netsum_header(headers: dict[str, Layout]) -> None:
@@ -65,6 +74,36 @@ def test_buffers_hold_a_chunk_a_slot(program: dict[str, Any]) -> None:
 def test_outcomes_have_a_counter_each_for_each_job(program: dict[str, Any]) -> None:
     counters = {counter["name"].split(".")[-1]: counter.get("size") for counter in program["counter_arrays"]}
     assert counters["outcomes"] == 256 * schema.OUTCOMES_PER_JOB
+
+
+FIELDS: dict[str, tuple[int, type[IntEnum]]] = {
+    "OP": (4, schema.Op),
+    "LANE": (4, schema.Lane),
+    "HOP": (2, schema.Hop),
+    "STATUS": (4, schema.Status),
+    "STATE": (3, schema.BlockState),
+    "OUTCOME": (5, schema.Outcome),
+}
+
+
+def test_predicates_are_true_of_their_members_alone() -> None:
+    found = re.findall(r"// (.*)\n#define ((\w+?)_\w+)\(x\) (\(.*\))\n", p4_text())
+    assert len(found) >= 10
+    for members, name, field, text in found:
+        bits, enum = FIELDS[field]
+        condition = compile(text.replace("&&", " and ").replace("||", " or "), name, "eval")
+        true = {value for value in range(1 << bits) if eval(condition, {"x": value})}  # a line of our own wire.p4
+        assert true == {enum[member] for member in members.split(", ")}, name
+
+
+def test_what_a_controller_names_has_an_id_that_stays() -> None:
+    """Ids from include/ids.p4 have two low bytes at most; those that p4c makes up from names have three."""
+    program = text_format.Parse(netsum_p4.p4info_text(), p4info_pb2.P4Info())
+    of_tables = {ref.id for table in program.tables for ref in table.action_refs}
+    named = [*program.tables, *program.counters, *program.direct_counters, *program.registers]
+    named += [action for action in program.actions if action.preamble.id in of_tables]
+    loose = [item.preamble.name for item in named if item.preamble.id & 0xFF0000]
+    assert loose == ["NoAction"]
 
 
 def test_packet_io_metadata_of_the_p4info() -> None:

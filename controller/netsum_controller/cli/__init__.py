@@ -96,12 +96,12 @@ for _command in (switch, job, topology, reconcile, serve, shell):
     cli.add_command(_command)
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None, program: str = "netsum") -> Any:
     """Entry point of ``netsum``: runs a command and exits. One line on stderr for an error; the exit code is the one on
     the exception's class (1: it did not work, 2: it was asked wrong)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to stderr
     try:
-        cli.main(args=arguments, prog_name="netsum", standalone_mode=False)
+        cli.main(args=arguments, prog_name=program, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)

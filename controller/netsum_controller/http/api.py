@@ -283,7 +283,7 @@ def _peer(body: Mapping[str, Any]) -> str | None:
     text = str(_field(body, "peer", str))
     found = _PEER.fullmatch(text)
     if found is None or not 0 < int(found[1]) < 1 << 16:
-        raise InputError("peer must be a host and a UDP port, like 10.0.0.1:4000")
+        raise InputError("peer must be a host and a TCP port, like 10.0.0.1:4000")
     return text
 
 

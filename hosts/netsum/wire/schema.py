@@ -101,8 +101,8 @@ class Lane(IntEnum):
 
 
 class Status(IntEnum):
-    """OK, RANGE, ABORT and MISMATCH may be set by a member in an empty contribution; they stick to the block and the
-    highest wins. STALE, REFUSED and AGAIN are answers of the switch to one packet."""
+    """OK, RANGE, ABORT and MISMATCH may be set by a member in an empty contribution; they stick to the block, and the
+    highest number wins. STALE, REFUSED and AGAIN are answers of the switch to one packet."""
 
     OK = 0
     RANGE = 1  # the member's values do not fit the agreed scale: the block is done again
@@ -111,6 +111,12 @@ class Status(IntEnum):
     STALE = 8  # the block has been recycled
     REFUSED = 9  # age_op has the reason
     AGAIN = 10  # send that block again, with room for the payload of `grad_cnt` lanes
+
+
+MEMBER_STATUSES: Final = frozenset({Status.OK, Status.RANGE, Status.ABORT, Status.MISMATCH})
+"""What a contribution may say, and so the result of a block."""
+GIVING_UP: Final = frozenset({Status.ABORT, Status.MISMATCH})
+"""What a member says that cannot take part: its contribution need not have the block's signature."""
 
 
 class Hop(IntEnum):
@@ -130,11 +136,7 @@ class AgeOp(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a packet at the switch; one each, counted per job at index ``job_id * 32 + outcome``.
-
-    Values from UNKNOWN_JOB on are reasons of refusal; those up to 15 are told to the sender in ``age_op``. From RESENT on:
-    what only a switch with a parent has.
-    """
+    """What became of a packet at the switch: exactly one of these, counted per job at index ``job_id * 32 + outcome``."""
 
     ACCEPTED = 0  # combined into an open block
     COMPLETED = 1  # combined, and it was the last one missing
@@ -151,12 +153,29 @@ class Outcome(IntEnum):
     UNSUPPORTED = 13  # the switch does not run this op
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
     CHECKSUM = 17  # IPv4 or UDP checksum wrong: dropped
+    # Only on a switch that has a parent:
     RESENT = 18  # of a block whose partial is on its way: sent up again
     RETURNED = 19  # the parent's result: stored, and sent to the children
-    TOLD = 20  # an answer or a notice of the parent: passed on to the children
-    IGNORED = 21  # something of the parent that nobody waits for
+    TOLD = 20  # an answer or a notice from the parent: passed on to the children
+    IGNORED = 21  # a packet from the parent that nobody waits for
     ASKED = 22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
 
+
+REFUSALS: Final = frozenset(
+    {
+        Outcome.UNKNOWN_JOB,
+        Outcome.NOT_MEMBER,
+        Outcome.WRONG_PORT,
+        Outcome.SIGNATURE,
+        Outcome.WINDOW,
+        Outcome.UNSUPPORTED,
+    }
+)
+"""Outcomes that the sender is told, as the reason of a REFUSED answer: in ``age_op``, so they have 4 bits."""
+CLOSINGS: Final = frozenset({Outcome.COMPLETED, Outcome.AGED})
+"""Outcomes of a packet that closed its block."""
+GOING_UP: Final = frozenset({*CLOSINGS, Outcome.RESENT, Outcome.ASKED})
+"""Outcomes of a packet that a switch below the root has something to tell its parent about."""
 
 OUTCOMES_PER_JOB: Final = 32
 """Width of one job's row in the outcome counter (a power of two, room for more outcomes)."""
@@ -198,22 +217,27 @@ FRONTIER_BITS: Final = sum(field.bits for field in FRONTIER_FIELDS)
 
 
 class BlockState(IntEnum):
-    """State of a slot. SENT and DEAD are for leaves of a tree: the partial is on its way to the parent; the parent has
-    recycled the block. The odd ones are under way: no other block may have the slot."""
+    """State of a slot. Only leaves of a tree have the last two."""
 
     EMPTY = 0
     OPEN = 1
     DONE = 2
-    SENT = 3
-    DEAD = 4
+    SENT = 3  # the partial is on its way to the parent
+    DEAD = 4  # the parent has recycled the block
+
+
+UNDER_WAY: Final = frozenset({BlockState.OPEN, BlockState.SENT})
+"""States in which no other block may have the slot."""
 
 
 class Role(IntEnum):
-    """What a switch does with a block that is complete: a root makes the result, a leaf sends a partial to its parent. The
-    values take a block's state from OPEN to DONE, or to SENT."""
+    """What a switch does with a block that is complete: a root makes the result, a leaf sends a partial to its parent.
 
-    ROOT = 1
-    LEAF = 2
+    The switch adds the role to the state of a block that it closes: one addition, and no decision.
+    """
+
+    ROOT = BlockState.DONE - BlockState.OPEN
+    LEAF = BlockState.SENT - BlockState.OPEN
 
 
 CPU_PORT: Final = 510

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 
 from netsum.wire import schema
@@ -30,6 +30,51 @@ def _constants(enum: type[IntEnum], prefix: str, bits: int) -> list[str]:
     return [f"const bit<{bits}> {prefix}_{member.name} = {int(member)};" for member in enum]
 
 
+def _runs(numbers: Collection[int]) -> list[tuple[int, int]]:
+    """The numbers as ranges (first, last), in order."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _predicate(name: str, bits: int, members: Collection[IntEnum]) -> str:
+    """A macro that is true of these members and of no other value of the field. BMv2 pays for each operator, so it is a mask
+    where one will do and a single comparison will not."""
+    numbers = {int(member) for member in members}
+    values = range(1 << bits)
+    tests = []
+    for first, last in _runs(numbers):
+        bounds = [f"x >= {first}"] * (first > 0) + [f"x <= {last}"] * (last < values[-1])
+        tests.append(" && ".join(bounds) if first < last else f"x == {first}")
+    text = tests[0] if len(tests) == 1 else " || ".join(f"({test})" for test in tests)
+    alike = sum(1 << bit for bit in range(bits) if len({number >> bit & 1 for number in numbers}) == 1)
+    wanted = min(numbers) & alike
+    if ("&&" in text or "||" in text) and {value for value in values if value & alike == wanted} == numbers:
+        text = f"(x & {alike:#x}) == {wanted}"
+    names = ", ".join(member.name for member in sorted(members))
+    return f"// {names}\n#define {name}(x) ({text})"
+
+
+def _predicates() -> list[str]:
+    return [
+        _predicate("OP_IS_KNOWN", 4, tuple(schema.Op)),
+        _predicate("LANE_IS_KNOWN", 4, tuple(schema.Lane)),
+        _predicate("HOP_IS_KNOWN", 2, tuple(schema.Hop)),
+        _predicate("STATUS_IS_KNOWN", 4, tuple(schema.Status)),
+        _predicate("STATUS_IS_MEMBERS", 4, schema.MEMBER_STATUSES),
+        _predicate("STATUS_GIVES_UP", 4, schema.GIVING_UP),
+        _predicate("STATE_IS_UNDER_WAY", 3, schema.UNDER_WAY),
+        _predicate("OUTCOME_IS_CLOSING", 5, schema.CLOSINGS),
+        _predicate("OUTCOME_GOES_UP", 5, schema.GOING_UP),
+        _predicate("OUTCOME_IS_REFUSAL", 5, schema.REFUSALS),
+        "// The reason that a REFUSED answer gives.\n#define REASON(x) x[3:0]",
+    ]
+
+
 def _wide_header(chunks: int) -> str:
     """A payload header of so many chunks: one header with many fields costs BMv2 far less than many headers."""
     fields = [Field(f"f{index}", schema.CHUNK_BYTES * 8, "one chunk") for index in range(chunks)]
@@ -37,7 +82,7 @@ def _wide_header(chunks: int) -> str:
 
 
 def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
-    """For each field of a register's cell: a macro that cuts it out of the register's value, and one that puts a value in place.
+    """For each field of a register's cell: a macro that cuts it out of the cell, and one that puts a value in its place.
 
     The program works on the record as one number: BMv2 pays for every field that is written, hardly for its width.
     """
@@ -109,6 +154,8 @@ def p4_text() -> str:
         "\n".join(_constants(schema.Role, "ROLE", 8)),
         "\n".join(_constants(schema.Outcome, "OUTCOME", 5)),
         "\n".join(_constants(schema.PacketOutKind, "KIND", 8)),
+        "// Which values of a field belong together. Nothing else may ask for an order among them.",
+        "\n".join(_predicates()),
         _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
         "// The block record, "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from netsum_controller.stages import outcomes
-from netsum_testbed.fuzz.expect import CHANGES, Expectation
-from netsum_testbed.fuzz.generate import make_batch
-from netsum_testbed.fuzz.in_process import InProcess
-from netsum_testbed.fuzz.setup import make_blocks
-from netsum_testbed.fuzz.site import PORTS
-from netsum_testbed.fuzz.target import outcome_index
+from netsum_trials.strangers.expect import CHANGES, Expectation
+from netsum_trials.strangers.generate import make_batch
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.setup import make_blocks
+from netsum_trials.strangers.site import PORTS
+from netsum_trials.strangers.target import outcome_index
 
 from tests.fuzz.targets.api import FuzzTarget
 

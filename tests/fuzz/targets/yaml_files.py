@@ -11,7 +11,7 @@ from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.config.yaml_marks import parse_yaml
 from netsum_controller.errors import InputError
-from netsum_testbed.faults.scenario import Scenario
+from netsum_trials.faults.scenario import Scenario
 
 from tests.fuzz.targets.api import FuzzTarget
 

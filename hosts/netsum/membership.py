@@ -1,0 +1,135 @@
+"""A rank that was taken at the controller, and is taken again when the epoch has moved on or ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netsum.communicator import Communicator
+from netsum.controller_client import ControllerClient
+from netsum.descriptor import AUTO, SWITCH, Descriptor
+from netsum.errors import JoinError
+from netsum.peers.transport import PeerSocket, PeerTransport, own_address
+from netsum.transports.base import Transport
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """What the caller of :func:`netsum.join` has said about the way to the others: the ``link`` to the switch, and
+    ``open_switch``, which opens it; ``peer``: the address (HOST, or HOST:PORT) for the other members; the ``algorithm``
+    where there is no switch; ``wrap``: what is put around every transport."""
+
+    link: Mapping[str, str] | None
+    open_switch: Callable[[Descriptor], Transport]
+    peer: str | None
+    algorithm: str | None
+    call_timeout: float
+    wrap: Callable[[Transport], Transport]
+
+
+class ControllerMembership:
+    """Its socket for the other members is open from the start: the controller tells them its address, should they have to
+    combine without a switch."""
+
+    def __init__(self, client: ControllerClient, options: JoinOptions) -> None:
+        """Raises JoinError when the socket cannot be opened at the address that the caller gave."""
+        self._client = client
+        self._options = options
+        address = options.peer or own_address(client.controller)
+        self._socket = PeerSocket(address) if address is not None else None
+
+    @property
+    def _peer(self) -> str | None:
+        return self._socket.address if self._socket is not None else None
+
+    def join(self, deadline: float) -> Descriptor:
+        """Take the rank, until ``deadline`` (``time.monotonic()``). Raises as :meth:`ControllerClient.join`."""
+        descriptor = self._client.join(self._options.link, deadline, self._peer)
+        try:
+            return check_algorithm(descriptor, self._options.algorithm)
+        except JoinError:
+            self._client.leave()
+            raise
+
+    def rejoin(self, epoch: int, needs: int) -> Descriptor:
+        """What has become of the epoch: see :meth:`ControllerClient.rejoin`."""
+        descriptor = self._client.rejoin(epoch, needs, self._options.link, self._peer)
+        return with_algorithm(descriptor, self._options.algorithm)
+
+    def join_anew(self, deadline: float) -> Descriptor:
+        """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
+        self._client.renew_instance()
+        return with_algorithm(self._client.join(self._options.link, deadline, self._peer), self._options.algorithm)
+
+    def open_transport(self, descriptor: Descriptor) -> Transport:
+        """The way to the switch, or to the other members."""
+        if descriptor.by_switch:
+            return self._options.wrap(self._options.open_switch(descriptor))
+        if self._socket is None:
+            raise JoinError(
+                f"job {descriptor.job!r} has no switch, and this host has no address for the other members: "
+                "give `peer` (or NETSUM_PEER)"
+            )
+        return self._options.wrap(PeerTransport(self._socket, descriptor))
+
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
+        """The communicator of a group of these ranks, this one among them."""
+        host = self._peer and self._peer.rpartition(":")[0]
+        member = ControllerMembership(
+            self._client.group(epoch, label, ranks, deadline), replace(self._options, peer=host)
+        )
+        return member.communicator(deadline)
+
+    def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
+        """Join the job; returns the communicator."""
+        joined = False
+        try:
+            descriptor = self.join(deadline)
+            joined = True
+            made = self.open_transport(descriptor)
+        except BaseException:
+            if joined:
+                self._client.leave()
+            self.close()
+            raise
+        return Communicator(
+            descriptor,
+            made,
+            timeout=self._options.call_timeout,
+            join_deadline=deadline if join_deadline is None else join_deadline,
+            explain=self._client.explain,
+            membership=self,
+            leave=self.leave,
+        )
+
+    def leave(self) -> None:
+        """Give the rank up."""
+        self._client.leave()
+        self.close()
+
+    def close(self) -> None:
+        """Give the socket back. May be called twice."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
+    """The descriptor with the caller's algorithm in place of its own; JoinError when only the controller can change it."""
+    if descriptor.by_switch and algorithm not in (None, SWITCH, AUTO):
+        raise JoinError(
+            f"job {descriptor.job!r} is combined by a switch, asked for was {algorithm!r}: "
+            f"`netsum job create --algorithm {algorithm}` makes a job without one"
+        )
+    if not descriptor.by_switch and algorithm == SWITCH:
+        raise JoinError(
+            f"job {descriptor.job!r} has no switch (algorithm {descriptor.algorithm}), asked for was {SWITCH!r}: "
+            f"`netsum job create --algorithm {SWITCH}` makes a job with one"
+        )
+    return with_algorithm(descriptor, algorithm)
+
+
+def with_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
+    """The descriptor with the caller's algorithm in place of its own, if there is no switch."""
+    if descriptor.by_switch or algorithm in (None, SWITCH):
+        return descriptor
+    return replace(descriptor, algorithm=algorithm)

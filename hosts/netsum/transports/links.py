@@ -1,0 +1,27 @@
+"""The link to the switch that a descriptor asks for."""
+
+from __future__ import annotations
+
+from netsum.descriptor import Descriptor
+from netsum.errors import JoinError, NetsumError
+from netsum.frames import FrameFormat
+from netsum.transports.base import Transport
+from netsum.transports.frames import FramesTransport
+from netsum.transports.packet import PacketTransport
+from netsum.transports.sockets import parse_address
+from netsum.transports.udp import UdpTransport
+
+
+def open_link(descriptor: Descriptor) -> Transport:
+    """Open the link of ``descriptor``. Raises JoinError that says which one failed and why."""
+    link, host, switch = descriptor.link, descriptor.host, descriptor.switch
+    try:
+        if link.kind == "udp":
+            return UdpTransport((host.ip, host.udp_port), (switch.ip, switch.port))
+        if link.kind == "frames":
+            local, remote = parse_address(link.local or ""), parse_address(link.remote or "")
+            return FramesTransport(FrameFormat.of(descriptor), local, remote)
+        return PacketTransport(FrameFormat.of(descriptor), link.interface or "")
+    except (OSError, ValueError, NetsumError) as error:
+        where = {"udp": f"{host.ip}:{host.udp_port}", "frames": link.local, "packet": link.interface}[link.kind]
+        raise JoinError(f"cannot open the {link.kind} link at {where}: {error}") from error

@@ -1,0 +1,98 @@
+// What the switch remembers of blocks and jobs, and everything that may be done to it: no other file touches these two
+// registers.
+//
+//   record     one for each slot: the block that the slot holds. Changed by block, parent and sweep, shown by query.
+//   frontier   one for each job whose blocks age out: its newest block, and who is suspected of being late.
+//
+// A packet reads its slot's record, decides, and writes the record back. Nothing comes in between, because simple_switch
+// and netsum-switch run ingress on one thread. On a target with several, that has to be said: the stages from block,
+// parent or sweep up to and including aggregate become one @atomic block in netsum.p4 (a record says what is in its
+// slot's buffers, so they must change together), and so do priority and claim, each with its own register.
+//
+// A cell is one number (RECORD_x and FRONTIER_x cut a field out, AS_x puts a value in its place; see wire.p4): BMv2 pays
+// for every field that is written, so adding a contribution is one assignment, not one for each counter.
+
+#ifndef STATE_P4
+#define STATE_P4
+
+#include "headers.p4"
+
+@id(RECORD_REGISTER)
+register<record_raw_t>(SLOTS) record_register;
+@id(FRONTIER_REGISTER)
+register<frontier_raw_t>(256) frontier_register;    // by job
+
+// A packet's signature, in its place in the record.
+#define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+
+// Whether an open block need not wait any longer: nobody is missing (since a source was evicted, perhaps); or enough workers
+// have waited long enough for the late; or only suspects are missing, who have not been heard of since they were late the
+// last time. A sweep's time is that of its first pass, so a block may be younger than that: a difference would wrap.
+#define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
+#define MAY_CLOSE(m) (m.block_exp != 0 && RECORD_FIRM(m.record) == 0 && RECORD_SRC_CNT(m.record) >= m.quorum)
+#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)m.block_exp)
+#define ALL_BUT_SUSPECTS(m) (MAY_CLOSE(m) \
+    && ((RECORD_SEEN(m.record) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
+
+control LoadRecord(out record_raw_t record, in bit<32> slot) {
+    apply {
+        record_register.read(record, slot);
+    }
+}
+
+control StoreRecord(in metadata_t meta) {
+    apply {
+        record_register.write(meta.slot, meta.record);
+    }
+}
+
+// Ends an open block: a root's is DONE, a leaf's SENT.
+control CloseBlock(inout metadata_t meta) {
+    apply {
+        meta.record = meta.record + AS_STATE(meta.role);
+    }
+}
+
+// The same without those who are late: what is in it is partial.
+control CloseWithoutLate(inout metadata_t meta) {
+    apply {
+        meta.record = (meta.record | AS_DEGRADED(1w1)) + AS_STATE(meta.role);
+    }
+}
+
+// A frontier that was kept in another epoch says nothing: all blocks of the first window may be open.
+control LoadFrontier(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        meta.job = (bit<32>)hdr.netsum.job_id;
+        frontier_register.read(meta.frontier, meta.job);
+        if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
+            meta.frontier = AS_FRONTIER_EPOCH(meta.epoch) | AS_NEWEST(meta.first_block_id + meta.window - 1);
+        }
+    }
+}
+
+// A source came to a block that is newer than all before.
+control MoveFrontier(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        meta.frontier = (meta.frontier & ~AS_NEWEST(32w0xffffffff)) | AS_NEWEST(hdr.netsum.block_id);
+        frontier_register.write(meta.job, meta.frontier);
+    }
+}
+
+// Whoever is missing from the block was late.
+control SuspectMissing(inout metadata_t meta) {
+    apply {
+        meta.frontier = meta.frontier | AS_SUSPECTS(meta.all_sources & ~RECORD_SEEN(meta.record));
+        frontier_register.write(meta.job, meta.frontier);
+    }
+}
+
+// The source has been heard of again.
+control ClearSuspect(inout metadata_t meta) {
+    apply {
+        meta.frontier = meta.frontier & ~AS_SUSPECTS(meta.source);
+        frontier_register.write(meta.job, meta.frontier);
+    }
+}
+
+#endif

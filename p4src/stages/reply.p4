@@ -1,0 +1,99 @@
+// What a reply says. A result or a partial is the slot's record, in the packet that brought it about; an answer is that packet's
+// own header, without payload. The receiver's addresses come from rewrite.p4 and uplink.p4, but for an answer to the sender.
+
+control Reply(inout headers_t hdr, inout metadata_t meta) {
+    SetLengths() set_lengths;
+    HeaderOnly() header_only;
+
+    action from_us() {
+        hdr.ethernet.src_addr = meta.aggregator_mac;
+        hdr.ipv4.ttl = 64;
+        hdr.udp.checksum = 0;
+    }
+    action from_record() {
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.udp.src_port = NETSUM_PORT;
+        hdr.netsum.final = 0;
+        hdr.netsum.hop = HOP_HOST;
+        hdr.netsum.age_op = AGE_NORMAL;
+        hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
+        hdr.netsum.firm = RECORD_FIRM(meta.record);
+        hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
+        hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
+        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
+        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.op = RECORD_OP(meta.record);
+        hdr.netsum.lane = RECORD_LANE(meta.record);
+        hdr.netsum.status = RECORD_STATUS(meta.record);
+        hdr.netsum.dest = RECORD_DEST(meta.record);
+        hdr.netsum.give_way = hdr.netsum.give_way | meta.give_way;
+        hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
+    }
+    action aged() {
+        hdr.netsum.age_op = AGE_AGED;
+    }
+    action back_to_sender() {
+        hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
+        bit<32> sender = hdr.ipv4.src_addr;
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.ipv4.dst_addr = sender;
+    }
+    // A host's answer comes from the port that it sent to; a switch knows one by its hop, and by the port that is its own.
+    action ports_of_host() {
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = NETSUM_PORT;
+    }
+    action ports_of_switch() {
+        hdr.netsum.hop = HOP_DOWN;
+    }
+    action to_sources() {
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.udp.src_port = NETSUM_PORT;
+        hdr.netsum.hop = HOP_HOST;
+        hdr.netsum.final = 0;
+        hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
+    }
+    action nothing_counted() {
+        hdr.netsum.src_cnt = 0;
+        hdr.netsum.data_cnt = 0;
+    }
+    // AGAIN says how much room is needed.
+    action how_much() {
+        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
+        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.lane = RECORD_LANE(meta.record);
+    }
+
+    apply {
+        if (meta.reply == REPLY_ANSWER) {
+            if (meta.copies == COPY_TO_ALL) {
+                to_sources();
+            } else {
+                back_to_sender();
+                if (hdr.netsum.hop == HOP_UP) {
+                    ports_of_switch();
+                } else {
+                    ports_of_host();
+                }
+            }
+            from_us();
+            nothing_counted();
+            header_only.apply(hdr);
+            if (hdr.netsum.status == STATUS_AGAIN) {
+                how_much();
+            }
+        } else if (meta.reply != REPLY_NOTHING) {
+            from_us();
+            from_record();
+            set_lengths.apply(hdr, (bit<16>)RECORD_CHUNKS(meta.record) << 8);
+            if (meta.reply == REPLY_RESULT) {
+                if (RECORD_DEGRADED(meta.record) == 1) {
+                    aged();
+                }
+                if (meta.header_only == 1) {
+                    header_only.apply(hdr);
+                }
+            }
+        }
+    }
+}

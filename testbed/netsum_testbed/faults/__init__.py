@@ -1,5 +1,0 @@
-"""Faults as data: a scenario says what happens to the packets of each link and what else happens when.
-
-scenario -> make (from a seed) -> the places where packets are disturbed: the hosts' transports
-(:mod:`netsum.transports.faulty`), the kernel (:mod:`~netsum_testbed.faults.kernel`), the ports of the embedded switch.
-"""

@@ -1,5 +1,0 @@
-"""Strangers: malformed packets by the million into a switch with live jobs, which must not notice.
-
-``python -m netsum_testbed.fuzz`` or ``netsum fuzz``. A batch of packets follows from (seed, number) alone, so what it did
-can be seen again.
-"""

@@ -1,5 +1,0 @@
-"""``netsum matrix``: random cells of collective x operation x type x ranks x size x loss x topology, each checked against numpy.
-
-cells -> data -> call -> expect -> report; :mod:`~netsum_testbed.matrix.run` drives them over a fabric with what
-:mod:`netsum_testbed.verify` has, :mod:`~netsum_testbed.matrix.volume` counts bytes.
-"""

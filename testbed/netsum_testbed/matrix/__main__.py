@@ -1,5 +1,0 @@
-"""``python -m netsum_testbed.matrix``: the same as ``netsum matrix``."""
-
-from netsum_testbed.matrix.command import matrix
-
-matrix()

@@ -1,0 +1,86 @@
+"""Makes one rank's part of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from netsum.communicator import Communicator
+from netsum_testbed.verify.data import Array
+
+from netsum_trials.exact.cells import ROOTED, Cell
+from netsum_trials.exact.data import contribution
+
+CALL_TIMEOUT: Final = 120.0
+"""Seconds until a call gives up: nothing that this run does to packets takes that long."""
+
+
+def start(comm: Communicator, cell: Cell, timeout: float = CALL_TIMEOUT) -> Callable[[], Any]:
+    """Begin one rank's part of a cell; the function returned waits for its result."""
+    rank, (name, op, _) = comm.rank, cell.kind
+    if name == "barrier":
+        words: list[Any] = []
+        options: dict[str, Any] = {}
+        given = None
+    else:
+        given = contribution(cell, rank)
+        words, options = [given], _options(cell, rank, given)
+        if op:
+            options["op"] = op
+    before = None if given is None else given.tobytes()
+    make = getattr(comm, f"{name}_async" if cell.joined else name)
+    made = make(*words, timeout=timeout, **options)
+
+    def result() -> Any:
+        got = made.wait() if cell.joined else made
+        if got is not None and options.get("out") is not None and got is not options["out"]:
+            raise AssertionError("a call with out= returned an array of its own")
+        if given is not None and options.get("out") is not given and given.tobytes() != before:
+            raise AssertionError("the input was changed")
+        return None if got is None else np.asarray(got)
+
+    return result
+
+
+def _options(cell: Cell, rank: int, given: Array) -> dict[str, Any]:
+    name = cell.kind.collective
+    options: dict[str, Any] = {}
+    if name in ROOTED:
+        options["root"] = cell.root
+    if not cell.even:
+        options["counts"] = _counts(cell)
+    if cell.bits is not None:
+        options["bits"] = cell.bits
+    if cell.rounding != "nearest":
+        options["rounding"] = cell.rounding
+    if cell.in_place:
+        # The input itself where the result has its shape, else an array made for it.
+        size = result_size(cell, rank)
+        options["out"] = given if size == len(given) else np.empty(size or 0, given.dtype)
+    return options
+
+
+def _counts(cell: Cell) -> Any:
+    match cell.kind.collective:
+        case "all_to_all":
+            return cell.counts
+        case "all_gather" | "gather":
+            return [count for (count,) in cell.counts]
+        case _:
+            return cell.counts[0]
+
+
+def result_size(cell: Cell, rank: int) -> int | None:
+    """Elements that a rank gets; None: no array."""
+    match cell.kind.collective:
+        case "barrier":
+            return None
+        case "reduce" | "gather" if rank != cell.root:
+            return None
+        case "reduce_scatter" | "scatter":
+            return cell.counts[0][rank]
+        case "all_to_all":
+            return sum(row[rank] for row in cell.counts)
+        case _:
+            return cell.size

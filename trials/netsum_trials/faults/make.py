@@ -1,0 +1,132 @@
+"""Scenarios from a seed: a pure function, so that what went wrong once can go wrong again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from netsum.descriptor import HOST_ALGORITHMS
+
+from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+
+WORST: Final = 0.1
+"""Largest probability of a loss, a duplicate or a reordering."""
+
+# How often a round has such an event.
+_CHANCES: Final = {
+    Kind.STALL: 0.5,
+    Kind.KILL: 0.2,
+    Kind.CUT: 0.3,
+    Kind.RESTART_SWITCH: 0.25,
+    Kind.RESTART_CONTROLLER: 0.15,
+    Kind.EVICT: 0.15,
+    Kind.CUT_TRUNK: 0.2,
+    Kind.MOVE: 0.25,
+    Kind.HANG_CONTROLLER: 0.1,
+}
+_LONGEST: Final = {
+    Kind.STALL: 0.4,
+    Kind.KILL: 0.5,
+    Kind.CUT: 0.6,
+    Kind.RESTART_SWITCH: 0.5,
+    Kind.RESTART_CONTROLLER: 0.5,
+    Kind.EVICT: 1.0,
+    Kind.CUT_TRUNK: 0.6,
+    Kind.MOVE: 1.5,
+    Kind.HANG_CONTROLLER: 4.0,
+}
+GONE: Final = 13.0
+"""Seconds without a switch after which its jobs have gone to their members."""
+
+
+@dataclass(frozen=True)
+class Possible:
+    """What a fabric can do: where packets may be disturbed, and which events may happen."""
+
+    where: tuple[Where, ...] = (Where.HOSTS,)
+    kinds: Collection[Kind] = tuple(Kind)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a job stands on: its switches, and the links between them. ``waits``: for every rank; only such a job can move."""
+
+    switches: tuple[str, ...] = ()
+    trunks: tuple[str, ...] = ()
+    waits: bool = True
+
+
+def make_scenario(
+    seed: int, index: int, *, ranks: int, calls: int, possible: Possible, around: Around | None = None
+) -> Scenario:
+    """Scenario number ``index`` of a seed, for a job of so many ranks that makes so many calls.
+
+    Events come before the last calls, so that what they do is seen; at most two are restarts, kills, evictions or moves, and
+    mostly one: each of these may take everybody to a new epoch, and two at once say little about either. In one round of three
+    no packet is disturbed: whoever is named in its errors had better be one of the events'.
+    """
+    around = Around() if around is None else around
+    rng = np.random.default_rng([seed, index, 0xFA])
+    where = possible.where[int(rng.integers(len(possible.where)))]
+    links = {rank: LinkFaults(up=_rates(rng, where), down=_rates(rng, where)) for rank in range(ranks)}
+    trunks = {} if where is Where.HOSTS else {name: Rates(loss=_chance(rng) / 2) for name in around.trunks}
+    if rng.random() < 1 / 3:
+        links, trunks = {}, {}
+    kinds = [kind for kind in Kind if kind in possible.kinds]
+    for kind, can in ((Kind.CUT_TRUNK, bool(around.trunks)), (Kind.MOVE, around.waits)):
+        if not can and kind in kinds:
+            kinds.remove(kind)
+    events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _CHANCES[kind]]
+    upheavals = [event for event in events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
+    for chosen in rng.permutation(len(upheavals))[1 if rng.random() < 0.8 else 2 :]:
+        events.remove(upheavals[chosen])
+    events.sort(key=lambda event: event.after)
+    return Scenario(
+        seed=int(rng.integers(1 << 32)),
+        where=where,
+        links={rank: link for rank, link in links.items() if link != LinkFaults()},
+        trunks={name: rates for name, rates in trunks.items() if rates != Rates()},
+        events=tuple(events),
+    )
+
+
+def _rates(rng: np.random.Generator, where: Where) -> Rates:
+    """Most links have some fault, few have all."""
+    loss = _chance(rng)
+    if where is Where.KERNEL:
+        return Rates(loss=loss)
+    held = rng.random() < 0.2
+    return Rates(
+        loss=loss,
+        duplicate=_chance(rng),
+        reorder=_chance(rng),
+        burst=round(float(rng.uniform(2, 6)), 1) if loss and rng.random() < 0.3 else 1.0,
+        delay_ms=round(float(rng.uniform(0, 2)), 3) if held else 0.0,
+        jitter_ms=round(float(rng.uniform(0, 1)), 3) if held and rng.random() < 0.5 else 0.0,
+    )
+
+
+def _chance(rng: np.random.Generator) -> float:
+    """0 half of the time; else up to ``WORST``, small ones more often."""
+    return round(WORST * float(rng.random()) ** 2, 4) if rng.random() < 0.5 else 0.0
+
+
+def _event(rng: np.random.Generator, kind: Kind, ranks: int, calls: int, around: Around) -> Event:
+    seconds = round(float(rng.uniform(0.05, _LONGEST[kind])), 3)
+    things: dict[Kind, tuple[str, ...]] = {
+        Kind.RESTART_SWITCH: around.switches,
+        Kind.CUT_TRUNK: around.trunks,
+        Kind.MOVE: HOST_ALGORITHMS,
+    }
+    chosen = things.get(kind, ())
+    if kind is Kind.RESTART_SWITCH and around.waits and rng.random() < 0.15:
+        seconds = GONE
+    return Event(
+        after=int(rng.integers(max(1, (3 * calls) // 4))),
+        kind=kind,
+        rank=int(rng.integers(ranks)) if kind.of_a_rank else None,
+        what=str(rng.choice(chosen)) if chosen else None,
+        seconds=seconds,
+    )

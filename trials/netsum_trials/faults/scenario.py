@@ -1,0 +1,181 @@
+"""What goes wrong, as data: validated, in and out as JSON or YAML, in one line for the log.
+
+::
+
+    seed: 17                      # of the draws for single packets
+    where: hosts                  # hosts, kernel (loss only) or switch (the embedded one)
+    links:
+      0:                          # a rank
+        up: {loss: 0.05, burst: 4}                 # probabilities; packets
+        down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
+    trunks:
+      leaf1_spine1: {loss: 0.02}  # a link between switches, both directions
+    events:
+      - {after: 3, kind: stall, rank: 1, seconds: 0.2}                     # when the first rank begins call 3
+      - {after: 5, kind: restart_switch, what: spine1, seconds: 0.5}       # off for half a second
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Self
+
+from netsum.transports.faulty import Faults
+from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, validate
+from netsum_controller.errors import InputError
+from netsum_testbed.errors import TestbedError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+MOST: Final = 0.5
+"""More loss than that is a cut, not a bad link."""
+LONGEST: Final = 60.0
+"""Seconds that an event may last."""
+
+
+class ScenarioError(TestbedError):
+    """A scenario that makes no sense; the message names the field."""
+
+
+class Where(StrEnum):
+    """Where packets are disturbed."""
+
+    HOSTS = "hosts"
+    KERNEL = "kernel"
+    SWITCH = "switch"
+
+
+class Kind(StrEnum):
+    """What may happen to a machine or a link."""
+
+    STALL = "stall"
+    KILL = "kill"
+    CUT = "cut"
+    RESTART_SWITCH = "restart_switch"
+    RESTART_CONTROLLER = "restart_controller"
+    EVICT = "evict"
+    CUT_TRUNK = "cut_trunk"
+    MOVE = "move"
+    HANG_CONTROLLER = "hang_controller"
+
+    @property
+    def of_a_rank(self) -> bool:
+        """Whether it happens to one rank."""
+        return self in (Kind.STALL, Kind.KILL, Kind.CUT, Kind.EVICT)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rates(_Data):
+    """One direction of a link. ``loss``, ``duplicate``, ``reorder``: probabilities for a packet; ``burst``: packets lost
+    together on average; ``delay_ms``: what every packet is held, and ``jitter_ms``: up to how much longer."""
+
+    loss: float = Field(default=0.0, ge=0.0, le=MOST)
+    duplicate: float = Field(default=0.0, ge=0.0, le=MOST)
+    reorder: float = Field(default=0.0, ge=0.0, le=MOST)
+    burst: float = Field(default=1.0, ge=1.0, le=1000.0)
+    delay_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
+    jitter_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
+
+    def faults(self) -> Faults:
+        """As the faulty transport takes them."""
+        return Faults(
+            drop=self.loss,
+            duplicate=self.duplicate,
+            reorder=self.reorder,
+            burst=self.burst,
+            latency=self.delay_ms / 1000,
+            jitter=self.jitter_ms / 1000,
+        )
+
+
+class LinkFaults(_Data):
+    """A rank's link: ``up`` to the switch, ``down`` from it."""
+
+    up: Rates = Rates()
+    down: Rates = Rates()
+
+
+class Event(_Data):
+    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: how long the rank
+    stands still, the link is cut, the switch or the controller is off, or the members combine themselves; how soon somebody
+    takes a killed or evicted rank's place. ``what``: the switch that restarts (else the job's first), the link between switches
+    that is cut, or the algorithm to which the job moves."""
+
+    after: int = Field(ge=0)
+    kind: Kind
+    rank: int | None = Field(default=None, ge=0, le=254)
+    what: str | None = None
+    seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
+
+    @model_validator(mode="after")
+    def _names_its_rank(self) -> Self:
+        if self.kind.of_a_rank and self.rank is None:
+            raise ValueError(f"{self.kind} happens to a rank: give `rank`")
+        if not self.kind.of_a_rank and self.rank is not None:
+            raise ValueError(f"{self.kind} happens to no rank: leave `rank` out")
+        if self.what is None and self.kind in (Kind.CUT_TRUNK, Kind.MOVE):
+            raise ValueError(f"{self.kind} happens to a link between switches, or moves to an algorithm: give `what`")
+        return self
+
+
+class Scenario(_Data):
+    """What goes wrong in a job. ``links`` by rank, ``trunks`` by the name of a link between switches; those that are not named
+    are good."""
+
+    seed: int = Field(default=0, ge=0)
+    where: Where = Where.HOSTS
+    links: dict[int, LinkFaults] = {}
+    trunks: dict[str, Rates] = {}
+    events: tuple[Event, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        named = {
+            f"links.{rank}.{way}": getattr(link, way) for rank, link in self.links.items() for way in ("up", "down")
+        }
+        named |= {f"trunks.{name}": rates for name, rates in self.trunks.items()}
+        for name, rates in named.items():
+            if self.where is Where.KERNEL and rates != Rates(loss=rates.loss):
+                raise ValueError(f"{name}: the kernel only loses packets: give `loss` alone")
+        if self.where is Where.HOSTS and self.trunks:
+            raise ValueError("trunks: hosts have no part in links between switches: where is `kernel` or `switch`")
+        return self
+
+    def link(self, rank: int) -> LinkFaults:
+        """What happens to a rank's packets."""
+        return self.links.get(rank, LinkFaults())
+
+    def has(self, *kinds: Kind) -> bool:
+        """Whether such an event is planned."""
+        return any(event.kind in kinds for event in self.events)
+
+    def to_line(self) -> str:
+        """JSON in one line, without what is as usual."""
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, data: Any, source: str) -> Self:
+        """Scenario of parsed JSON or YAML. Raises :class:`ScenarioError`."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ScenarioError(f"{source}: {where + ': ' if where else ''}{first['msg']}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
+        try:
+            return cls.read(load_yaml(path))
+        except InputError as error:
+            raise ScenarioError(str(error)) from None
+
+    @classmethod
+    def read(cls, document: MarkedYaml) -> Self:
+        """Scenario of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+        return validate(cls, document)

@@ -1,0 +1,273 @@
+"""Do the errors of a round tell the truth? What was done to whom is known; who kept up is, too, and must not be named.
+
+Pure: everything comes with its time, and is judged when the round is over.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from netsum_trials.faults.scenario import Kind
+from netsum_trials.soak.cases import Plan
+from netsum_trials.soak.words import Answer, Began, Failure, Left, Resynced, Resyncing, Word
+
+MOMENT: Final = 1.0
+"""Seconds for which a rank may seem to lag behind what it does: one that has begun a step earlier than that keeps up."""
+BAD_LINK: Final = "bad_link"
+BUSY: Final = "busy_machine"
+_SETTLES: Final[dict[str, float]] = {Kind.KILL: 15.0, Kind.RESTART_SWITCH: 6.0, BUSY: 0.0}
+"""Seconds after it is over that a trouble may still be felt: somebody comes in a killed rank's place, and joins; a switch is
+looked at, loaded, and joined again ..."""
+_SETTLED: Final = 4.0
+"""... and where nothing else is said: members ask again every two seconds at the least."""
+_CONTROLLER: Final = (Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER)
+_ENDS_EPOCHS: Final = (Kind.KILL, Kind.EVICT)
+_NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
+
+
+@dataclass
+class Trouble:
+    """Something that was done, from ``begun`` to ``over``: to these ``ranks``, or (None) to the way of all."""
+
+    kind: str
+    ranks: Collection[int] | None = None
+    begun: float = -math.inf
+    over: float = math.inf
+
+    def felt(self, begun: float, ended: float) -> bool:
+        """Whether it may have to do with what a rank saw in that time."""
+        return self.begun <= ended and begun <= self.over + _SETTLES.get(self.kind, _SETTLED)
+
+    def of(self, rank: int) -> bool:
+        """Whether this rank has it."""
+        return self.ranks is None or rank in self.ranks
+
+
+@dataclass(frozen=True)
+class _Time:
+    """Steps that a rank had under way; a resync has none, and stop 0."""
+
+    begun: float
+    start: int = 0
+    stop: int = 0
+
+
+@dataclass(frozen=True)
+class _Error:
+    """``step`` None: of a resync."""
+
+    rank: int
+    step: int | None
+    failure: Failure
+    begun: float
+    ended: float
+
+    @property
+    def where(self) -> str:
+        """For a person."""
+        return f"rank {self.rank}, {'resync' if self.step is None else f'call {self.step}'}"
+
+
+class History:
+    """What was done in a round, and what its ranks said."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.troubles: list[Trouble] = []
+        self._times: dict[int, list[_Time]] = defaultdict(list)
+        self._ended: dict[tuple[int, int], float] = {}  # (rank, step): when it had the result
+        self._errors: list[_Error] = []
+        self._left: dict[int, float] = {}
+
+    def begins(self, kind: str, ranks: Collection[int] | None, when: float) -> Trouble:
+        """A trouble that is not over yet."""
+        self.troubles.append(Trouble(kind, ranks, when))
+        return self.troubles[-1]
+
+    @property
+    def evicted(self) -> set[int]:
+        """Ranks that were evicted at some time."""
+        return {rank for each in self.troubles if each.kind == Kind.EVICT for rank in each.ranks or ()}
+
+    def busy(self, begun: float, ended: float) -> float:
+        """Seconds of that time in which the machine had no processor for the ranks."""
+        spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
+        return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
+
+    def take(self, word: Word) -> None:
+        """Something that a rank says."""
+        rank = word.rank
+        match word:
+            case Began():
+                self._times[rank].append(_Time(word.when, word.step, word.stop))
+            case Resyncing():
+                self._times[rank].append(_Time(word.when))
+            case Left():
+                self._left[rank] = word.when
+            case Answer(failure=None):
+                self._ended[rank, word.step] = word.when
+            case Answer(failure=failure):
+                assert failure is not None
+                self._errors.append(_Error(rank, word.step, failure, word.begun, word.when))
+            case Resynced(failure=Failure() as failure):
+                self._errors.append(_Error(rank, None, failure, word.when - word.seconds, word.when))
+
+    def complaints(self) -> Iterator[str]:
+        """What is wrong with the errors, in the order in which they came."""
+        for error in sorted(self._errors, key=lambda error: error.ended):
+            if not error.failure.ours:
+                continue  # that is another kind of wrong
+            for line in self._complaints(error):
+                yield f"{error.where}: {line}: {error.failure.name}: {error.failure.text}{self._around(error)}"
+
+    def _around(self, error: _Error) -> str:
+        """What was going on, in seconds before the error."""
+        told = [
+            f"{each.kind} of {'all' if each.ranks is None else sorted(each.ranks)} "
+            f"{each.begun - error.ended:+.1f}..{each.over - error.ended:+.1f}"
+            for each in self.troubles
+            if each.kind != BAD_LINK and each.begun <= error.ended
+        ]
+        return f" (called {error.ended - error.begun:.1f} s ago; {'; '.join(told) or 'nothing had happened'})"
+
+    def _complaints(self, error: _Error) -> Iterator[str]:
+        name = error.failure.name
+        rule = {
+            "Timeout": self._timeout,
+            "NotReady": self._not_ready,
+            "Desynchronized": self._desynchronized,
+            "Behind": self._late,
+            "Degraded": self._late,
+            "Aborted": self._aborted,
+            "Evicted": self._evicted,
+            "Closed": self._closed,
+        }.get(name)
+        if rule is None:
+            yield f"{name} should not have been raised"
+            return
+        yield from rule(error)
+        yield from self._words(error)
+
+    def _felt(self, error: _Error, rank: int | None = None, *, since: float | None = None) -> bool:
+        """Whether anything was done that may have to do with it: to that rank or all, if one is given. Calls do not need the
+        controller."""
+        begun = error.begun if since is None else min(since, error.begun)
+        troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
+        return any(
+            each.felt(begun, error.ended) for each in troubles if rank is None or each.of(rank)
+        ) or self._resynced(error)
+
+    def _resynced(self, error: _Error) -> bool:
+        """Whether another rank had given its epoch up meanwhile, so that all had to begin anew."""
+        if error.step is None:
+            return False
+        since = self._in_step_since(error)
+        return any(
+            max(since, error.begun - MOMENT) < each.begun < error.ended
+            for rank, times in self._times.items()
+            for each in times
+            if rank != error.rank and not each.stop
+        )
+
+    def _in_step_since(self, error: _Error) -> float:
+        """When the rank began its last resync before the error (which another one follows)."""
+        begun = [each.begun for each in self._times[error.rank] if not each.stop and each.begun < error.ended]
+        return max(begun, default=-math.inf)
+
+    def _timeout(self, error: _Error) -> Iterator[str]:
+        named = error.failure.missing
+        behind_one = any(self._felt(error, rank) for rank in named)
+        for rank in named:
+            if why := self._keeps_up(error, rank, behind_one=behind_one):
+                yield f"rank {rank} is named, and {why}"
+
+    def _keeps_up(self, error: _Error, rank: int, *, behind_one: bool) -> str:
+        """Why a rank should not have been named; empty: it may be. ``behind_one``: others are named who were held up."""
+        if self._felt(error, rank):
+            return ""
+        if rank == error.rank:
+            return "it is the one that raises"
+        moment = error.ended - MOMENT
+        begun = [each for each in self._times[rank] if each.begun <= moment]
+        at = begun[-1] if begun else None
+        if error.step is None:
+            if at is not None and not at.stop:
+                return "it was in its resync, too"
+        elif at is not None and at.stop:
+            if at.start > error.step or self._ended.get((rank, error.step), math.inf) <= moment:
+                return "it had gone on"
+            if at.stop > error.step:
+                return "" if behind_one else "it was in the same call"
+        held = self._felt(error, since=at.begun if at is not None else None)
+        return "" if held else "nothing had happened to anybody"
+
+    def _not_ready(self, error: _Error) -> Iterator[str]:
+        if not self._felt(error) and not any(each.begun <= error.ended for each in self._resyncs(error.rank)):
+            yield "nothing had happened for which the controller would make it wait"
+
+    def _resyncs(self, rank: int) -> Iterator[_Time]:
+        """Those of the others."""
+        for other, times in self._times.items():
+            yield from (each for each in times if other != rank and not each.stop)
+
+    def _desynchronized(self, error: _Error) -> Iterator[str]:
+        ends = _ENDS_EPOCHS + ((Kind.RESTART_SWITCH,) if self._plan.degrades else ())
+        since = self._in_step_since(error)
+        if any(each.kind in ends and each.felt(since, error.ended) for each in self.troubles):
+            return
+        if any(since - MOMENT <= each.begun <= error.ended for each in self._resyncs(error.rank)):
+            return
+        if self._plan.degrades and "this rank was so late" in error.failure.text:
+            return  # of itself; a few milliseconds are late there
+        yield "nothing had happened that ends an epoch"
+
+    def _late(self, error: _Error) -> Iterator[str]:
+        step = None if error.step is None or error.step >= len(self._plan.steps) else self._plan.steps[error.step]
+        if not self._plan.degrades:
+            yield "this job waits for everybody"
+        elif error.step is None:
+            yield "a resync waits for everybody"
+        elif error.failure.name == "Degraded" and (step is None or step.cell is not None or step.late != "raise"):
+            yield "the call had not asked for it"
+
+    def _aborted(self, error: _Error) -> Iterator[str]:
+        if error.step is None:
+            sources: Collection[int] = range(self._plan.workers)
+        elif error.step < len(self._plan.steps):
+            sources = self._plan.steps[error.step].needs(self._plan.workers)
+        else:
+            sources = ()
+        if not self.evicted.intersection(sources):
+            yield "nobody gave it up, and none of those who give something in it was evicted"
+
+    def _evicted(self, error: _Error) -> Iterator[str]:
+        if not any(
+            each.kind == Kind.EVICT and each.of(error.rank) and each.begun <= error.ended for each in self.troubles
+        ):
+            yield "it was not"
+
+    def _closed(self, error: _Error) -> Iterator[str]:
+        if not any(
+            each.rank == error.rank and each.ended <= error.ended and each is not error for each in self._errors
+        ):
+            yield "no error had ended it"
+
+    def _words(self, error: _Error) -> Iterator[str]:
+        """What the sentence says beside whom it names."""
+        text = error.failure.text
+        for rank in map(int, re.findall(r"rank (\d+) was evicted", text)):
+            if rank not in self.evicted:
+                yield f"rank {rank} was not evicted"
+        for rank in map(int, re.findall(r"rank (\d+)(?: \(\w+\))?, which has left", text)):
+            if self._left.get(rank, math.inf) > error.ended and not any(
+                each.begun <= error.ended for each in self._resyncs(error.rank)
+            ):
+                yield f"rank {rank} had not left"
+        for rank in (int(word) for ranks in _NAMES.findall(text) for word in ranks.split(", ")):
+            if rank not in error.failure.missing and (why := self._keeps_up(error, rank, behind_one=False)):
+                yield f"rank {rank} is said to be waited for, and {why}"

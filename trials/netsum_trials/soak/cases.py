@@ -1,0 +1,231 @@
+"""Rounds of a soak as data: a job, what its ranks call, and what goes wrong meanwhile; all from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.config.topology import Topology
+from netsum_controller.planning.trees import plan_trees
+from netsum_testbed.verify.cases import FLOATS, Call, Round, make_round
+
+from netsum_trials.exact.cells import KINDS as CELLS
+from netsum_trials.exact.cells import REDUCTIONS, ROWS, Cell, make_cell
+from netsum_trials.faults.make import Around, Possible, make_scenario
+from netsum_trials.faults.scenario import Kind, Scenario
+
+MIN_WORKERS: Final = 2
+MAX_WORKERS: Final = 6
+CALLS: Final = (10, 30)
+MAX_ELEMENTS: Final = 1 << 15
+TIMEOUTS: Final = (1.5, 5.0, 20.0)
+"""Seconds that the calls of a round have: too few for some faults, enough for others."""
+
+
+SITE: Final = leaf_spine(2, 2, MAX_WORKERS)
+"""Where the jobs are, unless there are more workers: members of one leaf have a star, those of two a tree to one spine, or
+stripes over both."""
+SHAPES: Final = ("star", "tree", "stripes")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What every rank calls once: an allreduce, a reduce to ``root``, a reduce_scatter or a barrier, as ``call`` says; or a
+    ``cell`` of the matrix, of which the call only tells when."""
+
+    kind: str
+    call: Call
+    late: str = "accept"
+    root: int = 0
+    cell: Cell | None = None
+
+    @property
+    def elements(self) -> int:
+        """Elements of its result."""
+        return self.cell.size if self.cell is not None else 0 if self.kind == "barrier" else self.call.elements
+
+    def describe(self) -> str:
+        """The call in a line."""
+        if self.cell is not None:
+            return self.cell.describe()
+        if self.kind == "barrier":
+            return "barrier"
+        told = f"{self.call.describe()}, late={self.late}"
+        return told if self.kind == "allreduce" else f"{self.kind} like {told}, root {self.root}"
+
+    def rows(self, workers: int) -> list[slice]:
+        """Which elements each rank gets of a reduce_scatter: nearly as many each."""
+        ends = [self.call.elements * rank // workers for rank in range(workers + 1)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
+
+    def needs(self, workers: int) -> Collection[int]:
+        """The ranks without whom nobody can have the result, which is their arrays as they are."""
+        if self.cell is None or self.cell.kind.collective in REDUCTIONS:
+            return ()
+        return (self.cell.root,) if self.cell.kind.collective in ("broadcast", "scatter") else range(workers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round. ``base`` has the job's workers, window and chunks; ``block_exp_ms`` 0: the job waits for every rank. ``members``
+    are hosts, by rank; ``roots`` their shares, if not all the same."""
+
+    base: Round
+    steps: tuple[Step, ...]
+    scenario: Scenario
+    timeout: float
+    block_exp_ms: float = 0.0
+    quorum: int = 0
+    shape: str = "star"
+    members: tuple[str, ...] = ()
+    roots: Mapping[str, int] | None = None
+
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+        return self.base.workers
+
+    @property
+    def degrades(self) -> bool:
+        """Whether results may be partial because a rank is late."""
+        return self.block_exp_ms > 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a sum may be without somebody: then the contributions must tell who is in it."""
+        return self.degrades or self.scenario.has(Kind.EVICT)
+
+    def describe(self) -> str:
+        """The round in a line."""
+        late = f"degrade after {self.block_exp_ms:g} ms, quorum {self.quorum}" if self.degrades else "wait"
+        return (
+            f"{self.workers} workers, {self.shape}, window {self.base.window}, {self.base.chunks} chunks, {late}, "
+            f"{len(self.steps)} calls of {self.timeout:g} s"
+        )
+
+
+def make_plan(
+    seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE
+) -> Plan:
+    """Round ``index`` of the run with that seed; with a ``scenario``, that is what goes wrong in it."""
+    rng = np.random.default_rng([seed, index, 0x50])
+    calls = int(rng.integers(*CALLS))
+    least = MIN_WORKERS if scenario is None else max(MIN_WORKERS, 1 + highest_rank(scenario))
+    counts = tuple(range(least, max(MAX_WORKERS, least) + 1))
+    base = make_round(seed, index, calls=calls, workers=counts, max_elements=MAX_ELEMENTS)
+    degrades = bool(rng.random() < 0.45)
+    shape, members, roots = _seats(rng, base.workers, site)
+    if scenario is None:
+        trees = plan_trees(site, members, weights=roots)
+        around = Around(tuple(trees.nodes), trees.links(site), waits=not degrades)
+        scenario = make_scenario(seed, index, ranks=base.workers, calls=calls, possible=possible, around=around)
+    partial = degrades or scenario.has(Kind.EVICT)
+    steps = tuple(_step(rng, base, call, degrades=degrades, partial=partial) for call in base.calls)
+    return Plan(
+        base=base,
+        steps=steps,
+        scenario=scenario,
+        timeout=float(rng.choice(TIMEOUTS)),
+        block_exp_ms=float(rng.choice([5, 10, 20, 50])) if degrades else 0.0,
+        quorum=int(rng.integers(1, base.workers + 1)) if degrades else 0,
+        shape=shape,
+        members=members,
+        roots=roots,
+    )
+
+
+def _seats(
+    rng: np.random.Generator, workers: int, site: Topology
+) -> tuple[str, tuple[str, ...], dict[str, int] | None]:
+    """The job's shape, its members in the order of ranks, and the shares of its roots."""
+    leaves: dict[str, list[str]] = {}
+    for name, host in site.hosts.items():
+        leaves.setdefault(host.switch, []).append(name)
+    first, *others = leaves.values()
+    shape = str(rng.choice(SHAPES)) if others else SHAPES[0]
+    here = workers if shape == "star" else int(rng.integers(1, workers))
+    hosts = [*first[:here], *(others[0][: workers - here] if others else [])]
+    spines = [name for name in site.switches if name not in leaves]
+    shares: list[dict[str, int] | None] = [None]
+    if shape == "tree":
+        shares = [{name: 1} for name in spines]
+    elif shape == "stripes":
+        shares.append({name: 1 + number for number, name in enumerate(spines)})
+    return shape, tuple(map(str, rng.permutation(hosts))), shares[int(rng.integers(len(shares)))]
+
+
+def highest_rank(scenario: Scenario) -> int:
+    """The highest rank that a scenario speaks of; -1: none."""
+    return max([*scenario.links, *(event.rank for event in scenario.events if event.rank is not None)], default=-1)
+
+
+_KINDS: Final = {"allreduce": 0.5, "reduce": 0.06, "reduce_scatter": 0.06, "cell": 0.32, "barrier": 0.06}
+_EXCHANGES: Final = ("broadcast", *ROWS)
+
+
+def _step(rng: np.random.Generator, base: Round, call: Call, *, degrades: bool, partial: bool) -> Step:
+    kind = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
+    root = int(rng.integers(base.workers))
+    sleeps = rng.uniform(0.02, 0.3, base.workers) * (rng.random(base.workers) < 0.125)
+    if kind == "cell":
+        return Step(kind, call, cell=_cell(rng, base, call, partial=partial))
+    if kind != "allreduce":
+        call = replace(call, joined=False, in_place=False)
+    if kind == "barrier":
+        return Step(kind, replace(call, shape=(0,)))
+    if kind == "reduce_scatter":
+        call = replace(call, shape=(call.elements,))
+    if not degrades:
+        return Step(kind, call, root=root)
+    # A rank that sleeps for long, in one call of eight: what the job degrades for.
+    call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
+    policies = ["accept", "accept", "accept", "wait", "raise"]
+    # What calls that overlap carry over depends on when each ends; and float16 cannot hold much more than one call's.
+    summed = call.dtype in FLOATS and call.dtype != "float16" and call.op != "max"
+    if summed and kind == "allreduce" and not call.joined:
+        policies.append("carry")
+    return Step(kind, call, late=str(rng.choice(policies)), root=root)
+
+
+def _cell(rng: np.random.Generator, base: Round, call: Call, *, partial: bool) -> Cell:
+    """An exchange; or a reduction of any kind, where sums are whole. All ranks' rows together are as large as the call."""
+    names = _EXCHANGES if partial or rng.random() < 0.6 else ("allreduce", "reduce", "reduce_scatter")
+    name = str(rng.choice(names))
+    kinds = [kind for kind in CELLS if kind.collective == name]
+    if rng.random() < 0.5:  # those that may have `bits`
+        kinds = [kind for kind in kinds if kind.op in ("sum", "mean") and kind.dtype in FLOATS] or kinds
+    kind = kinds[int(rng.integers(len(kinds)))]
+    rows = call.elements // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
+    cell = make_cell(rng, (base.seed, base.index, call.index), kind, base.workers, rows)
+    # A result without an evicted rank's rows fits no array that was made for all.
+    return replace(cell, joined=call.joined, in_place=cell.in_place and not partial)
+
+
+def groups_of(steps: tuple[Step, ...], start: int) -> Iterator[range]:
+    """Numbers of the steps from ``start`` on that are under way together: neighbours that are ``joined``; others alone."""
+    while start < len(steps):
+        stop = start + 1
+        while steps[start].call.joined and stop < len(steps) and steps[stop].call.joined:
+            stop += 1
+        yield range(start, stop)
+        start = stop
+
+
+def weight(rank: int) -> int:
+    """What a rank's elements are, modulo :func:`modulus`: a sum of some ranks' tells whose."""
+    return 1 << rank
+
+
+def modulus(workers: int) -> int:
+    """More than the sum of all ranks' weights."""
+    return 1 << workers
+
+
+def largest_rest(dtype: str, workers: int) -> int:
+    """How often the modulus fits beside the weights, so that the sum over all ranks is exact in ``dtype``."""
+    bits = {"int8": 7, "int16": 15, "float16": 11}.get(dtype, 20)
+    return max(0, ((1 << bits) - modulus(workers)) // (modulus(workers) * workers))

@@ -1,0 +1,160 @@
+"""All ranks of a round: each a thread of this process, or a process of its own where one is to be killed."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import queue
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Final, Protocol
+
+from netsum_trials.soak.words import Crashed, Left, Posting, Word
+from netsum_trials.soak.worker import Worker
+
+STOPS: Final = 10.0
+"""Seconds that a worker may take to go after it was told to stop."""
+
+# A forked process would inherit locks that other threads of ours hold.
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+class Post(Protocol):
+    """A rank that works somewhere."""
+
+    def command(self, word: str, seconds: float = 0.0) -> None:
+        """See :meth:`Worker.command`."""
+
+    def stop(self) -> bool:
+        """End it; whether it is gone."""
+
+
+class ThreadPost:
+    """A worker in a thread."""
+
+    def __init__(self, posting: Posting, tell: Callable[[Word], None]) -> None:
+        self._worker = Worker(posting, tell)
+        self._thread = threading.Thread(target=self._worker.run, name=f"rank {posting.rank}", daemon=True)
+        self._thread.start()
+
+    def command(self, word: str, seconds: float = 0.0) -> None:
+        self._worker.command(word, seconds)
+
+    def stop(self) -> bool:
+        if self._thread.is_alive():
+            self._worker.command("stop")
+            self._thread.join(STOPS)
+        return not self._thread.is_alive()
+
+
+class ProcessPost:
+    """A worker in a process, which can be killed."""
+
+    def __init__(self, posting: Posting, tell: Callable[[Word], None]) -> None:
+        self._rank = posting.rank
+        self._killed = False
+        self._connection, theirs = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_work, args=(posting, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._reader = threading.Thread(target=self._read, args=(tell,), daemon=True)
+        self._reader.start()
+
+    def _read(self, tell: Callable[[Word], None]) -> None:
+        left = False
+        while True:
+            try:
+                word = self._connection.recv()
+            except Exception:  # the end; or half a word, that a killed process left in the pipe
+                break
+            left = isinstance(word, (Left, Crashed))
+            tell(word)
+        if not left and not self._killed:
+            tell(Crashed(self._rank, "its process ended without a word"))
+
+    def command(self, word: str, seconds: float = 0.0) -> None:
+        try:
+            self._connection.send((word, seconds))
+        except OSError:
+            return  # it is gone, as its silence tells
+
+    def kill(self) -> None:
+        """End it at once and without warning; what it had said until then is heard."""
+        self._killed = True
+        self._process.kill()
+        self._process.join()
+        self._reader.join()
+
+    def stop(self) -> bool:
+        if self._process.is_alive():
+            self.command("stop")
+            self._process.join(STOPS)
+        gone = not self._process.is_alive()
+        if not gone:
+            self.kill()
+        self._reader.join(STOPS)
+        self._connection.close()
+        return gone
+
+
+def _work(posting: Posting, connection: Connection) -> None:
+    """The process: a worker in its main thread, its orders in another. When we are gone, it goes too."""
+    quiet_hosts()
+    lock = threading.Lock()
+
+    def tell(word: Word) -> None:
+        with lock:
+            connection.send(word)
+
+    worker = Worker(posting, tell)
+
+    def listen() -> None:
+        while True:
+            try:
+                worker.command(*connection.recv())
+            except (EOFError, OSError):
+                os._exit(1)
+
+    threading.Thread(target=listen, daemon=True).start()
+    worker.run()
+
+
+def quiet_hosts() -> None:
+    """What the hosts would log, errors and partial results, is what a soak counts."""
+    logging.getLogger("netsum").addHandler(logging.NullHandler())
+
+
+class Crew:
+    """The ranks of a round. ``words`` are what they say, in the order in which they come."""
+
+    def __init__(self, *, processes: bool) -> None:
+        self.processes = processes
+        self.words: queue.Queue[Word] = queue.Queue()
+        self._posts: dict[int, Post] = {}
+
+    def post(self, posting: Posting) -> None:
+        """Put a rank to work, in the place of the one before."""
+        make = ProcessPost if self.processes else ThreadPost
+        self._posts[posting.rank] = make(posting, self.words.put)
+
+    def command(self, rank: int, word: str, seconds: float = 0.0) -> None:
+        """Tell a rank something; see :meth:`Worker.command`."""
+        self._posts[rank].command(word, seconds)
+
+    def kill(self, rank: int) -> None:
+        """Kill a rank's process."""
+        post = self._posts[rank]
+        if not isinstance(post, ProcessPost):
+            raise TypeError("a thread cannot be killed: make the crew of processes")
+        post.kill()
+
+    def close(self) -> None:
+        """Tell all ranks that it was all."""
+        for post in self._posts.values():
+            post.command("close")
+
+    def stop(self) -> list[int]:
+        """End all ranks at once; those that did not go."""
+        return [rank for rank, post in self._posts.items() if not post.stop()]

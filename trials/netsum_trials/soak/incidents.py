@@ -1,0 +1,297 @@
+"""What goes wrong in a round beside lost packets: each event is done when its time has come, and undone when it is over."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import replace
+
+from netsum.descriptor import SWITCH
+from netsum_controller.errors import ControllerError
+from netsum_controller.state.model import Job
+
+from netsum_trials.faults.kernel import KernelLink, KernelTrunk
+from netsum_trials.faults.make import GONE
+from netsum_trials.faults.scenario import Event, Kind, Rates, Where
+from netsum_trials.soak.blame import BAD_LINK, History, Trouble
+from netsum_trials.soak.crew import Crew
+from netsum_trials.soak.outside import ServesOutside
+from netsum_trials.soak.report import Totals
+from netsum_trials.soak.words import Posting
+
+_TRIES = 40
+"""Times that the controller is asked to undo something."""
+_PAUSE = 0.5
+
+
+class Incidents:
+    """The events of one round. Everything is done by whoever calls :meth:`run`, in its thread, and told to the ``history``."""
+
+    def __init__(
+        self,
+        fabric: ServesOutside,
+        crew: Crew,
+        postings: list[Posting],
+        job: Job,
+        history: History,
+        totals: Totals,
+        say: Callable[[str], None],
+    ) -> None:
+        self._fabric, self._crew, self._postings, self._job, self._history = fabric, crew, postings, job, history
+        self._totals, self._say = totals, say
+        self._scenario = postings[0].plan.scenario
+        self._waiting = list(self._scenario.events)
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._links: dict[int, KernelLink] = {}
+        self._trunks: dict[str, KernelTrunk] = {}
+        self._cut_trunks: set[str] = set()
+        self._stack = ExitStack()
+        self._closing = False
+        self._before: dict[str, Counter[str]] = {}  # by switch whose wires are, or were, bad
+        self.stalled: list[tuple[int, float]] = []
+        """Ranks that were made to stand still, and for how long, since this was last emptied."""
+        self.killed: set[int] = set()
+        """Ranks that were killed and not replaced yet."""
+
+    def __enter__(self) -> Incidents:
+        scenario, kernel = self._scenario, self._scenario.where is Where.KERNEL
+        for rank, link in scenario.links.items():
+            if any(rates.loss or rates.delay_ms for rates in (link.up, link.down)):
+                self._history.begins(BAD_LINK, [rank], -math.inf)
+        for name in scenario.trunks:
+            self._history.begins(BAD_LINK, self._beyond(name), -math.inf)
+        if kernel:
+            for rank, host in enumerate(self._job.members):
+                self._links[rank] = self._stack.enter_context(KernelLink(self._fabric, host, scenario.link(rank)))
+        cut = {event.what for event in scenario.events if event.kind is Kind.CUT_TRUNK}
+        for name in self._fabric.topology.links:
+            if (kernel and name in scenario.trunks) or (name in cut and self._fabric.switch != "embedded"):
+                loss = scenario.trunks[name].loss if name in scenario.trunks else 0.0
+                self._trunks[name] = self._stack.enter_context(KernelTrunk(self._fabric, name, loss))
+        self._stack.callback(self._good_wires)
+        if scenario.where is Where.SWITCH:
+            for name in self._fabric.topology.switches:
+                self._wire(name)
+        return self
+
+    def _beyond(self, trunk: str) -> list[int]:
+        """The ranks whose way to a spine is this link."""
+        ends = self._fabric.topology.links[trunk].switches
+        hosts = self._fabric.topology.hosts
+        return [rank for rank, host in enumerate(self._job.members) if hosts[host].switch in ends]
+
+    def _wire(self, switch: str) -> None:
+        """Give an embedded switch the scenario's wires, without those that are cut: what goes up comes in."""
+        topology, scenario = self._fabric.topology, self._scenario
+        ports: dict[str, object] = {}
+        disturbs = scenario.where is Where.SWITCH
+        for rank, link in scenario.links.items() if disturbs else ():
+            if (place := topology.hosts[self._job.members[rank]]).switch == switch:
+                ports[str(place.port)] = {"in": _dump(link.up), "out": _dump(link.down)}
+        for name, trunk in topology.links.items():
+            rates = _dump(scenario.trunks[name]) if disturbs and name in scenario.trunks else {}
+            rates = {"loss": 1.0} if name in self._cut_trunks else rates
+            for end, port in zip(trunk.switches, trunk.ports, strict=True):
+                if end == switch and rates:
+                    ports[str(port)] = {"out": rates}
+        done = self._fabric.set_wires(switch, {"seed": scenario.seed, "ports": ports})
+        self._before.setdefault(switch, done)
+
+    def _good_wires(self) -> None:
+        for switch, before in self._before.items():
+            done = self._fabric.set_wires(switch, {})
+            done.subtract(before)
+            for name, counted in (
+                ("loss", "lost"),
+                ("duplicate", "duplicated"),
+                ("reorder", "reordered"),
+                ("delay", "delayed"),
+            ):
+                if done[counted] > 0:
+                    self._totals.faults[f"switch_{name}"] += done[counted]
+
+    def __exit__(self, *_: object) -> None:
+        """Undo what is not undone yet: the next round begins on a fabric that is whole."""
+        self._closing = True
+        try:
+            while self._agenda:
+                heapq.heappop(self._agenda)[2]()
+        finally:
+            self._stack.close()
+            kernel = [*self._links.values(), *self._trunks.values()]
+            lost = sum(each.lost for each in kernel)
+            cut = sum(each.cut_off for each in kernel)
+            self._totals.faults.update({name: n for name, n in (("kernel_loss", lost), ("cut_packets", cut)) if n})
+
+    @property
+    def over(self) -> bool:
+        """Whether everything that was begun is undone."""
+        return not self._agenda
+
+    def begun(self, step: int) -> None:
+        """The first rank begins this step: what is to happen then happens at the next :meth:`run`."""
+        for event in [event for event in self._waiting if event.after <= step]:
+            self._waiting.remove(event)
+            self._at(0.0, lambda event=event: self._do(event))  # type: ignore[misc]  # a lambda with a default
+
+    def next_time(self) -> float | None:
+        """When :meth:`run` has something to do (``time.monotonic()``)."""
+        return self._agenda[0][0] if self._agenda else None
+
+    def run(self) -> None:
+        """Do what is due."""
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+
+    def _at(self, seconds: float, action: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._agenda, (time.monotonic() + seconds, self._serial, action))
+
+    def _do(self, event: Event) -> None:
+        getattr(self, f"_{event.kind.value}")(event)
+        self._totals.faults[event.kind.value] += 1
+
+    def _trouble(self, event: Event, ranks: Collection[int] | None) -> Trouble:
+        return self._history.begins(event.kind.value, ranks, time.monotonic())
+
+    def _until(self, seconds: float, trouble: Trouble, undo: Callable[[], object]) -> None:
+        """Undo it in so many seconds; then it is over."""
+
+        def undone() -> None:
+            undo()
+            trouble.over = time.monotonic()
+
+        self._at(seconds, undone)
+
+    def _stall(self, event: Event) -> None:
+        assert event.rank is not None
+        self.stalled.append((event.rank, event.seconds))
+        self._trouble(event, [event.rank]).over = time.monotonic() + event.seconds
+        self._crew.command(event.rank, "stall", event.seconds)
+
+    def _cut(self, event: Event) -> None:
+        rank = event.rank
+        assert rank is not None
+        trouble = self._trouble(event, [rank])
+        if link := self._links.get(rank):
+            link.cut()
+            self._until(event.seconds, trouble, link.heal)
+        else:
+            self._crew.command(rank, "cut")
+            self._until(event.seconds, trouble, lambda: self._crew.command(rank, "heal"))
+
+    def _cut_trunk(self, event: Event) -> None:
+        name = event.what
+        assert name is not None
+        trouble = self._trouble(event, self._beyond(name))
+        if trunk := self._trunks.get(name):
+            trunk.cut()
+            self._until(event.seconds, trouble, trunk.heal)
+            return
+
+        def wire(change: Callable[[str], None]) -> None:
+            change(name)
+            for switch in self._fabric.topology.links[name].switches:
+                self._wire(switch)
+
+        wire(self._cut_trunks.add)
+        self._until(event.seconds, trouble, lambda: wire(self._cut_trunks.discard))
+
+    def _kill(self, event: Event) -> None:
+        rank = event.rank
+        assert rank is not None
+        trouble = self._trouble(event, [rank])
+        self._crew.kill(rank)
+        self.killed.add(rank)
+
+        def replaced() -> None:
+            self.killed.discard(rank)
+            self._crew.post(replace(self._postings[rank], first=False))
+
+        self._until(event.seconds, trouble, replaced)
+
+    def _restart_switch(self, event: Event) -> None:
+        name = event.what or self._job.switch
+        trouble = self._trouble(event, None if name in self._job.switches else ())
+        self._fabric.kill_switch(name)
+        if name in self._before:
+            self._before[name] = Counter()  # the one that counted them is gone
+
+        def started() -> None:
+            self._fabric.start_switch(name)
+            self._persist(trouble, lambda: self._restored(name))
+            if event.seconds >= GONE:  # the job may have gone to its members
+                self._persist(self._trouble(event, None), self._to_switch)
+
+        self._until(event.seconds, trouble, started)
+
+    def _restart_controller(self, event: Event) -> None:
+        trouble = self._trouble(event, None)
+        self._fabric.kill_controller()
+        self._until(event.seconds, trouble, self._fabric.start_controller)
+
+    def _hang_controller(self, event: Event) -> None:
+        trouble = self._trouble(event, None)
+        self._fabric.hang_controller(hang=True)
+        self._until(event.seconds, trouble, lambda: self._fabric.hang_controller(hang=False))
+
+    def _move(self, event: Event) -> None:
+        assert event.what is not None
+        trouble = self._trouble(event, None)
+        try:
+            self._fabric.controller.move(self._job.name, event.what)
+        except ControllerError as error:
+            self._undone(event, trouble, error)
+            return
+        self._at(event.seconds, lambda: self._persist(trouble, self._to_switch))
+
+    def _restored(self, switch: str) -> None:
+        """The controller has loaded the program again: else the next job could not be made."""
+        site = self._fabric.controller.site
+        with site.client(switch) as client:
+            site.require_program(client)
+
+    def _to_switch(self) -> None:
+        self._fabric.controller.move(self._job.name, SWITCH)
+
+    def _persist(self, trouble: Trouble, undo: Callable[[], None], tries: int = _TRIES) -> None:
+        """Undo it as soon as the controller can: a switch may still be away."""
+        try:
+            undo()
+        except ControllerError as error:
+            if tries and not self._closing:
+                self._at(_PAUSE, lambda: self._persist(trouble, undo, tries - 1))
+                return
+            self._say(f"  {trouble.kind} is not undone: {error}")
+        trouble.over = time.monotonic()
+
+    def _evict(self, event: Event) -> None:
+        rank = event.rank
+        assert rank is not None
+        trouble = self._trouble(event, [rank])
+        try:
+            self._fabric.controller.evict(self._job.name, rank)
+        except ControllerError as error:
+            self._undone(event, trouble, error)
+            return
+
+        def admit() -> None:
+            self._fabric.controller.admit(self._job.name, rank)
+            self._crew.command(rank, "admitted")
+
+        self._at(event.seconds, lambda: self._persist(trouble, admit))
+
+    def _undone(self, event: Event, trouble: Trouble, error: ControllerError) -> None:
+        """It could not be done."""
+        trouble.over = time.monotonic()
+        self._say(f"  no {event.kind.value}: {error}")
+        self._totals.faults[event.kind.value] -= 1
+
+
+def _dump(rates: Rates) -> dict[str, object]:
+    return rates.model_dump(exclude_defaults=True)

@@ -1,0 +1,177 @@
+"""Is what the ranks got what they should have got? Every answer of a round is looked at, at its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from netsum.wire.schema import CHUNK_BYTES
+from netsum_testbed.verify.check import Checker
+from netsum_testbed.verify.data import Array
+
+from netsum_trials.exact.cells import Cell
+from netsum_trials.exact.expect import complaints as cell_complaints
+from netsum_trials.soak.blame import History
+from netsum_trials.soak.cases import Plan, Step
+from netsum_trials.soak.data import contribution
+from netsum_trials.soak.subsets import Members, members_of
+from netsum_trials.soak.words import Answer
+
+WIDEST = 8
+"""Bytes of the widest lane."""
+
+
+@dataclass
+class Finding:
+    """One call in one epoch: how many ranks have its result, whether it was partial, and what is wrong with it."""
+
+    step: Step
+    number: int
+    results: int
+    degraded: bool
+    complaints: list[str]
+
+
+class Judge:
+    """Takes a round's answers as they come, and judges their results when it is over. ``history`` knows who was evicted."""
+
+    def __init__(self, plan: Plan, history: History) -> None:
+        self._plan = plan
+        self._history = history
+        self._answers: dict[int, dict[int, dict[int, Answer]]] = defaultdict(lambda: defaultdict(dict))
+
+    def take(self, answer: Answer) -> None:
+        """Keep an answer."""
+        if answer.step < len(self._plan.steps):
+            self._answers[answer.since][answer.step][answer.rank] = answer
+
+    def findings(self) -> Iterator[Finding]:
+        """All calls, in the order in which they were made."""
+        for since in sorted(self._answers):
+            whole = Checker(self._plan.base)
+            partial = _Partial(self._plan, self._history.evicted)
+            for number, answers in sorted(self._answers[since].items()):
+                step = self._plan.steps[number]
+                with_result = {rank: each for rank, each in sorted(answers.items()) if each.result is not None}
+                degraded = any(each.report.degraded for each in answers.values())
+                if step.cell is not None:
+                    with_result = {rank: each for rank, each in sorted(answers.items()) if each.failure is None}
+                    complaints = self._of_cell(step.cell, with_result)
+                elif step.kind != "allreduce" or self._plan.partial:
+                    complaints = partial.complaints(step, with_result)
+                else:
+                    results = [each.result for each in with_result.values() if each.result is not None]
+                    complaints = whole.complaints(step.call, results) if results else []
+                yield Finding(step, number, len(with_result), degraded, complaints)
+
+    def _of_cell(self, cell: Cell, answers: dict[int, Answer]) -> list[str]:
+        results = [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
+        size, evicted = self._plan.base.chunks * CHUNK_BYTES, tuple(sorted(self._history.evicted))
+        found = cell_complaints(cell, size, results, answers)
+        if found and evicted and not cell_complaints(cell, size, results, answers, evicted):
+            # In a call that is made after an eviction, and says so; the report of one that overlaps others is not told.
+            told = [rank for rank, each in answers.items() if each.report.evicted == evicted or cell.joined]
+            silent = [rank for rank in answers if rank not in told]
+            return [f"ranks {silent} have no rows of {evicted}, and their reports do not say so"] if silent else []
+        return found
+
+
+def same_bits(one: Array | None, other: Array) -> bool:
+    """Whether two arrays are the same to the last bit."""
+    return (
+        one is not None and one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+class _Partial:
+    """Calls of one epoch whose results may be without somebody, in order: what was carried over is in later ones."""
+
+    def __init__(self, plan: Plan, evicted: set[int]) -> None:
+        self._plan = plan
+        self._evicted = evicted
+        self._carried: dict[tuple[object, ...], list[Array] | None] = {}
+        # Blocks differ in elements with the lane's width, which of an integer is agreed on: a part of the widest's is of one.
+        self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
+
+    def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
+        """What is wrong with the results of the ranks that have one."""
+        inputs = [contribution(self._plan, step, rank) for rank in range(self._plan.workers)]
+        if step.kind == "reduce_scatter":
+            rows = step.rows(self._plan.workers)
+            return [
+                line
+                for rank, each in answers.items()
+                for line in self._reduced(step, {rank: each}, [array[rows[rank]] for array in inputs])
+            ]
+        kind = (step.call.op, step.call.dtype, step.call.shape)
+        if step.late == "carry" and kind in self._carried:
+            rests = self._carried[kind]
+            if rests is None:
+                return []
+            inputs = [own + rest for own, rest in zip(inputs, rests, strict=True)]
+        return self._reduced(step, answers, inputs)
+
+    def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
+        """What is wrong with results that should all be the reduction of some ranks' inputs."""
+        call, kind = step.call, (step.call.op, step.call.dtype, step.call.shape)
+        if not answers:
+            return []
+        first_rank, answer = next(iter(answers.items()))
+        first = answer.result
+        assert first is not None
+        apart = [rank for rank, each in answers.items() if not same_bits(each.result, first)]
+        if apart:
+            return [f"ranks {apart} have another result than rank {first_rank}"]
+        if first.shape != inputs[0].shape or first.dtype != inputs[0].dtype:
+            return [f"the result is {first.dtype}{list(first.shape)}"]
+        members = members_of(call.op, inputs, first, self._width)
+        if (bad := members.unexplained).size:
+            where = int(bad[0]) * self._width
+            values = [array.reshape(-1)[where] for array in inputs]
+            return [
+                f"rank {first_rank}: {bad.size} parts of {members.matches.shape[1]} are no {call.op} of some ranks' inputs; "
+                f"from element {where}: {first.reshape(-1)[where]!r}, from {values}"
+            ]
+        if step.late == "carry":
+            self._carry(kind, inputs, members)
+        found: dict[str, list[int]] = {}
+        for rank, each in answers.items():
+            for line in self._flags(step, rank, each, members):
+                found.setdefault(line, []).append(rank)
+        return [f"ranks {ranks}: {line}" for line, ranks in found.items()]
+
+    def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
+        """What each rank came too late with: it is in its next call of the kind. None where that cannot be told."""
+
+        def rest(rank: int, array: Array) -> Array:
+            came = np.repeat(members.with_rank(rank), members.width)[: array.size]
+            return np.asarray(np.where(came.reshape(array.shape), 0, array), array.dtype)
+
+        known = not members.ambiguous
+        self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
+
+    def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
+        """Whether a rank was told the truth about who is in its result."""
+        plan, report = self._plan, answer.report
+        if not members.matches.shape[1]:
+            return []
+        everybody = range(plan.workers)
+        whole = members.exactly(everybody)
+        for evicted in self._evicted:
+            whole |= members.exactly([other for other in everybody if other != evicted])
+        least = report.src_cnt_min or 0
+        floor = max(1, min(plan.quorum, plan.workers - len(self._evicted)))
+        found = []
+        if not whole.all() and not report.degraded:
+            found.append(f"{int((~whole).sum())} parts are partial and the report has no degraded block")
+        if not whole.all() and step.late in ("wait", "raise"):
+            found.append(f"{int((~whole).sum())} parts are partial, with late={step.late}")
+        if not members.at_least(least).all():
+            found.append(f"parts with fewer ranks than the {least} that the report has in each block")
+        if plan.degrades and not members.at_least(floor).all():
+            found.append(f"parts with fewer ranks than the quorum of {floor}")
+        if not report.missed and not members.with_rank(rank).all():
+            found.append("parts without this rank's part, and the report has no block that was missed")
+        return found

@@ -1,0 +1,359 @@
+"""The soak: round after round on one fabric until the time is up, every answer judged, every error timed."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import ControllerError
+from netsum_controller.state.model import Late
+
+from netsum_trials.faults.make import Possible
+from netsum_trials.faults.scenario import Kind, Scenario, Where
+from netsum_trials.soak.blame import BUSY, History
+from netsum_trials.soak.cases import Plan, make_plan
+from netsum_trials.soak.crew import Crew
+from netsum_trials.soak.incidents import Incidents
+from netsum_trials.soak.judge import Judge
+from netsum_trials.soak.outside import ServesOutside
+from netsum_trials.soak.report import Totals
+from netsum_trials.soak.words import (
+    JOIN_TIMEOUT,
+    LATE,
+    RESYNC_TIMEOUT,
+    Answer,
+    Began,
+    Crashed,
+    Evicted,
+    Failure,
+    Finished,
+    Joined,
+    Left,
+    Posting,
+    Resynced,
+    Resyncing,
+    Word,
+)
+
+SILENCE: Final = 20.0
+"""Seconds beyond all that it may take until a rank that says nothing hangs."""
+SPAWN: Final = 60.0
+"""Seconds that a rank's process may take until it runs; two on a machine that has a processor for it."""
+LEAVING: Final = 20.0
+"""Seconds that all ranks have to leave."""
+_LOOK: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run. ``duration`` in seconds; ``round``: only that one; ``scenario``: what goes wrong in every round."""
+
+    duration: float = 600.0
+    seed: int = 1
+    round: int | None = None
+    scenario: Scenario | None = None
+    possible: Possible = field(default_factory=Possible)
+
+
+class Soak:
+    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+
+    def __init__(
+        self,
+        fabric: ServesOutside,
+        options: Options,
+        totals: Totals,
+        say: Callable[[str], None] = print,
+        progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``say`` gets a line for every round and for everything that is wrong, ``progress`` is called now and then."""
+        self._fabric, self._options, self.totals = fabric, options, totals
+        self._say, self._progress = say, progress
+        self._start = time.monotonic()
+
+    def run(self) -> None:
+        """All rounds: the last one begins before the time is up, and is made to its end."""
+        options = self._options
+        numbers: Iterable[int] = count() if options.round is None else [options.round]
+        for number in numbers:
+            self.totals.seconds = time.monotonic() - self._start
+            if number and options.round is None and self.totals.seconds >= options.duration:
+                return
+            plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
+            self._say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
+            before = self.totals.failures
+            try:
+                _Round(self._fabric, plan, self.totals, self._say, self._progress).run()
+            finally:
+                self.totals.seconds = time.monotonic() - self._start
+                if self.totals.failures > before:
+                    self._say(f"  again with: {self._replay(number)}")
+            self.totals.rounds += 1
+
+    def _replay(self, number: int) -> str:
+        """The command that makes a round again."""
+        rootless = " --rootless" if self._fabric.rootless else ""
+        given = " and the same SCENARIO" if self._options.scenario is not None else ""
+        options = self._options
+        return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--round {number}{rootless}"{given}'
+
+
+def waited_for_a_processor() -> float:
+    """Seconds that this thread has been ready to run and did not."""
+    return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+
+
+class _Round:
+    """One job, its ranks, and what they say."""
+
+    def __init__(
+        self,
+        fabric: ServesOutside,
+        plan: Plan,
+        totals: Totals,
+        say: Callable[[str], None],
+        progress: Callable[[], None],
+    ) -> None:
+        self._fabric, self._plan, self._totals = fabric, plan, totals
+        self._say, self._progress = say, progress
+        self._history = History(plan)
+        self._judge = Judge(plan, self._history)
+        self._crew = Crew(processes=plan.scenario.has(Kind.KILL))
+        self._deadlines: dict[int, float | None] = {}
+        self._finished: set[int] = set()
+        self._resyncing: set[int] = set()
+        self._left: set[int] = set()
+        self._first = 0
+        self._joined: set[int] = set()
+        self._broken = False
+        self._waited = (time.monotonic(), waited_for_a_processor())
+
+    def run(self) -> None:
+        """The whole round."""
+        plan, fabric = self._plan, self._fabric
+        name = f"soak-{plan.base.index}"
+        spec: dict[str, object] = {
+            "name": name,
+            "members": plan.members,
+            "roots": plan.roots,
+            "window": plan.base.window,
+            "chunks": plan.base.chunks,
+        }
+        if plan.degrades:
+            spec |= {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum}
+        job = fabric.create_job(JobSpec.model_validate(spec))
+        with ExitStack() as stack:
+            stack.callback(self._delete, name)
+            assert fabric.controller.url is not None
+            postings = [
+                Posting(
+                    plan=plan,
+                    rank=rank,
+                    job=name,
+                    token=fabric.tokens[name],
+                    controller=fabric.controller.url,
+                    opening=fabric.opening(job.members[rank]),
+                    spoil=plan.scenario.where is Where.HOSTS,
+                )
+                for rank in range(plan.workers)
+            ]
+            incidents = Incidents(fabric, self._crew, postings, job, self._history, self._totals, self._say)
+            stack.enter_context(incidents)
+            stack.callback(self._stop)
+            for posting in postings:
+                self._crew.post(posting)
+                self._expect(posting.rank, SPAWN + JOIN_TIMEOUT)
+            self._listen(incidents)
+        self._give_judgement()
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._fabric.delete_job(name)
+        except ControllerError:
+            self._fabric.delete_job(name, force=True)
+
+    def _expect(self, rank: int, seconds: float) -> None:
+        """The rank must say something within these seconds, and what a loaded machine takes longer."""
+        self._deadlines[rank] = time.monotonic() + seconds + LATE + SILENCE
+
+    def _listen(self, incidents: Incidents) -> None:
+        """Until all ranks have made all calls and nothing is amiss any more; or one hangs."""
+        everybody = set(range(self._plan.workers))
+        while not (self._finished == everybody and incidents.over and not self._resyncing) and not self._broken:
+            incidents.run()
+            due = incidents.next_time()
+            wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
+            heard = self._hear(wait)
+            self._look_for_a_processor()
+            for rank, seconds in incidents.stalled:
+                if (deadline := self._deadlines.get(rank)) is not None:
+                    self._deadlines[rank] = deadline + seconds
+            incidents.stalled.clear()
+            if self._joined == everybody and self._first >= 0:
+                incidents.begun(self._first)
+            self._forget(incidents.killed)
+            if not heard:
+                self._look_for_hangs()
+            self._progress()
+
+    def _look_for_a_processor(self) -> None:
+        """Where this thread, which mostly sleeps, has waited for one for half of the time, so have the ranks."""
+        (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
+        if now[0] - since < 1.0:
+            return
+        if now[1] - waited > (now[0] - since) / 2:
+            self._history.begins(BUSY, None, since).over = now[0]
+        self._waited = now
+
+    def _forget(self, killed: set[int]) -> None:
+        for rank in killed:
+            self._finished.discard(rank)
+            self._resyncing.discard(rank)
+            self._expect(rank, SPAWN + JOIN_TIMEOUT)  # of the one who takes its place
+
+    def _hear(self, wait: float) -> bool:
+        try:
+            word = self._crew.words.get(timeout=wait)
+        except queue.Empty:
+            return False
+        self._take(word)
+        return True
+
+    def _take(self, word: Word) -> None:
+        rank = word.rank
+        if not self._broken:  # what a rank says that is being stopped is our doing
+            self._history.take(word)
+        match word:
+            case Joined():
+                self._greet(rank)
+            case Began(step=step, timeout=timeout):
+                self._first = max(self._first, step)
+                self._expect(rank, timeout)
+            case Answer():
+                self._judge.take(word)
+                self._error(word)
+                self._expect(rank, self._plan.timeout)
+            case Resyncing():
+                self._resyncing.add(rank)
+                self._expect(rank, RESYNC_TIMEOUT)
+                self._call_back()
+            case Resynced():
+                self._resynced(word)
+            case Evicted():
+                self._deadlines[rank] = None
+            case Finished():
+                self._finished.add(rank)
+                self._deadlines[rank] = None
+                if self._resyncing:
+                    self._call_back()
+            case Left():
+                self._left.add(rank)
+                self._deadlines[rank] = None
+                self._totals.add_packets(word.counts)
+                self._totals.retransmissions += word.retransmissions
+                self._totals.resumes += word.resumes
+            case Crashed(trace=trace):
+                self._wrong(f"rank {rank}: {trace}")
+                self._broken = True
+
+    def _greet(self, rank: int) -> None:
+        """The calls begin when all have joined."""
+        again = rank in self._joined  # in the place of one who was killed
+        self._joined.add(rank)
+        self._expect(rank, 0.0 if again else SPAWN + JOIN_TIMEOUT)
+        if len(self._joined) == self._plan.workers and not again:
+            for each in self._joined:
+                self._crew.command(each, "go")
+                self._expect(each, 0.0)
+
+    def _call_back(self) -> None:
+        """Somebody joins again, which takes all: also those that wait at the end."""
+        for rank in self._finished:
+            self._crew.command(rank, "resync")
+            self._expect(rank, RESYNC_TIMEOUT)
+        self._finished.clear()
+
+    def _resynced(self, word: Resynced) -> None:
+        self._resyncing.discard(word.rank)
+        self._expect(word.rank, self._plan.timeout)
+        self._totals.resyncs += word.failure is None
+        if word.wrong:
+            self._wrong(f"rank {word.rank}: after resync: {word.wrong}")
+        if word.failure is not None:
+            self._totals.errors[word.failure.name] += 1
+            self._late(
+                word.rank, word.late - self._history.busy(word.when - word.seconds, word.when), word.failure.text
+            )
+            self._check_ours(word.rank, "resync", word.failure)
+
+    def _error(self, answer: Answer) -> None:
+        if answer.failure is None:
+            return
+        self._totals.errors[answer.failure.name] += 1
+        late = answer.late - self._history.busy(answer.begun, answer.when)
+        self._late(answer.rank, late, f"{answer.failure.name}: {answer.failure.text}")
+        self._check_ours(answer.rank, f"call {answer.step}", answer.failure)
+
+    def _check_ours(self, rank: int, where: str, failure: Failure) -> None:
+        if not failure.ours:
+            self._wrong(f"rank {rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
+            self._broken = True  # nobody knows what such an error leaves
+
+    def _late(self, rank: int, seconds: float, text: str) -> None:
+        self._totals.latest_error = max(self._totals.latest_error, seconds)
+        if seconds > LATE:
+            self._totals.late_errors += 1
+            self._say(f"  LATE: rank {rank}, {seconds:.1f} s after the call's time: {text}")
+
+    def _wrong(self, text: str) -> None:
+        self._totals.wrong += 1
+        self._say(f"  WRONG: {text}")
+
+    def _look_for_hangs(self) -> None:
+        now = time.monotonic()
+        silent = [rank for rank, deadline in self._deadlines.items() if deadline is not None and now > deadline]
+        if not silent:
+            return
+        self._totals.hangs += len(silent)
+        self._broken = True
+        self._say(f"  HANG: ranks {silent} say nothing")
+        frames = sys._current_frames()
+        for thread in threading.enumerate():
+            if thread.name.startswith("rank ") and thread.ident in frames:
+                self._say(f"  {thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}")
+
+    def _stop(self) -> None:
+        """Everybody leaves; what they say last is heard."""
+        self._crew.close()
+        deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
+        while len(self._left) < self._plan.workers and time.monotonic() < deadline:
+            self._hear(_LOOK)
+        if stuck := self._crew.stop():
+            self._totals.hangs += not self._broken
+            self._say(f"  HANG: ranks {stuck} do not leave")
+        while self._hear(0.0):
+            pass
+
+    def _give_judgement(self) -> None:
+        for line in self._history.complaints():
+            self._totals.blamed += 1
+            self._say(f"  BLAMED: {line}")
+        for finding in self._judge.findings():
+            if not finding.results:
+                continue
+            self._totals.calls += 1
+            self._totals.elements += finding.step.elements
+            self._totals.degraded += finding.degraded
+            for complaint in finding.complaints:
+                self._wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
+        self._progress()

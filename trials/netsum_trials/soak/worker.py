@@ -1,0 +1,318 @@
+"""One rank of a soak: makes the round's calls, says what they came to, and comes back after errors.
+
+It runs in a thread or as a process (:mod:`~netsum_trials.soak.crew`); in both it speaks through ``tell`` and is told through
+:meth:`Worker.command`.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import netsum
+import numpy as np
+from netsum import errors
+from netsum.communicator import Communicator
+from netsum.report import Report
+from netsum.stats import Stats
+from netsum.transports.base import Transport
+from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
+from netsum_testbed.verify.data import Array
+
+from netsum_trials.exact.call import start
+from netsum_trials.soak.cases import Step, groups_of
+from netsum_trials.soak.data import contribution
+from netsum_trials.soak.words import (
+    JOIN_TIMEOUT,
+    LATE,
+    RESYNC_TIMEOUT,
+    Answer,
+    Began,
+    Crashed,
+    Evicted,
+    Failure,
+    Finished,
+    Joined,
+    Left,
+    Posting,
+    Resynced,
+    Resyncing,
+    Word,
+)
+
+STATE: Final = 300
+"""Elements of the state that a rank takes over in a resync."""
+_USABLE: Final = (errors.Degraded, errors.DoesNotFit, errors.Aborted, errors.NotFinite)
+"""The call is over for every rank, and the next one may be made."""
+_PATIENCE: Final = 3
+"""Attempts at a call before it gets twice the time: a bad link may be too slow for it."""
+
+
+def state_after(progress: int) -> Array:
+    """The state of a rank that has made so many calls."""
+    return np.arange(STATE, dtype=np.float64) * (progress + 1)
+
+
+class Worker:
+    """A rank at its post."""
+
+    def __init__(self, posting: Posting, tell: Callable[[Word], None]) -> None:
+        self._posting = posting
+        self._plan = posting.plan
+        self._rank = posting.rank
+        self._tell = tell
+        self._orders: queue.Queue[str] = queue.Queue()
+        self._counts = FaultCounts()
+        self._transport: FaultyTransport | None = None
+        self._cut = False
+        self._opened = 0
+        self._stalls: list[tuple[float, float]] = []  # when, for how many seconds
+        self._since = 0
+        self._failures = 0
+        self._retransmissions = 0
+        self._resumes = 0
+        self._noted: Stats | None = None
+        self._comm: Communicator | None = None
+
+    def command(self, word: str, seconds: float = 0.0) -> None:
+        """From another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have joined;
+        ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
+        transport = self._transport
+        if word in ("cut", "heal"):
+            self._cut = word == "cut"
+            if transport is not None:
+                transport.cut = self._cut
+        elif word == "stall":
+            self._stalls.append((time.monotonic(), seconds))
+            if transport is not None:
+                transport.stall(seconds)
+        elif word == "stop":
+            self._orders.put("close")
+            if self._comm is not None:
+                self._comm.close()
+        else:
+            self._orders.put(word)
+
+    def run(self) -> None:
+        """Until it is told to close. Never raises: what goes wrong here is told."""
+        try:
+            self._run()
+        except BaseException:
+            self._tell(Crashed(self._rank, traceback.format_exc()))
+
+    def _run(self) -> None:
+        comm = self._comm = self._join()
+        try:
+            self._tell(Joined(self._rank))
+            at = self._wait_for_all() if self._posting.first else self._resync(comm, 0)
+            while at is not None:
+                at = self._calls(comm, at)
+        finally:
+            comm.close()
+            self._note(comm)
+            self._tell(Left(self._rank, self._counts, self._retransmissions, self._resumes))
+
+    def _note(self, comm: Communicator) -> None:
+        """What the communicator counted since it last began anew; a failed resync may leave the old counts, once noted."""
+        if comm.stats is self._noted:
+            return
+        self._noted = comm.stats
+        self._retransmissions += comm.stats.retransmissions
+        self._resumes += comm.stats.resumes
+
+    def _wait_for_all(self) -> int | None:
+        """Until all ranks have joined; where to begin. Whoever lost patience before and joined again would meet those who
+        come later in their first call."""
+        return 0 if self._orders.get() == "go" else None
+
+    def _join(self) -> Communicator:
+        posting = self._posting
+        comm = netsum.join(
+            posting.job,
+            posting.rank,
+            token=posting.token,
+            controller=posting.controller,
+            transport=posting.opening.open,
+            wrap=self._spoil,
+            timeout=JOIN_TIMEOUT,
+            call_timeout=self._plan.timeout,
+        )
+        self._since = comm.descriptor.epoch
+        return comm
+
+    def _spoil(self, inner: Transport) -> Transport:
+        """Around the transport of every new epoch, to a switch or to the other members: the same bad luck goes on."""
+        self._opened += 1
+        link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
+        up, down = (Faults(), Faults()) if link is None else (link.up.faults(), link.down.faults())
+        seed = (self._plan.scenario.seed << 16) + (self._rank << 8) + self._opened
+        made = FaultyTransport(inner, up, seed, receiving=down, counts=self._counts)
+        made.cut = self._cut
+        self._transport = made
+        return made
+
+    def _calls(self, comm: Communicator, start: int) -> int | None:
+        """Make the calls from ``start`` on. The number to go on from, or None when that was all."""
+        for group in groups_of(self._plan.steps, start):
+            done = self._group(comm, group)
+            if done < group.stop:
+                return self._resync(comm, done)
+        if not self._barrier(comm):
+            return self._resync(comm, len(self._plan.steps))
+        self._tell(Finished(self._rank))
+        order = self._orders.get()
+        while order == "admitted":
+            order = self._orders.get()
+        return self._resync(comm, len(self._plan.steps)) if order == "resync" else None
+
+    def _barrier(self, comm: Communicator) -> bool:
+        """Whether all ranks have made all calls."""
+        timeout = self._timeout
+        self._tell(Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
+        begun = time.monotonic()
+        try:
+            comm.barrier(timeout=timeout)
+        except Exception as error:
+            self._answer(len(self._plan.steps), None, Report(), error, begun, timeout)
+            return False
+        return True
+
+    @property
+    def _timeout(self) -> float:
+        return float(self._plan.timeout * 2 ** (self._failures // _PATIENCE))
+
+    def _group(self, comm: Communicator, group: range) -> int:
+        """Make calls that are under way together; the number of the first that must be made again, or ``group.stop``."""
+        timeout = self._timeout
+        works: list[tuple[int, float, Callable[[], tuple[Array | None, Report]]]] = []
+        sleeps = sum(self._plan.steps[number].call.delays[self._rank] for number in group)
+        self._tell(Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
+        for number in group:
+            step = self._plan.steps[number]
+            if step.call.delays[self._rank]:
+                time.sleep(step.call.delays[self._rank])  # a rank that comes late: part of the call's data
+            begun = time.monotonic()
+            try:
+                works.append((number, begun, self._start(comm, step, timeout, alone=len(group) == 1)))
+            except Exception as error:
+                if not works:
+                    return self._failed(number, error, begun, timeout)
+                break  # the earlier ones say why
+        done = group.start
+        for number, begun, wait in works:
+            try:
+                result, report = wait()
+            except Exception as error:
+                done = self._failed(number, error, begun, timeout)
+                if done == number:
+                    return number
+            else:
+                self._failures = 0
+                self._answer(number, result, report, None, begun, timeout)
+                done = number + 1
+        return done
+
+    def _start(
+        self, comm: Communicator, step: Step, timeout: float, *, alone: bool
+    ) -> Callable[[], tuple[Array | None, Report]]:
+        """Begin one call; the function returned waits for its result."""
+        if step.cell is not None:
+            end = start(comm, step.cell, timeout)
+            joined = step.cell.joined  # the communicator has the report of the last one begun
+            return lambda: (end(), Report() if joined else comm.report)
+        array = contribution(self._plan, step, self._rank)
+        call = step.call
+        common: dict[str, Any] = {"op": call.op, "late": step.late, "timeout": timeout}
+        whole = common | {"out": array if call.in_place else None, "scale": call.scale}
+        if step.kind == "allreduce" and not alone:
+            work = comm.allreduce_async(array, **whole)
+            return lambda: (np.asarray(work.wait()), work.report)
+        counts = [part.stop - part.start for part in step.rows(self._plan.workers)]
+        calls: dict[str, Callable[[], Any]] = {
+            "allreduce": lambda: comm.allreduce(array, **whole),
+            "reduce": lambda: comm.reduce(array, step.root, **common),
+            "reduce_scatter": lambda: comm.reduce_scatter(array, counts=counts, **common),
+            "barrier": lambda: comm.barrier(timeout=timeout),
+        }
+
+        def made() -> tuple[Array | None, Report]:
+            result = calls[step.kind]()
+            return None if result is None else np.asarray(result), comm.report
+
+        return made
+
+    def _failed(self, number: int, error: Exception, begun: float, timeout: float) -> int:
+        """The number of the call to go on from after an error in this one."""
+        report = getattr(error, "report", Report())
+        self._answer(number, None, report, error, begun, timeout)
+        if isinstance(error, _USABLE):
+            return number + 1
+        self._failures += 1
+        return number
+
+    def _answer(
+        self, number: int, result: Array | None, report: Report, error: Exception | None, begun: float, timeout: float
+    ) -> None:
+        failure = None if error is None else failure_of(error)
+        # A copy: the next call may not write into what the judge still looks at.
+        kept = None if result is None else np.array(result)
+        late = self._lateness(begun, timeout) if error is not None else 0.0
+        self._tell(Answer(self._rank, number, self._since, kept, replace(report), failure, late, begun))
+
+    def _lateness(self, begun: float, timeout: float) -> float:
+        """Seconds beyond ``timeout`` since ``begun``, less those for which this rank stood still."""
+        now = time.monotonic()
+        stalled = sum(seconds for when, seconds in list(self._stalls) if when + seconds > begun)
+        return max(0.0, now - begun - timeout - stalled)
+
+    def _resync(self, comm: Communicator, progress: int) -> int | None:
+        """Come back into step with the others; the number of the call to go on from. None: told to close instead."""
+        while True:
+            self._tell(Resyncing(self._rank))
+            begun = time.monotonic()
+            self._note(comm)
+            state = state_after(progress)
+            try:
+                now_at = comm.resync(state, progress=progress, timeout=RESYNC_TIMEOUT)
+            except errors.Evicted as error:
+                self._tell(Resynced(self._rank, time.monotonic() - begun, progress, failure_of(error)))
+                if not self._wait_to_be_admitted():
+                    return None
+            except Exception as error:
+                late = self._lateness(begun, RESYNC_TIMEOUT)
+                self._tell(Resynced(self._rank, time.monotonic() - begun, progress, failure_of(error), late))
+                if not isinstance(error, errors.NetsumError) or self._told_to_close():
+                    return None
+            else:
+                self._since = comm.descriptor.epoch
+                wrong = "" if np.array_equal(state, state_after(now_at)) else f"not the state after {now_at} calls"
+                self._tell(Resynced(self._rank, time.monotonic() - begun, now_at, None, 0.0, wrong))
+                return now_at
+
+    def _wait_to_be_admitted(self) -> bool:
+        self._tell(Evicted(self._rank))
+        while True:
+            order = self._orders.get()
+            if order in ("admitted", "close"):
+                return order == "admitted"
+
+    def _told_to_close(self) -> bool:
+        with suppress(queue.Empty):
+            while True:
+                if self._orders.get_nowait() == "close":
+                    return True
+        return False
+
+
+def failure_of(error: BaseException) -> Failure:
+    """An error as a worker tells it."""
+    missing = tuple(getattr(error, "missing", ()))
+    return Failure(type(error).__name__, isinstance(error, errors.NetsumError), str(error), missing)
+
+
+__all__ = ["LATE", "Worker", "failure_of", "state_after"]

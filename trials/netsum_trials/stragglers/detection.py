@@ -1,0 +1,204 @@
+"""How long a block waits for a straggler before the switch closes it.
+
+A job of two, one of which is a straggler: it contributes to no block before its partial result is out. The other sends one
+contribution, at a random moment, and the time runs until the partial result is there. The straggler's contribution follows, too
+late, so that the switch does not take it for gone and the next block waits in full.
+
+Packets are sent and received as such, by no window: nothing is ever sent again, unless asked for. Then the contribution
+is repeated as the host library repeats it, and the switch may close the block by that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from netsum.descriptor import Descriptor
+from netsum.round_trip import MIN_RTO
+from netsum.transports.base import Transport
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Lane, Op, Status
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Late
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+
+PATIENCE: Final = 5.0
+"""Seconds beyond the longest wait that there may be, after which a packet counts as lost."""
+WINDOW: Final = 64
+_PAYLOAD: Final = bytes(CHUNK_BYTES)
+_CLOCK_BITS: Final = next(field.bits for field in RECORD_FIELDS if field.name == "start")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block is closed;
+    ``held``, when it held the payload too, which a sweep's notice has no room for. ``start``: when the block began, in
+    microseconds of the switch's clock."""
+
+    sent: float
+    noticed: float
+    held: float
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Detected:
+    """The samples of one ``block_exp`` (seconds). ``repeats``: whether the host sent its contribution again meanwhile."""
+
+    switch: str
+    block_exp: float
+    repeats: bool
+    samples: tuple[Sample, ...]
+
+    def at_host(self) -> list[float]:
+        """From the contribution's departure to the notice, in units of block_exp."""
+        return [sample.noticed / self.block_exp for sample in self.samples]
+
+    def from_start(self) -> list[float]:
+        """From the start of the block's record to the notice, in units of block_exp: without the contribution's way to
+        the switch. The clocks are compared by the contribution that was fastest on its way, which counts as having taken
+        no time, so this is too long by that."""
+        mask = (1 << _CLOCK_BITS) - 1
+        first = self.samples[0]
+        offsets = [((each.start - first.start) & mask) / 1e6 - (each.sent - first.sent) for each in self.samples]
+        fastest = min(offsets)
+        on_the_way = [offset - fastest for offset in offsets]
+        return [(sample.noticed - late) / self.block_exp for sample, late in zip(self.samples, on_the_way, strict=True)]
+
+
+class Straggling:
+    """The job of two on a fabric. A context manager; leaving it deletes the job."""
+
+    def __init__(self, fabric: Fabric, block_exp: float, *, repeats: bool, seed: int) -> None:
+        """``block_exp`` in seconds."""
+        self._fabric = fabric
+        self._block_exp = block_exp
+        self._repeats = repeats
+        self._rng = np.random.default_rng(seed)
+        hosts = tuple(fabric.topology.hosts)[:2]
+        spec = JobSpec(
+            name=f"detection-{next(_numbers)}",
+            members=hosts,
+            window=WINDOW,
+            chunks=1,
+            late=Late.DEGRADE,
+            block_exp=1000 * block_exp,
+            quorum=1,
+        )
+        self._job = fabric.create_job(spec)
+        self._members = fabric.controller.membership.join_all(spec.name)
+        self._links: list[Transport] = []
+        try:
+            for member, host in zip(self._members, hosts, strict=True):
+                self._links.append(fabric.inside(lambda member=member, host=host: fabric.open_transport(member, host)))  # type: ignore[misc]
+        except BaseException:
+            self.close()
+            raise
+        self._next = self._members[0].first_block_id
+
+    def __enter__(self) -> Straggling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the job."""
+        for link in self._links:
+            link.close()
+        self._fabric.delete_job(self._job.name, force=True)
+
+    def run(self, samples: int) -> Iterator[Sample]:
+        """That many samples, as they come, in batches that fit the job's slots."""
+        while samples:
+            batch = min(samples, self._job.slots)
+            self._one()  # not counted: the sweeps may be just beginning, or may have paused while records were read
+            first = self._next
+            taken = [self._one() for _ in range(batch)]
+            starts = self._starts(first, batch)
+            for sample, start in zip(taken, starts, strict=True):
+                yield Sample(sample.sent, sample.noticed, sample.held, start)
+            samples -= batch
+
+    def _one(self) -> Sample:
+        punctual, straggler = self._members
+        block = self._next
+        self._next = block + 1 & 0xFFFFFFFF
+        # Anywhere between two sweeps, which come twice in every block_exp.
+        time.sleep(float(self._rng.uniform(0, self._block_exp)))
+        sent = time.perf_counter()
+        self._links[0].send([_contribution(punctual, block)])
+        noticed, whole = self._await(0, block, repeats=self._repeats)
+        held = noticed
+        if not whole:
+            self._links[0].send([_contribution(punctual, block)])
+            held, _ = self._await(0, block, whole=True)
+        self._links[1].send([_contribution(straggler, block)])
+        self._await(1, block, results=2)  # everyone's, and the answer to its own: the switch has heard of it
+        return Sample(sent, noticed - sent, held - sent)
+
+    def _await(
+        self, which: int, block: int, *, whole: bool = False, repeats: bool = False, results: int = 1
+    ) -> tuple[float, bool]:
+        """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``. Of
+        several ``results``, the last."""
+        now = time.perf_counter()
+        deadline = now + 4 * self._block_exp + PATIENCE
+        pause = MIN_RTO
+        again = now + pause if repeats else deadline
+        while now < deadline:
+            for packet in self._links[which].recv(min(again, deadline) - now):
+                header = parse_header(packet)
+                has_payload = len(packet) > HEADER_BYTES
+                if self._is_result(which, block, header) and (has_payload or not whole):
+                    results -= 1
+                    if not results:
+                        return time.perf_counter(), has_payload
+            now = time.perf_counter()
+            if now >= again and repeats:
+                self._links[which].send([_contribution(self._members[which], block)])
+                pause *= 2
+                again = now + pause
+        waited = 4 * self._block_exp + PATIENCE
+        raise TestbedError(
+            f"block {block}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
+        )
+
+    def _is_result(self, which: int, block: int, header: Header) -> bool:
+        if header.block_id != block or header.job_id != self._job.job_id:
+            return False
+        expected = AgeOp.LATE if which else AgeOp.AGED
+        if (header.status, header.degraded, header.age_op) != (Status.OK, 1, expected):
+            raise TestbedError(f"block {block} was answered with {header}")
+        return True
+
+    def _starts(self, first: int, batch: int) -> list[int]:
+        slots = [self._job.slot_base + ((first + each) & (self._job.slots - 1)) for each in range(batch)]
+        with self._fabric.controller.site.client(self._job.switch) as client:
+            records = client.query_records(slots)
+        return [records[slot].start_us for slot in slots]
+
+
+def _contribution(member: Descriptor, block: int) -> tuple[bytes, bytes]:
+    header = Header(
+        member.job_id,
+        block,
+        src_id=member.src_id,
+        op=Op.SUM,
+        lane=Lane.L32,
+        grad_cnt=CHUNK_BYTES >> Lane.L32,
+        data_cnt=1,
+    )
+    return pack_header(header), _PAYLOAD
+
+
+def detect(switch: str, fabric: Fabric, block_exp: float, samples: int, *, repeats: bool, seed: int) -> Detected:
+    """Measure one ``block_exp`` (seconds)."""
+    with Straggling(fabric, block_exp, repeats=repeats, seed=seed) as straggling:
+        return Detected(switch, block_exp, repeats, tuple(straggling.run(samples)))

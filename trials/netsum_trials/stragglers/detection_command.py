@@ -1,0 +1,58 @@
+"""The ``make detection`` command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import click
+from netsum_testbed.checking import seed_option, switch_option
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.opening import open_fabric
+from netsum_testbed.switches import available_switches, choose_switch
+from rich.console import Console
+
+from netsum_trials.stragglers.detection import Detected, detect
+from netsum_trials.stragglers.detection_report import histogram_table, to_json
+from netsum_trials.stragglers.options import milliseconds
+
+SAMPLES = 200
+EXPIRIES = "5,10,20,50,100"
+
+
+@click.command()
+@switch_option("both, simple_switch_grpc if it is on PATH and we are root")
+@click.option("--block-exp", callback=milliseconds, default=EXPIRIES, show_default=True, help="milliseconds, a list")
+@click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
+@seed_option("of the moments when blocks begin")
+def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
+    """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
+
+    Once with contributions that are sent once, so that only the switch's own sweeps can close a block, and once with a host
+    that repeats them. The last line is one JSON object.
+    """
+    rootless = os.geteuid() != 0
+    if rootless and switch == "bmv2":
+        raise TestbedError("simple_switch_grpc needs network interfaces: run as root, or with --switch embedded")
+    end_on_signals()
+    console = Console()
+    console.print("From a contribution to the partial result of its block, in units of block_exp.", highlight=False)
+    measured: list[Detected] = []
+    for name in _switches(switch, rootless):
+        with console.status(f"{name}: starting") as status, open_fabric(name, hosts=2, rootless=rootless) as fabric:
+            for repeats in (False, True):
+                some = []
+                for expiry in block_exp:
+                    status.update(f"{name}: block_exp {1000 * expiry:g} ms, {'repeated' if repeats else 'sent once'}")
+                    some.append(detect(name, fabric, expiry, samples, repeats=repeats, seed=seed))
+                console.print(histogram_table(some))
+                measured += some
+    click.echo(to_json(measured))
+
+
+def _switches(wish: str, rootless: bool) -> Iterator[str]:
+    if wish != "auto":
+        yield choose_switch(wish)
+    else:
+        yield from (name for name in available_switches() if name == "embedded" or not rootless)

@@ -1,0 +1,146 @@
+"""A training loop that lives with late workers: the demo's model, and a worker that may sleep.
+
+A worker that finds itself behind the others sits steps out: it computes nothing, takes part with ``give=False``, and so
+catches up in a round trip or two for each call that it has missed. It sits out until a call of its was in time, for a
+gradient begun at the moment it wakes, in the middle of the others' step, would be late again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from netsum import Behind, Communicator, Desynchronized
+from netsum_testbed.demo.model import Digits, Floats, Perceptron
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker does. ``compute``: seconds that a gradient takes; the part that numpy leaves over is spent idle, as
+    by a host whose accelerator computes. ``delays``: seconds that each step begins late; empty: this is no straggler."""
+
+    steps: int
+    compute: float = 0.0
+    late: str = "accept"
+    delays: tuple[float, ...] = ()
+
+    def save(self, path: Path) -> None:
+        """Write a file that :meth:`load` reads."""
+        path.write_text(json.dumps(asdict(self)), "utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read what :meth:`save` wrote."""
+        given = json.loads(path.read_text("utf-8"))
+        return cls(**{**given, "delays": tuple(given["delays"])})
+
+
+@dataclass
+class Diary:
+    """What a worker went through. ``ends``: when it had finished each step, ``time.perf_counter()``. The counts of blocks
+    are those of its calls' reports; ``sat_out``: steps without a gradient of its own; ``late``: steps whose call was over
+    before it came; ``slept``: seconds."""
+
+    rank: int
+    ends: list[float] = field(default_factory=list)
+    blocks: int = 0
+    degraded: int = 0
+    missed: int = 0
+    unfit: int = 0
+    sat_out: int = 0
+    late: int = 0
+    behind: int = 0
+    resyncs: int = 0
+    slept: float = 0.0
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Diary:
+        """Read :meth:`to_json`'s line."""
+        return cls(**json.loads(text))
+
+
+class Training:
+    """One worker's training. ``model`` is what it has learnt, ``diary`` how it went."""
+
+    def __init__(
+        self, digits: Digits, plan: Plan, comm: Communicator, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.model = Perceptron()
+        self.diary = Diary(comm.rank)
+        self._digits = digits
+        self._plan = plan
+        self._comm = comm
+        self._sleep = sleep
+        self._batches = list(digits.batches(plan.steps))
+        self._late = False
+
+    def run(self) -> None:
+        """Train all steps. Raises what :mod:`netsum.errors` has no way back from."""
+        step = -1
+        while step <= self._plan.steps:
+            try:
+                self._step(step)
+            except (Behind, Desynchronized):
+                # We have missed results for good, or another rank has, and calls resync().
+                self.diary.behind += self._comm.stats.lost > 0
+                self.diary.resyncs += 1
+                step = self._comm.resync(self.model.parameters, self.model.velocity, progress=step + 1) - 1
+                self._late = False
+            else:
+                step += 1
+
+    def _step(self, step: int) -> None:
+        """One step. Before the first they wait for each other, and after the last, for a rank that left could not repeat its
+        last contributions for those that still need them."""
+        if 0 <= step < self._plan.steps:
+            self._train(step)
+        else:
+            self._comm.barrier()
+        if step < self._plan.steps:
+            self.diary.ends.append(time.perf_counter())
+
+    def _train(self, step: int) -> None:
+        share = self._batches[step][self._comm.rank :: self._comm.size]
+        gradient = self._gradient(step, share)
+        give = gradient is not None
+        total = gradient if gradient is not None else np.zeros_like(self.model.parameters)
+        try:
+            self._comm.allreduce(total, op="mean", out=total, late=self._plan.late, give=give)
+        finally:
+            self._note(give)
+        self._late = self._comm.report.late >= self._comm.report.blocks
+        self.diary.late += self._late
+        self.model.update(total)
+
+    def _gradient(self, step: int, share: Any) -> Floats | None:
+        """This worker's gradient, times the workers: the mean over them is the mean over the batch. None: it sits out."""
+        if self._late or self._comm.behind():
+            return None
+        if self._plan.delays and self._plan.delays[step]:
+            self._sleep(self._plan.delays[step])
+            self.diary.slept += self._plan.delays[step]
+            if self._comm.behind():
+                return None
+        began = time.perf_counter()
+        model, digits = self.model, self._digits
+        _, gradient = model.gradient(digits.images[share], digits.labels[share], len(self._batches[step]))
+        gradient *= np.float32(self._comm.size)
+        self._sleep(max(0.0, began + self._plan.compute - time.perf_counter()))
+        return gradient
+
+    def _note(self, give: bool) -> None:
+        report = self._comm.report
+        self.diary.blocks += report.blocks
+        self.diary.degraded += report.degraded
+        self.diary.missed += report.missed
+        self.diary.unfit += report.unfit
+        self.diary.sat_out += not give

@@ -1,0 +1,162 @@
+"""One training in a job of its own, on a fabric that is up, and what came of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.state.model import Late
+from netsum_testbed.demo.model import Digits, Perceptron
+from netsum_testbed.demo.run import largest_difference
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
+
+from netsum_trials import SEARCH_PATH
+from netsum_trials.stragglers.pattern import Pattern
+from netsum_trials.stragglers.training import Diary, Plan
+
+WINDOW: Final = 64
+"""Blocks under way: a call's all at once, so that it waits for a straggler but once or twice."""
+LOOK: Final = 0.05
+"""Seconds between two looks at whether the workers have ended."""
+
+# A worker a core is more than there are cores here; numpy's own threads would only be in the way.
+_ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all trials of a run share. ``compute``, ``block_exp``: seconds. The last ``stragglers`` ranks are stragglers."""
+
+    workers: int
+    steps: int
+    compute: float
+    block_exp: float
+    stragglers: int = 1
+
+    @property
+    def quorum(self) -> int:
+        """All but the stragglers, half at least: nobody else is to be left out for being a moment later than the others."""
+        return max((self.workers + 1) // 2, self.workers - self.stragglers)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a job treats the late: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
+
+    degrade: bool
+    late: str = "accept"
+
+    def __str__(self) -> str:
+        return f"degrade: {self.late}" if self.degrade else "wait"
+
+
+WAIT: Final = Mode(degrade=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a training. ``iterations``: seconds between two steps' ends, of the workers that are no stragglers
+    (of all, when all are); ``difference``: the largest between two replicas' weights."""
+
+    mode: Mode
+    pattern: Pattern
+    iterations: tuple[float, ...]
+    accuracy: float
+    difference: float
+    stragglers: tuple[Diary, ...]
+    others: tuple[Diary, ...]
+
+    @property
+    def median(self) -> float:
+        """Of a step, seconds."""
+        return statistics.median(self.iterations)
+
+    @property
+    def mean(self) -> float:
+        """Of a step, seconds."""
+        return statistics.fmean(self.iterations)
+
+    def count(self, name: str) -> int:
+        """A count of the diaries, over all workers."""
+        return sum(getattr(diary, name) for diary in (*self.stragglers, *self.others))
+
+
+class Trial:
+    """Runs trainings on a fabric, one after the other."""
+
+    def __init__(self, fabric: Fabric, setting: Setting) -> None:
+        self._fabric = fabric
+        self._setting = setting
+        self._digits = Digits.from_scikit_learn()
+        self._images = fabric.directory / "digits.npz"
+        self._digits.save(self._images)
+
+    def run(self, mode: Mode, pattern: Pattern, usual: float = 0.0) -> Outcome:
+        """Train once. ``usual``: seconds that a step usually takes, which the pattern's delays are measured in."""
+        setting, number = self._setting, next(_numbers)
+        name = f"stragglers-{number}"
+        hosts = tuple(self._fabric.topology.hosts)[: setting.workers]
+        how: dict[str, Any] = {}
+        if mode.degrade:
+            how = {"late": Late.DEGRADE, "block_exp": 1000 * setting.block_exp, "quorum": setting.quorum}
+        job = self._fabric.create_job(JobSpec(name=name, members=hosts, window=WINDOW, **how))
+        folder = self._fabric.directory / name
+        folder.mkdir()
+        children = []
+        for rank, host in enumerate(hosts):
+            awake = rank < setting.workers - setting.stragglers
+            delays = () if awake else tuple(usual * delay for delay in pattern.delays(setting.steps, rank))
+            plan = folder / f"plan.{rank}"
+            Plan(setting.steps, setting.compute, mode.late, delays).save(plan)
+            files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
+            command = [sys.executable, "-m", "netsum_trials.stragglers.worker", *files]
+            environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}
+            children.append(self._fabric.spawn(host, command, name=f"{name}.worker{rank}", environment=environment))
+        _finish(children)
+        self._fabric.delete_job(name)
+        return self._judge(folder, mode, pattern)
+
+    def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> Outcome:
+        ranks = range(self._setting.workers)
+        replicas = [np.load(folder / f"worker{rank}.npy") for rank in ranks]
+        diaries = [Diary.from_json((folder / f"worker{rank}.json").read_text("utf-8")) for rank in ranks]
+        awake = self._setting.workers - self._setting.stragglers
+        steady = diaries[:awake] or diaries
+        model = Perceptron()
+        model.parameters[...] = replicas[0]
+        return Outcome(
+            mode,
+            pattern,
+            tuple(float(each) for diary in steady for each in np.diff(diary.ends)),
+            model.accuracy(self._digits.test_images, self._digits.test_labels),
+            largest_difference(replicas),
+            tuple(diaries[awake:]),
+            tuple(diaries[:awake]),
+        )
+
+
+def _finish(children: Sequence[Child]) -> None:
+    """Return when all have ended; :class:`TestbedError` with a worker's last words when one fails. Their calls have
+    timeouts, so all do end."""
+    while any(child.exit_code is None for child in children):
+        _complain(children)
+        time.sleep(LOOK)
+    _complain(children)
+
+
+def _complain(children: Sequence[Child]) -> None:
+    for rank, child in enumerate(children):
+        if child.exit_code:
+            words = child.last_words() or "it said nothing"
+            raise TestbedError(f"worker {rank} failed (exit code {child.exit_code}): {words}")

@@ -1,0 +1,34 @@
+"""One worker, a process on its host: ``python -m netsum_trials.stragglers.worker DIGITS PLAN OUT``.
+
+It joins the job that the environment names. Its diary goes to ``OUT.json``, its weights to ``OUT.npy``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import netsum
+import numpy as np
+from netsum_testbed.demo.model import Digits
+
+from netsum_trials.stragglers.training import Plan, Training
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 1 with one line on standard error when something about the job went wrong."""
+    digits, plan, out = map(Path, arguments)
+    try:
+        with netsum.join() as comm:
+            training = Training(Digits.load(digits), Plan.load(plan), comm)
+            training.run()
+    except netsum.NetsumError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    np.save(out.with_suffix(".npy"), training.model.parameters)
+    out.with_suffix(".json").write_text(training.diary.to_json(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""Strangers: malformed packets by the million into a switch with live jobs, which must not notice.
+
+``make fuzz``. A batch of packets follows from (seed, number) alone, so what it did
+can be seen again.
+"""

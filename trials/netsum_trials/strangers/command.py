@@ -1,0 +1,102 @@
+"""The ``make fuzz`` command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import click
+from netsum_testbed.checking import counting, progress_bar, say_beside, seed_option, switch_option
+from netsum_testbed.interrupts import end_on_signals, interrupts_held
+from netsum_testbed.switches import choose_switch
+from rich.console import Console
+from rich.progress import Progress
+
+from netsum_trials.strangers.in_process import InProcess
+from netsum_trials.strangers.on_wires import OnWires
+from netsum_trials.strangers.report import Totals
+from netsum_trials.strangers.run import Plan, Run
+from netsum_trials.strangers.target import Target
+
+PACKETS: Final = 1_000_000
+SHARE: Final = 10
+"""Of the packets for the embedded switch, one in so many goes over its ports, the others straight into its data plane;
+and with ``auto`` simple_switch_grpc gets one for so many of the embedded switch's."""
+
+_BATCHES_IN_PROCESS: Final = 5
+_BATCHES_ON_WIRES: Final = 20
+
+
+@dataclass(frozen=True)
+class _Part:
+    """So many packets for one target of a switch."""
+
+    switch: str
+    packets: int
+    open: Callable[[], Target]
+    batches: int
+    first: int = 0
+
+
+def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
+    """What a run is made of."""
+    if switch in ("auto", "embedded"):
+        share = packets // SHARE
+        yield _Part("embedded", packets - share, InProcess, _BATCHES_IN_PROCESS)
+        first = -(-(packets - share) // Plan.batch)  # other packets than those before
+        yield _Part("embedded", share, lambda: OnWires("embedded", rootless=rootless), _BATCHES_ON_WIRES, first)
+    if switch == "bmv2" or (switch == "auto" and not rootless and choose_switch("auto") == "bmv2"):
+        yield _Part(
+            "bmv2", packets // SHARE if switch == "auto" else packets, lambda: OnWires("bmv2"), _BATCHES_ON_WIRES
+        )
+
+
+@click.command()
+@click.option("--packets", type=click.IntRange(min=1), default=PACKETS, show_default=True, help="malformed packets")
+@switch_option(
+    "the embedded one, and a tenth of the packets into simple_switch_grpc if it is on PATH (and we are root)"
+)
+@seed_option()
+@click.option("--only-batch", type=click.IntRange(min=0), help="only this batch of the seed (to see it again)")
+def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
+    """Send malformed packets into a switch with live jobs and check that nothing changes but the counters of refusals.
+
+    A tenth of the packets for the embedded switch goes over its ports, the others straight into its data plane. The last
+    line is one JSON object; the exit code is 1 when a switch crashed, changed its state or answered with more bytes than it
+    got.
+    """
+    rootless = os.geteuid() != 0
+    if switch == "bmv2":
+        choose_switch(switch)
+        if rootless:
+            raise click.UsageError("simple_switch_grpc needs network interfaces: run as root, or --switch embedded")
+    end_on_signals()
+    console = Console()
+    totals = Totals(seed)
+    with counting(totals), progress_bar(console) as bar:
+        for part in parts(switch, packets, rootless):
+            if part.packets:
+                _run(part, Plan(part.packets, seed, part.first, batches=part.batches, only=only_batch), totals, bar)
+
+
+def _run(part: _Part, plan: Plan, totals: Totals, bar: Progress) -> None:
+    tally = totals.tally(part.switch)
+    before = tally.packets
+    target = part.open()
+
+    say = say_beside(bar)
+    try:
+        task = bar.add_task(target.name, total=part.packets, note="")
+
+        def progress() -> None:
+            done = tally.packets - before
+            note = f"{done:,} packets, {tally.crashes} crashes, {tally.state_changes} state changes"
+            bar.update(task, completed=done, note=note)
+
+        say(f"{target.name}: {part.packets:,} packets, seed {plan.seed}")
+        Run(target, plan, tally, say, progress).run()
+    finally:
+        with interrupts_held():
+            target.close()

@@ -1,0 +1,153 @@
+"""Batches of malformed packets, each from (seed, number) alone, and what is expected of every packet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import Lane, Status
+
+from netsum_trials.strangers.blocks import BLOCKS, LIVE
+from netsum_trials.strangers.expect import CHANGES, Expectation, Verdict
+from netsum_trials.strangers.mutate import DAMAGE, FIELDS, FORGERIES, Draft, Rng
+from netsum_trials.strangers.site import (
+    JOBS,
+    PORTS,
+    SWITCH_IP,
+    SWITCH_MAC,
+    frame,
+    result_frame,
+    station_ip,
+    station_mac,
+)
+from netsum_trials.strangers.target import Counts, Packet
+
+_MAX_FRAME: Final = 9000
+_VLAN_TYPES: Final = (b"\x81\x00", b"\x88\xa8")
+_SHORTEST_TAGGED: Final = 20
+"""A kernel drops a frame on an interface that has a VLAN tag and less than two bytes behind it."""
+
+
+class Batch(NamedTuple):
+    """``left_out``: packets that turned out to be contributions that a block is waiting for, made anew."""
+
+    number: int
+    packets: list[Packet]
+    verdicts: list[Verdict]
+    left_out: int
+
+    def counts(self) -> Counts:
+        """What the switch is to count."""
+        counts = Counts()
+        for (port, _), verdict in zip(self.packets, self.verdicts, strict=True):
+            counts.add(port, verdict)
+        return counts
+
+
+def _templates() -> list[Packet]:
+    """Contributions of every member to every block, late ones and repeated ones, those that are waited for more often;
+    and header-only ones that open a block, or look like the controller's sweeps."""
+    found = [
+        (block.job.members[member].port, block.contribution(member))
+        for block in BLOCKS
+        for member in range(len(block.job.members))
+        for _ in range(1 if member in block.sent else 4)
+    ]
+    for job in JOBS.values():
+        member = job.members[0]
+        # Of blocks whose slots are empty, and what opens them.
+        header = Header(job.job_id, job.block(7), gen_id=1007, lane=Lane.L32, status=Status.OK)
+        found.append((member.port, frame(member, header)))
+        found.append((member.port, frame(member, header._replace(block_id=0, gen_id=0))))
+    for block in BLOCKS:
+        if block.job.parent is not None:
+            found += [(block.job.parent.port, block.from_parent())] * 8
+    return found
+
+
+_TEMPLATES: Final = _templates()
+_SMALL: Final = [packet for packet in _TEMPLATES if len(packet[1]) < 1500]
+
+
+def _stranger(rng: Rng) -> Draft:
+    """A contribution to which one to three things were done."""
+    port, data = rng.choice(_SMALL if rng.random() < 0.85 else _TEMPLATES)
+    draft = Draft(port, data)
+    tricks = rng.choice((1, 1, 1, 1, 2, 2, 3))
+    damages = rng.choice((0, 0, 0, 1)) if tricks < 3 else 0
+    for _ in range(tricks - damages):
+        rng.choice(FIELDS)(rng, draft)
+    draft.finish()
+    for _ in range(damages):
+        rng.choice(DAMAGE)(rng, draft)
+    return draft
+
+
+def _late(rng: Rng) -> Draft:
+    """A contribution that came before: repeated, late, of a recycled block."""
+    return Draft(*rng.choice(_TEMPLATES))
+
+
+def _noise(rng: Rng) -> Draft:
+    """Random bytes, with or without the start of a frame."""
+    start = rng.choice((b"", _TEMPLATES[0][1][:14], _TEMPLATES[0][1][:34], _TEMPLATES[0][1][:42]))
+    return Draft(rng.choice(PORTS), start + rng.randbytes(rng.choice((0, 1, 13, 14, 28, 60, 128, 1000, 1500))))
+
+
+def _forged(rng: Rng) -> Draft:
+    """A result that the switch did not send, to the member that waits for it; whole, in fragments, with options."""
+    block = rng.choice(LIVE)
+    member = rng.choice(block.job.members)
+    header = Header(
+        block.job.job_id, block.job.block(block.offset), src_id=member.src_id, src_cnt=len(block.job.members),
+        gen_id=1000 + block.offset, op=block.op, lane=block.lane, grad_cnt=256 >> block.lane, data_cnt=1,
+    )  # fmt: skip
+    draft = Draft(rng.choice(PORTS), result_frame(member, header, rng.randbytes(256)))
+    for trick in rng.choice(((), (), (), FORGERIES)):
+        trick(rng, draft)
+    draft.finish()
+    if rng.random() < 0.2:
+        rng.choice(DAMAGE)(rng, draft)
+    return draft
+
+
+def _arp(rng: Rng) -> Draft:
+    """ARP for the switch's address and for others, with anything in the other fields, whole and cut."""
+    port = rng.choice(PORTS)
+    operation = rng.choice((1, 1, 1, 2, 0, 8, rng.getrandbits(16)))
+    head = rng.choice((b"\0\1\x08\0\6\4", rng.randbytes(6))) + operation.to_bytes(2, "big")
+    sender = station_mac(port).to_bytes(6, "big") + rng.choice(
+        (station_ip(port), 0, station_ip(1), SWITCH_IP)
+    ).to_bytes(4, "big")
+    asked = rng.choice((SWITCH_IP, SWITCH_IP, 0, station_ip(1), rng.getrandbits(32)))
+    body = head + sender + rng.randbytes(6) + asked.to_bytes(4, "big") + bytes(rng.choice((0, 18, 500)))
+    to = rng.choice((0xFFFFFFFFFFFF, SWITCH_MAC, station_mac(2)))
+    ethernet = to.to_bytes(6, "big") + sender[:6] + b"\x08\x06"
+    return Draft(port, (ethernet + body)[: rng.choice((9000, 9000, rng.randrange(60)))])
+
+
+_MAKERS: Final[tuple[Callable[[Rng], Draft], ...]] = (_stranger, _late, _noise, _arp, _forged)
+_WEIGHTS: Final = (85, 3, 5, 4, 3)
+
+
+def make_batch(expectation: Expectation, seed: int, number: int, size: int, shortest: int = 0) -> Batch:
+    """Batch ``number`` of a seed: ``size`` packets, none of which a wire leaves out whose frames have at least
+    ``shortest`` bytes, and none of which would change a block."""
+    rng = random.Random(f"{seed}/{number}")
+    packets: list[Packet] = []
+    verdicts: list[Verdict] = []
+    left_out = 0
+    while len(packets) < size:
+        draft = rng.choices(_MAKERS, _WEIGHTS)[0](rng)
+        data = bytes(draft.frame[:_MAX_FRAME])
+        if len(data) < shortest or (shortest and data[12:14] in _VLAN_TYPES and len(data) < _SHORTEST_TAGGED):
+            continue
+        verdict = expectation.judge(draft.port, data)
+        if verdict.fate in CHANGES:
+            left_out += 1
+            continue
+        packets.append((draft.port, data))
+        verdicts.append(verdict)
+    return Batch(number, packets, verdicts, left_out)

@@ -1,0 +1,270 @@
+"""What strangers do to a contribution: one function a trick.
+
+``FIELDS`` change what a packet says; afterwards lengths stay as they were and the IPv4 checksum is made right, so that the
+lie is believed as far as it goes. ``DAMAGE`` is done to the finished bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
+
+from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
+from netsum_trials.strangers.site import JOBS, PARENT_IP, PORTS, senders
+
+Rng = random.Random
+
+# Where fields are in a frame with IPv4 and UDP; the netsum header begins at 42.
+_TOTAL_LENGTH, _FRAGMENT, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 20, 23, 24, 30
+_UDP_SRC, _UDP_DST, _UDP_LENGTH, _UDP_CHECKSUM = 34, 36, 38, 40
+_JOB, _BLOCK, _FLAGS, _SRC_ID, _SRC_CNT, _GEN_ID, _GRAD_CNT = 42, 43, 47, 48, 49, 50, 52
+_VERSION_OP, _LANE_STATUS, _DEST, _DATA_CNT = 54, 55, 56, 57
+HEADERS: Final = 58
+"""Bytes in front of the payload."""
+
+_LENGTHS = (0, 1, 7, 8, 23, 24, 25, 279, 280, 281, 4119, 4120, 4121, 4376, 0x8018, 0xFF18, 65535)
+_COUNTS = (0, 1, 2, 3, 127, 128, 254, 255)
+_LANES = (0, 1, 31, 32, 63, 64, 65, 128, 256, 512, 1024, 2048, 4095, 4096, 4097, 0x2000, 0x8040, 0xFFFF)
+
+
+class Draft:
+    """A frame in the making on a port. ``seal``: whether its IPv4 checksum is to be made right; ``sum_udp``: whether it
+    gets a UDP checksum."""
+
+    __slots__ = ("frame", "port", "seal", "sum_udp")
+
+    def __init__(self, port: int, frame: bytes) -> None:
+        self.port = port
+        self.frame = bytearray(frame)
+        self.seal = True
+        self.sum_udp = False
+
+    def put(self, at: int, value: int, size: int = 1) -> None:
+        """Write a number."""
+        self.frame[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "big")
+
+    def get(self, at: int, size: int = 1) -> int:
+        """Read a number."""
+        return int.from_bytes(self.frame[at : at + size], "big")
+
+    def finish(self) -> None:
+        """Make the checksums that are to be right right."""
+        frame = self.frame
+        if self.seal:
+            self.put(_IP_CHECKSUM, checksum_of(bytes(frame[14:24] + frame[26:34])), 2)
+        if self.sum_udp:
+            self.put(_UDP_CHECKSUM, udp_checksum_of(bytes(frame)) or 0xFFFF, 2)
+
+
+# --- what a packet says -----------------------------------------------------------------------------------------------
+
+
+def _port(rng: Rng, d: Draft) -> None:
+    d.port = rng.choice(PORTS)
+
+
+def _source(rng: Rng, d: Draft) -> None:
+    d.put(_SRC_ID, rng.choice((0, 1, 2, 5, 254, 255, rng.getrandbits(8))))
+
+
+def _job(rng: Rng, d: Draft) -> None:
+    d.put(_JOB, rng.choice((*JOBS, 0, 255, rng.getrandbits(8))))
+
+
+def _udp_source(rng: Rng, d: Draft) -> None:
+    """Another epoch's port, another member's, or any: the port is the epoch's token."""
+    others = [member.udp_port for job in JOBS.values() for member in job.members]
+    near = d.get(_UDP_SRC, 2) + rng.choice((-1, 1, 256))
+    d.put(_UDP_SRC, rng.choice((near, rng.choice(others), 0, UDP_PORT, rng.getrandbits(16))), 2)
+
+
+def _block(rng: Rng, d: Draft) -> None:
+    """Before the window, behind it, laps away, on the other side of the circle."""
+    delta = rng.choice((1, -1, 7, -7, 8, -8, 16, -16, 64, 1 << 16, 1 << 31, (1 << 31) - 8, rng.getrandbits(32)))
+    d.put(_BLOCK, d.get(_BLOCK, 4) + delta, 4)
+
+
+def _flags(rng: Rng, d: Draft) -> None:
+    """age_op, final, degraded, firm, give_way."""
+    d.put(_FLAGS, rng.choice((1, 2, 4, 5, 8, 0x10, 0x20, 0xF0, rng.getrandbits(8))))
+
+
+def _hop(rng: Rng, d: Draft) -> None:
+    """As if it came from a switch, or went to one."""
+    d.put(_GRAD_CNT, d.get(_GRAD_CNT) & 0x3F | rng.randrange(4) << 6)
+
+
+def _signature(rng: Rng, d: Draft) -> None:
+    kind = rng.randrange(3)
+    if kind == 0:
+        d.put(_GEN_ID, rng.choice((0, 1000, 1001, rng.getrandbits(16))), 2)
+    elif kind == 1:
+        d.put(_VERSION_OP, d.get(_VERSION_OP) & 0xF0 | rng.randrange(16))
+    else:
+        d.put(_DEST, rng.choice((0, 1, 2, 254, 255, rng.getrandbits(8))))
+
+
+def _counts(rng: Rng, d: Draft) -> None:
+    d.put(rng.choice((_SRC_CNT, _DATA_CNT)), rng.choice((*_COUNTS, rng.getrandbits(8))))
+
+
+def _lanes(rng: Rng, d: Draft) -> None:
+    if rng.getrandbits(1):
+        d.put(_GRAD_CNT, rng.choice((*_LANES, rng.getrandbits(16))), 2)
+    else:
+        d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0x0F | rng.randrange(16) << 4)
+
+
+def _status(rng: Rng, d: Draft) -> None:
+    d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.randrange(16))
+
+
+def _version(rng: Rng, d: Draft) -> None:
+    d.put(_VERSION_OP, d.get(_VERSION_OP) & 0x0F | rng.randrange(16) << 4)
+
+
+def _answer(rng: Rng, d: Draft) -> None:
+    """What the switch says, said to the switch."""
+    d.put(_FLAGS, (rng.choice((0, *(each for each in Outcome if each < 16))) << 4) & 0xFF)
+    d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.choice((8, 9, 10)))
+    d.put(_UDP_SRC, UDP_PORT, 2)
+
+
+def _header(rng: Rng, d: Draft) -> None:
+    """Any header at all behind right addresses, for a live job more often than not."""
+    d.frame[_JOB:HEADERS] = rng.randbytes(HEADERS - _JOB)
+    if rng.getrandbits(1):
+        d.put(_JOB, rng.choice(tuple(JOBS)))
+        d.put(_VERSION_OP, d.get(_VERSION_OP) & 0x0F | 0x10)
+
+
+def _lengths(rng: Rng, d: Draft) -> None:
+    """UDP's length, IPv4's, or both alike, without the bytes."""
+    length = rng.choice((*_LENGTHS, 24 + CHUNK_BYTES * rng.randrange(18), rng.getrandbits(16)))
+    which = rng.randrange(3)
+    if which != 1:
+        d.put(_UDP_LENGTH, length, 2)
+    if which != 0:
+        d.put(_TOTAL_LENGTH, length + 20, 2)
+
+
+def _resized(rng: Rng, d: Draft) -> None:
+    """Another number of bytes, chunks or not, with the lengths of UDP and IPv4 right for them."""
+    size = rng.choice((CHUNK_BYTES * rng.randrange(18), rng.randrange(600)))
+    body = bytes(d.frame[HEADERS : HEADERS + size])
+    d.frame[HEADERS:] = body + bytes(size - len(body))
+    d.put(_UDP_LENGTH, 24 + size, 2)
+    d.put(_TOTAL_LENGTH, 44 + size, 2)
+
+
+def _ip_checksum(rng: Rng, d: Draft) -> None:
+    d.seal = False
+    d.put(
+        _IP_CHECKSUM, rng.choice((0, 0xFFFF, d.get(_IP_CHECKSUM, 2) ^ 1 << rng.randrange(16), rng.getrandbits(16))), 2
+    )
+
+
+def _udp_checksum(rng: Rng, d: Draft) -> None:
+    d.put(_UDP_CHECKSUM, rng.choice((1, 0xFFFF, 0xFFFE, rng.getrandbits(16))), 2)
+
+
+def _summed(_rng: Rng, d: Draft) -> None:
+    """With a UDP checksum that is right until something else is done."""
+    d.sum_udp = True
+
+
+def _ip_head(rng: Rng, d: Draft) -> None:
+    """Version, header length, type of service, time to live, protocol."""
+    at = rng.choice((14, 14, 15, 22, _PROTOCOL))
+    d.put(at, rng.choice((0, 0x44, 0x46, 0x4F, 0x55, 0x65, 1, 6, 47, rng.getrandbits(8))))
+
+
+def _fragment(rng: Rng, d: Draft) -> None:
+    d.put(_FRAGMENT, rng.choice((0x2000, 1, 0x2001, 0x1FFF, 0x3FFF, 0x8000, 0xC000, rng.getrandbits(16))), 2)
+
+
+def _from_elsewhere(rng: Rng, d: Draft) -> None:
+    """Another source address: somebody's, or nobody's."""
+    d.put(26, rng.choice((*senders(), 0, rng.getrandbits(32))), 4)
+
+
+def _elsewhere(rng: Rng, d: Draft) -> None:
+    """Another destination: address, UDP port or MAC."""
+    which = rng.randrange(3)
+    if which == 0:
+        d.put(_IP_DST, rng.choice((0, 0x0A000011, PARENT_IP, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
+    elif which == 1:
+        d.put(_UDP_DST, rng.choice((0, 53, UDP_PORT + 1, 4791, rng.getrandbits(16))), 2)
+    else:
+        d.put(0, rng.choice((0, 0xFFFFFFFFFFFF, 0x026E73000011, 0x0180C2000001, rng.getrandbits(48))), 6)
+
+
+# --- what is done to the bytes ----------------------------------------------------------------------------------------
+
+
+def _cut(rng: Rng, d: Draft) -> None:
+    """Truncated at any byte, rather in the headers."""
+    del d.frame[rng.randrange(rng.choice((15, 43, HEADERS + 1, len(d.frame) + 1))) :]
+
+
+def _flip(rng: Rng, d: Draft) -> None:
+    """Some bits flipped, rather in the headers."""
+    if d.frame:
+        for _ in range(rng.choice((1, 1, 2, 8))):
+            at = rng.randrange(min(len(d.frame), rng.choice((HEADERS, HEADERS, len(d.frame)))))
+            d.frame[at] ^= 1 << rng.randrange(8)
+
+
+def _trailer(rng: Rng, d: Draft) -> None:
+    """Bytes behind the datagram."""
+    d.frame += rng.choice((bytes, rng.randbytes))(rng.choice((1, 2, 46, 255, 256, 1500)))
+
+
+def _options(rng: Rng, d: Draft) -> None:
+    """IPv4 options, with or without a header length that says so."""
+    words = rng.randrange(1, 11)
+    d.frame[34:34] = rng.randbytes(4 * words)
+    if rng.getrandbits(1) and len(d.frame) > 14:
+        d.frame[14] = 0x45 + words
+
+
+def _tag(rng: Rng, d: Draft) -> None:
+    """One or two VLAN tags."""
+    for _ in range(rng.choice((1, 1, 2))):
+        d.frame[12:12] = rng.choice((b"\x81\x00", b"\x88\xa8")) + rng.randbytes(2)
+
+
+def _ether_type(rng: Rng, d: Draft) -> None:
+    d.frame[12:14] = rng.choice((b"\x86\xdd", b"\x08\x06", b"\x88\x47", b"\x88\xb5", b"\x00\x2e", rng.randbytes(2)))
+
+
+def _packet_out(rng: Rng, d: Draft) -> None:
+    """The head of a PacketOut in front: of a query, of a sweep that comes from nowhere or is on its way round."""
+    kind = rng.choice((0, 1, 1, 2, 255))
+    slot = rng.choice((0, 1, 8, 64, 8184, 8191, 0xFFFF))
+    d.frame[0:0] = bytes((kind,)) + slot.to_bytes(2, "big") + rng.randbytes(2) + rng.choice((b"\0\0", b"\0\1"))
+    d.port = rng.choice((0, 0, 1, 4))
+
+
+def _shift(rng: Rng, d: Draft) -> None:
+    """A few bytes lost or put in somewhere."""
+    at = rng.randrange(min(len(d.frame), HEADERS) + 1)
+    if rng.getrandbits(1):
+        d.frame[at:at] = rng.randbytes(rng.randrange(1, 9))
+    else:
+        del d.frame[at : at + rng.randrange(1, 9)]
+
+
+Trick = Callable[[Rng, Draft], None]
+
+FIELDS: Final[tuple[Trick, ...]] = (
+    _port, _source, _job, _udp_source, _block, _flags, _hop, _signature, _counts, _lanes, _status, _version, _answer, _header,
+    _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment,
+    _from_elsewhere, _elsewhere,
+)  # fmt: skip
+DAMAGE: Final[tuple[Trick, ...]] = (_cut, _flip, _trailer, _options, _tag, _ether_type, _packet_out, _shift)
+FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _fragment, _from_elsewhere)
+"""What may be done to a result that nobody sent."""

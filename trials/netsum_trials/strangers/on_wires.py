@@ -1,0 +1,163 @@
+"""A switch as a process of its own, fuzzed over its ports.
+
+Packets go out a few at a time, and behind them a marker from every port to every port: when all markers have come, the
+switch has processed what was sent before them, for it keeps the order of frames from one port to another. So nothing is
+lost in a queue, and what the switch counts can be compared to the packet.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from netsum.wire.codec import parse_record
+from netsum.wire.schema import CPU_PORT, SLOTS, Outcome
+from netsum_controller.config.topology import Switch
+from netsum_controller.errors import SwitchError
+from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.p4info import netsum_program
+
+from netsum_trials.strangers import site
+from netsum_trials.strangers.expect import FORWARDED, Record, Verdict
+from netsum_trials.strangers.site import PORTS, station_mac
+from netsum_trials.strangers.target import Counts, CrashedError, Echo, Packet, State, outcome_index
+from netsum_trials.strangers.wires import start_on_datagrams, start_on_veths
+
+_AT_ONCE: Final = 32
+_ANSWERS: Final = 30.0
+"""Seconds in which a marker must have come: only a switch that hangs takes so long."""
+
+_BROADCAST: Final = 0xFFFFFFFFFFFF
+_MARKER_TYPE: Final = b"\x88\xb5"  # "local experimental" (IEEE 802)
+_ETHERNET_BYTES: Final = 14
+
+# The records that are compared: those of the jobs, their neighbours, and some from everywhere.
+_WATCHED: Final = sorted({*range(128), *range(SLOTS - 64, SLOTS), *range(0, SLOTS, 97), *site.SLOTS})
+
+
+class OnWires:
+    """See :class:`netsum_trials.strangers.target.Target`. ``rootless``: the ports are UDP sockets, which carry frames of any
+    length; veths carry whole Ethernet headers at least."""
+
+    def __init__(self, kind: str, *, rootless: bool = False) -> None:
+        self.name = kind if kind == "bmv2" else f"{kind}, over its ports"
+        self.shortest = 0 if rootless else _ETHERNET_BYTES
+        self._stack = ExitStack()
+        self._markers = 0
+        self._token = secrets.token_bytes(8)
+        try:
+            directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-fuzz-")))
+            if rootless:
+                self._process, self._wires = start_on_datagrams(directory, self._stack)
+            else:
+                self._process, self._wires = start_on_veths(kind, directory, self._stack)
+            self._poll = select.poll()
+            self._ports = {wire.fileno(): port for port, wire in self._wires.items()}
+            for descriptor in self._ports:
+                self._poll.register(descriptor, select.POLLIN)
+            config = Switch(
+                device_id=1,
+                p4runtime=self._process.address,
+                ip="10.0.0.254",
+                mac="02:6e:73:00:00:fe",
+                cpu_port=CPU_PORT,
+            )
+            self._client = self._stack.enter_context(SwitchClient("s1", config, netsum_program()))
+            self._client.push_pipeline()
+            self._client.write([Update(Kind.INSERT, item) for item in site.items()])
+            self._flush(lambda _port, _frame: None)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
+        echo = Echo()
+        for first in range(0, len(packets), _AT_ONCE):
+            some = packets[first : first + _AT_ONCE]
+            fates = verdicts[first : first + _AT_ONCE]
+            strangers = {frame for (_, frame), verdict in zip(some, fates, strict=True) if verdict.fate == FORWARDED}
+
+            def note(port: int, frame: bytes, strangers: set[bytes] = strangers) -> None:
+                echo.note(port, frame, forwarded=frame in strangers)
+
+            for port, frame in some:
+                self._wires[port].send(frame)
+            self._flush(note)
+        return echo
+
+    def exchange(self, port: int, frame: bytes) -> list[Packet]:
+        sent: list[Packet] = []
+        self._wires[port].send(frame)
+        self._flush(lambda port, frame: sent.append((port, frame)))
+        return sorted(sent)
+
+    def _flush(self, note: Callable[[int, bytes], None]) -> None:
+        """Wait until the switch has processed everything; ``note`` gets what comes out meanwhile."""
+        self._markers += 1
+        waiting = set()
+        for port, wire in self._wires.items():
+            body = _MARKER_TYPE + self._token + self._markers.to_bytes(8, "big") + port.to_bytes(30, "big")
+            for to in (_BROADCAST, station_mac(port)):
+                marker = to.to_bytes(6, "big") + station_mac(port).to_bytes(6, "big") + body
+                wire.send(marker)
+            waiting |= {(at, marker[6:]) for at in PORTS}
+        deadline = time.monotonic() + _ANSWERS
+        while waiting:
+            ready = self._poll.poll(1000)
+            for descriptor, _ in ready:
+                port = self._ports[descriptor]
+                for frame in self._wires[port].receive():
+                    if (port, frame[6:]) in waiting:
+                        waiting.discard((port, frame[6:]))
+                    elif frame[14:22] != self._token:
+                        note(port, frame)
+            if not ready:
+                self._must_live(deadline)
+
+    def _must_live(self, deadline: float) -> None:
+        if self._process.exit_code is not None:
+            raise CrashedError(f"the process has ended ({self._process.exit_code}): {self._process.last_words()}")
+        if time.monotonic() > deadline:
+            raise CrashedError(f"silent for {_ANSWERS:g} s: {self._process.last_words()}")
+
+    def records(self, slots: Iterable[int]) -> dict[int, Record]:
+        return {slot: parse_record(raw) for slot, raw in self._raw_records(slots).items()}
+
+    def _raw_records(self, slots: Iterable[int]) -> dict[int, bytes]:
+        try:
+            return {slot: record.raw for slot, record in self._client.query_records(slots).items()}
+        except SwitchError as error:
+            raise CrashedError(str(error)) from None
+
+    def state(self) -> State:
+        records = self._raw_records(_WATCHED)
+        try:
+            items = self._client.read_items()
+        except SwitchError as error:
+            raise CrashedError(str(error)) from None
+        return {"block record": [(slot, records[slot].hex()) for slot in _WATCHED], "entry": sorted(map(repr, items))}
+
+    def counts(self) -> Counts:
+        counts = Counts()
+        try:
+            for job_id in range(256):
+                for name, count in self._client.read_outcomes(job_id).items():
+                    counts.outcomes[outcome_index(job_id, Outcome[name.upper()])] = count
+            let_in = self._client.read_member_packets()
+            ports = self._client.read_ports(PORTS)
+        except SwitchError as error:
+            raise CrashedError(str(error)) from None
+        counts.outcomes = +counts.outcomes
+        counts.let_in = Counter({(e.job_id, e.src_id, e.ingress_port): count for e, count in let_in.items()})
+        counts.dropped = +Counter({port: each.dropped for port, each in ports.items()})
+        return counts

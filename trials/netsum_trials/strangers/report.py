@@ -1,0 +1,91 @@
+"""What a run came to: a tally for each switch and the JSON line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from netsum.wire.schema import OUTCOMES_PER_JOB
+
+from netsum_trials.strangers.target import outcome_name
+
+
+@dataclass
+class Tally:
+    """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
+    were or should be; ``amplified``: answers that had more bytes than what they answer. ``outcomes``: packets by what the
+    switch counted them as, over all jobs; ``forwarded``: those that were not for it, ``forged``: those that did not
+    come from where they said, and were dropped. Bytes: ``bytes_in`` of all packets, ``bytes_out`` of the answers,
+    ``bytes_forwarded`` of other people's frames, every copy of a flooded one."""
+
+    packets: int = 0
+    crashes: int = 0
+    state_changes: int = 0
+    amplified: int = 0
+    left_out: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    forwarded: int = 0
+    forged: int = 0
+    arp: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_forwarded: int = 0
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether strangers achieved anything."""
+        return bool(self.crashes or self.state_changes or self.amplified)
+
+    def count_outcomes(self, cells: Counter[int]) -> None:
+        """Add counters as they were predicted and read."""
+        for index, count in cells.items():
+            self.outcomes[outcome_name(index % OUTCOMES_PER_JOB)] += count
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON line."""
+        outcomes = dict(sorted(self.outcomes.items()))
+        return {**vars(self), "outcomes": outcomes, "seconds": round(self.seconds, 1)}
+
+
+@dataclass
+class Totals:
+    """Of all switches."""
+
+    seed: int
+    switches: dict[str, Tally] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def tally(self, switch: str) -> Tally:
+        """That of a switch, begun if need be."""
+        return self.switches.setdefault(switch, Tally())
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing happened, 1 when something did or no packet was sent, 130 when Ctrl-C ended the run."""
+        if any(tally.failed for tally in self.switches.values()):
+            return 1
+        if self.interrupted:
+            return 130
+        return 0 if self._sum("packets") else 1
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(tally, name) for tally in self.switches.values())
+
+    def to_json(self) -> str:
+        """One line."""
+        outcomes: Counter[str] = Counter()
+        for tally in self.switches.values():
+            outcomes.update(tally.outcomes)
+        names = ("packets", "crashes", "state_changes", "amplified", "bytes_in", "bytes_out")
+        return json.dumps(
+            {
+                **{name: self._sum(name) for name in names},
+                "outcomes": dict(sorted(outcomes.items())),
+                "seed": self.seed,
+                "interrupted": self.interrupted,
+                "switches": {name: tally.to_dict() for name, tally in self.switches.items()},
+            }
+        )

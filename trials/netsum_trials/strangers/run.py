@@ -1,0 +1,146 @@
+"""Batch after batch into one switch; after every few, everything that must be as it was is compared."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from netsum_trials.strangers.expect import ARP, FORGED, FORWARDED, Expectation
+from netsum_trials.strangers.generate import Batch, make_batch
+from netsum_trials.strangers.report import Tally
+from netsum_trials.strangers.setup import fetch_results, finish_blocks, make_blocks, result_differences
+from netsum_trials.strangers.target import Counts, CrashedError, Echo, State, Target, state_differences
+
+_SHOWN = 12
+"""Differences that are printed; all are counted."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``packets`` in batches of ``batch``, from number ``first`` on; everything is compared after every ``batches`` of them.
+    ``only``: nothing but this batch of the seed."""
+
+    packets: int
+    seed: int = 1
+    first: int = 0
+    batch: int = 1000
+    batches: int = 10
+    only: int | None = None
+
+    def sizes(self) -> Iterable[tuple[int, int]]:
+        """(number, packets) of each batch. A batch that is cut short begins like the whole one."""
+        if self.only is not None:
+            yield self.only, self.batch
+            return
+        for number in count():
+            left = self.packets - number * self.batch
+            if left <= 0:
+                return
+            yield self.first + number, min(self.batch, left)
+
+
+class Run:
+    """One switch. Counts into ``tally``, which is right at any moment: a run may be ended by an exception."""
+
+    def __init__(
+        self, target: Target, plan: Plan, tally: Tally, say: Say = print, progress: Callable[[], None] = lambda: None
+    ) -> None:
+        self._target = target
+        self._plan = plan
+        self._tally = tally
+        self._say = say
+        self._progress = progress
+        self._unchecked: list[int] = []
+
+    def run(self) -> None:
+        """Set up, send, compare. What goes wrong is said and counted."""
+        began = time.monotonic() - self._tally.seconds
+        expectation = Expectation(make_blocks(self._target))
+        self._results = fetch_results(self._target)
+        self._state: State = self._target.state()
+        self._counts = self._target.counts()
+        self._expected = Counts()
+        try:
+            for number, size in self._plan.sizes():
+                self._send(make_batch(expectation, self._plan.seed, number, size, self._target.shortest))
+                if len(self._unchecked) >= self._plan.batches:
+                    self._check()
+                self._tally.seconds = time.monotonic() - began
+                self._progress()
+            self._check()
+            self._finish()
+        except CrashedError as error:
+            self._tally.crashes += 1
+            self._complain([str(error)])
+        self._tally.seconds = time.monotonic() - began
+
+    def _send(self, batch: Batch) -> None:
+        tally = self._tally
+        self._unchecked.append(batch.number)
+        echo = self._target.send(batch.packets, batch.verdicts)
+        counts = batch.counts()
+        tally.packets += len(batch.packets)
+        tally.left_out += batch.left_out
+        tally.bytes_in += sum(len(frame) for _, frame in batch.packets)
+        tally.bytes_out += echo.answer_bytes.total()
+        tally.bytes_forwarded += echo.forwarded_bytes
+        fates = Counter(str(verdict.fate) for verdict in batch.verdicts)
+        tally.arp += fates[ARP]
+        tally.forged += fates[FORGED]
+        tally.forwarded += fates[FORWARDED]
+        tally.count_outcomes(counts.outcomes)
+        self._expected.outcomes.update(counts.outcomes)
+        self._expected.let_in.update(counts.let_in)
+        self._expected.dropped.update(counts.dropped)
+        self._judge(batch, echo)
+
+    def _judge(self, batch: Batch, echo: Echo) -> None:
+        """What left the switch: the answers and the frames that were expected, and no answer larger than its question."""
+        answers: Counter[int] = Counter()
+        forwarded: Counter[int] = Counter()
+        asked: Counter[int] = Counter()
+        for (port, frame), verdict in zip(batch.packets, batch.verdicts, strict=True):
+            (answers if verdict.is_answer else forwarded).update(verdict.egress)
+            asked[port] += len(frame)
+        larger = max(echo.larger, sum(echo.answer_bytes[port] > asked[port] for port in echo.answer_bytes))
+        if larger:
+            self._tally.amplified += larger
+            self._complain([f"batch {batch.number}: {larger} answers are larger than what they answer"])
+        for name, wanted, got in (("answers", answers, echo.answers), ("forwarded", forwarded, echo.forwarded)):
+            wrong = [port for port in wanted.keys() | got.keys() if wanted[port] != got[port]]
+            self._count(
+                [f"batch {batch.number}: {got[port]} {name} on port {port} instead of {wanted[port]}" for port in wrong]
+            )
+
+    def _check(self) -> None:
+        """Compare everything; name the batches since it was last right."""
+        if not self._unchecked:
+            return
+        found = state_differences(self._state, self._target.state())
+        found += self._expected.differences(self._target.counts().less(self._counts))
+        if found:
+            first, last = self._unchecked[0], self._unchecked[-1]
+            self._complain([f"after batches {first} to {last} (see one again with --only-batch N):"])
+            self._count(found)
+            self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counts()
+        self._unchecked.clear()
+
+    def _finish(self) -> None:
+        """The jobs go on: results are what they were, open blocks get what they wait for and are right."""
+        self._count(result_differences(self._target, self._results))
+        self._count(finish_blocks(self._target))
+
+    def _count(self, found: list[str]) -> None:
+        self._tally.state_changes += len(found)
+        self._complain(found)
+
+    def _complain(self, lines: list[str]) -> None:
+        for line in lines[:_SHOWN]:
+            self._say(f"{self._target.name}: {line}")
+        if len(lines) > _SHOWN:
+            self._say(f"{self._target.name}: ... and {len(lines) - _SHOWN} more")
