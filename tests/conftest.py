@@ -39,6 +39,12 @@ def require_bmv2() -> None:
 
 
 @pytest.fixture(scope="session")
+def require_p4c() -> None:
+    """The test needs the P4 compiler."""
+    _require("p4c", shutil.which("p4c-bm2-ss") is not None, "p4c-bm2-ss is not on PATH: install p4c")
+
+
+@pytest.fixture(scope="session")
 def require_root() -> None:
     """The test needs root: network namespaces, raw sockets, Mininet."""
     _require("root", os.geteuid() == 0, "we are not root: run the tests as root")

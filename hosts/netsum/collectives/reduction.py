@@ -24,9 +24,9 @@ from netsum.collectives.stream import Stream, place
 from netsum.engine import SUBMITTED, Flow
 from netsum.errors import Behind, CallError, Degraded, DoesNotFit
 from netsum.fixed_point import INTEGERS, Array
-from netsum.wire.schema import EVERYONE, Lane, Op
+from netsum.wire.schema import COMBINING, EVERYONE, Lane, Op
 
-OPS: Final = {"min": Op.MIN, "max": Op.MAX, "and": Op.AND, "or": Op.OR, "xor": Op.XOR}
+OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 """Operations that the switch runs on the values' own lanes."""
 
 
