@@ -19,7 +19,10 @@ NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-.PHONY: help setup demo test testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
+# Run with as many workers as there are cores; who has nothing left takes tests over from who has most.
+PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,9 +39,12 @@ demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
 testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
 	@scripts/as-root $(BIN)/netsum testbed $(NETWORK) --switch $(SWITCH) $(ARGS)
 
-test: $(READY) lint p4-check  ## every test
+test: $(READY) lint p4-check  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
 	@scripts/missing --say
-	@NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(PYTEST) -m "not full" $(ARGS)
+
+test-all: test  ## everything: `make test`, then the tests marked `full`, and properties on more examples
+	@$(PYTEST) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)

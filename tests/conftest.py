@@ -7,14 +7,16 @@ import os
 import shutil
 import signal
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says nothing on a shared machine.
-settings.register_profile("netsum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("netsum")
+# How long an example takes says nothing on a shared machine. `make test` runs the default profile, `make test-all` both.
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", _patient, max_examples=40)
+settings.register_profile("thorough", _patient, max_examples=200)
+settings.load_profile("default")
 
 # A shell starts background jobs with SIGINT ignored, children inherit that, and what tests Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,45 +25,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
 
-def _require(part: str, there: bool, advice: str) -> None:
+NEEDED: dict[str, tuple[Callable[[], object], str]] = {
+    "bmv2": (lambda: shutil.which("simple_switch_grpc"), "simple_switch_grpc is not on PATH: install it"),
+    "p4c": (lambda: shutil.which("p4c-bm2-ss"), "p4c-bm2-ss is not on PATH: install p4c"),
+    "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
+    "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
+    "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: pip install 'netsum[fuzz]'"),
+}
+"""What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail where a part of the machine is missing; skip where NETSUM_ALLOW_MISSING (a comma list) names the part."""
-    if there:
-        return
-    if part in os.environ.get("NETSUM_ALLOW_MISSING", "").split(","):
-        pytest.skip(f"{advice}, and NETSUM_ALLOW_MISSING names {part}")
-    pytest.fail(f"{advice}; or set NETSUM_ALLOW_MISSING={part} to leave these tests out")
-
-
-@pytest.fixture(scope="session")
-def require_bmv2() -> None:
-    """The test needs simple_switch_grpc."""
-    _require("bmv2", shutil.which("simple_switch_grpc") is not None, "simple_switch_grpc is not on PATH: install it")
-
-
-@pytest.fixture(scope="session")
-def require_p4c() -> None:
-    """The test needs the P4 compiler."""
-    _require("p4c", shutil.which("p4c-bm2-ss") is not None, "p4c-bm2-ss is not on PATH: install p4c")
-
-
-@pytest.fixture(scope="session")
-def require_root() -> None:
-    """The test needs root: network namespaces, raw sockets, Mininet."""
-    _require("root", os.geteuid() == 0, "we are not root: run the tests as root")
-
-
-@pytest.fixture(scope="session")
-def require_torch() -> None:
-    """The test needs PyTorch."""
-    there = importlib.util.find_spec("torch") is not None
-    _require("torch", there, "PyTorch is not installed: pip install 'netsum[torch]'")
-
-
-@pytest.fixture(scope="session")
-def require_atheris() -> None:
-    """The test needs atheris, the coverage-guided fuzzer."""
-    there = importlib.util.find_spec("atheris") is not None
-    _require("atheris", there, "atheris is not installed: pip install 'netsum[fuzz]'")
+    for part, (is_there, advice) in NEEDED.items():
+        if item.get_closest_marker(part) is None or is_there():
+            continue
+        if part in os.environ.get("NETSUM_ALLOW_MISSING", "").split(","):
+            pytest.skip(f"{advice}, and NETSUM_ALLOW_MISSING names {part}")
+        pytest.fail(f"{advice}; or set NETSUM_ALLOW_MISSING={part} to leave these tests out")
 
 
 def _switch_of(report: pytest.TestReport) -> str | None:
@@ -85,21 +68,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"*** data plane: NOT TESTED on {words.upper()} ***", red=True, bold=True)
         if left_out[name]:
             terminalreporter.write_line(f"*** {left_out[name]} tests of {words} were LEFT OUT ***", red=True, bold=True)
-
-
-_ON_THEIR_OWN = ("hosts", "model", "house", "docs", "wire", "fuzz", "soak", "testbed", "faults", "full")
-"""Parts whose files have little in common; tests of the others share switches that serve a whole session."""
-
-
-def _group(item: pytest.Item) -> str:
-    """What a worker of pytest-xdist runs as a whole (``--dist loadgroup``), so that no fixture is made more often than needed."""
-    place = item.path.relative_to(Path(__file__).parent)
-    shared = "fabric" in getattr(item, "fixturenames", ()) and place.parts[0] == "full"
-    return str(place) if place.parts[0] in _ON_THEIR_OWN and not shared else place.parts[0]
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell the groups."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))

@@ -1,22 +1,33 @@
-"""What every operation of the controller works on: the topology, the state file and the P4 program."""
+"""What every operation of the controller works on: the topology, the state file, the P4 program; and which switches answer."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
+import grpc
+from p4.v1 import p4runtime_pb2_grpc
+
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import InputError, SwitchError
+from netsum_controller.errors import ControllerError, InputError, SwitchError
+from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.state.store import Store
 from netsum_controller.tally import Tally
+
+PATIENCE = 2.0
+"""Seconds that a switch has to answer."""
+
+_AT_ONCE = 16
 
 
 @dataclass
 class Site:
     """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves;
     ``tally`` counts what is done; ``down`` are the switches that do not answer, as far as this process has looked
-    (:mod:`netsum_controller.reach`): paths and trees avoid them."""
+    (:func:`find_down`): paths and trees avoid them."""
 
     topology: Topology
     store: Store
@@ -44,3 +55,35 @@ class Site:
                 f"switch {client.name} runs another P4 program than this netsum's: run `netsum switch push` "
                 f"(it loads the program and restores the jobs under new epochs)"
             )
+
+
+def find_down(site: Site) -> frozenset[str]:
+    """Ask every switch whether it is there, all at once, and set ``site.down``. A switch whose address is not known yet is
+    not down. Where no switch has another beside it there is no way around any: only those that were down are asked, whether
+    they are back.
+
+    One call each that disturbs nobody; :data:`PATIENCE` at most.
+    """
+    switches = site.topology.switches
+    names = [name for name in switches if site.topology.links or name in site.down]
+    if not names:
+        return frozenset()
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
+        for name, there in zip(names, pool.map(lambda name: answers(site, name), names), strict=True):
+            (site.down.discard if there else site.down.add)(name)
+    return frozenset(site.down)
+
+
+def answers(site: Site, name: str) -> bool:
+    """Whether a switch is there, or might be: its address is not known yet, or no question can be asked."""
+    switch = site.topology.switches[name]
+    if switch.p4runtime is None:
+        return True
+    try:
+        with closing(open_channel(switch.p4runtime, switch.tls)) as channel:
+            read_cookie(p4runtime_pb2_grpc.P4RuntimeStub(channel), switch.device_id, PATIENCE)
+    except grpc.RpcError as error:
+        return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    except ControllerError:
+        return True  # a PEM file of ours is missing, which says nothing of the switch
+    return True

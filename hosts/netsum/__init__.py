@@ -8,7 +8,6 @@ Importing this package needs numpy and the standard library.
 
 from netsum.communicator import Communicator, wait_all
 from netsum.descriptor import Descriptor
-from netsum.engine import Work
 from netsum.errors import (
     Aborted,
     BadTimeout,
@@ -34,6 +33,7 @@ from netsum.errors import (
 from netsum.join import join
 from netsum.report import Report
 from netsum.stats import Stats
+from netsum.work import Work
 
 __all__ = [
     "Aborted",

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Lane, Op, Status
 
+ID_MASK: Final = 0xFFFFFFFF
+"""Block ids count modulo 2^32."""
 Payload = bytes | bytearray | memoryview
 Packet = tuple[Payload, ...]
+
+
+def id_distance(block_id: int, origin: int) -> int:
+    """How many blocks ``block_id`` is after ``origin``; negative if it is before (serial number arithmetic, RFC 1982)."""
+    ahead = (block_id - origin) & ID_MASK
+    return ahead if ahead < 1 << 31 else ahead - (1 << 32)
 
 
 @dataclass(slots=True)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from netsum.call import Call, Result
-from netsum.calls import CollectiveCalls
-from netsum.collectives.call import Context
+from netsum.backend import open_window
+from netsum.collectives.call import Call, Context, Result
+from netsum.collectives.exchanges import Exchanges
 from netsum.collectives.give_up import give_up
+from netsum.collectives.history import History
 from netsum.collectives.opening import same_run
-from netsum.collectives.reduction import Memory
+from netsum.collectives.reductions import Reductions
 from netsum.descriptor import Descriptor
-from netsum.engine import Engine, Work
+from netsum.engine import Engine
 from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
 from netsum.errors import (
     Aborted,
@@ -36,14 +37,15 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.watching import CallEnd, MemberLog, Watcher
-from netsum.windows import AnyWindow, open_window
+from netsum.window import Whom, Window
+from netsum.work import Work
 
-Explain = Callable[[int], tuple[str, tuple[int, ...]]]
+Explain = Callable[[int], Whom]
 JOIN_TIMEOUT: Final = 30.0
 
 
-class Seat(Protocol):
-    """The rank's place at the controller."""
+class Membership(Protocol):
+    """This rank at the controller, where there is one: :class:`netsum.membership.ControllerMembership`."""
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """The way to the switch, or to the other members."""
@@ -58,7 +60,7 @@ class Seat(Protocol):
         """The communicator of a group of these ranks, this one among them."""
 
 
-class Communicator(CollectiveCalls):
+class Communicator(Reductions, Exchanges):
     """The ranks of one job, in one epoch. Every rank makes the same calls in the same order, as in MPI and NCCL.
 
     Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. Thread-safe, but calls from
@@ -76,37 +78,39 @@ class Communicator(CollectiveCalls):
         timeout: float = DEFAULT_CALL_TIMEOUT,
         join_deadline: float = 0.0,
         explain: Explain | None = None,
-        seat: Seat | None = None,
+        membership: Membership | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``seat`` and
+        """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``membership`` and
         ``leave`` talk to the controller, if there is one."""
         self.timeout = seconds(timeout)
         self._explain = explain
-        self._seat = seat
+        self._membership = membership
         self._leave = leave
         self.watchers: list[Watcher] = []
         """Told of every call that ends, on the thread that drives it: they must be quick and raise nothing."""
         self._log = MemberLog(descriptor.job, descriptor.rank)
         self._numbering = threading.Lock()  # generations rise in the order of the engine's calls
-        self._begin(descriptor, transport, join_deadline)
+        self._enter(descriptor, transport, join_deadline)
 
-    def _begin(self, descriptor: Descriptor, transport: Transport, join_deadline: float) -> None:
+    def _enter(self, descriptor: Descriptor, transport: Transport, join_deadline: float) -> None:
         """A new epoch: nothing is remembered of the one before."""
         self._descriptor = descriptor
-        seat = self._seat
-        self._recovery = Recovery(descriptor, seat.rejoin, seat.open_transport) if seat is not None else None
-        window = open_window(descriptor, join_deadline if seat is None else 0.0)
+        membership = self._membership
+        self._recovery = (
+            Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
+        )
+        window = open_window(descriptor, join_deadline if membership is None else 0.0)
         self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
         self._gen = 0
         self._opens = descriptor.one_run and descriptor.by_switch
-        self._memory = Memory(self._count_redone)
+        self._history = History(self._count_redone)
         self._splits = 0
         self._report = Report()
         self._log.joined(descriptor)
 
     @property
-    def _window(self) -> AnyWindow:
+    def _window(self) -> Window:
         return self._engine.window
 
     @property
@@ -158,7 +162,7 @@ class Communicator(CollectiveCalls):
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
-        if self._seat is None:
+        if self._membership is None:
             raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
         began = time.monotonic()
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
@@ -167,14 +171,14 @@ class Communicator(CollectiveCalls):
                 raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
             own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
         except Exception as error:
-            self._give_up("split", error, {"timeout": timeout})
+            self._give_up("split", error, timeout)
             raise
         table = sorted(self.all_gather(own, timeout=timeout).tolist())  # without ranks that were evicted
         deadline = began + timeout
         if color is None:
             return None
         ranks = [rank for theirs, _, rank in table if theirs == color]
-        return self._seat.group(self.descriptor.epoch, label, ranks, deadline)
+        return self._membership.group(self.descriptor.epoch, label, ranks, deadline)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Come back into step after Behind, Desynchronized, or any error that ended the communicator: join again, together with
@@ -199,13 +203,13 @@ class Communicator(CollectiveCalls):
         """
         self._engine.home.check()
         deadline = time.monotonic() + seconds(timeout)
-        if self._seat is None:
+        if self._membership is None:
             raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
         self._log.resync()
         while True:
             self._engine.close()
-            descriptor = self._seat.join_anew(deadline)
-            self._begin(descriptor, self._seat.open_transport(descriptor), deadline)
+            descriptor = self._membership.join_anew(deadline)
+            self._enter(descriptor, self._membership.open_transport(descriptor), deadline)
             try:
                 return self._share(state, progress, deadline)
             except (Aborted, Behind, Desynchronized) as error:
@@ -235,11 +239,11 @@ class Communicator(CollectiveCalls):
     def _degrades(self) -> bool:
         return self._descriptor.block_exp_ms > 0
 
-    def _make(self, call: Call[Result], *, background: bool) -> Work[Result]:
+    def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:
         self._engine.home.check()
         error, bound = call.error, self.timeout
         try:
-            bound = seconds(bound if call.timeout is None else call.timeout)
+            bound = seconds(bound if timeout is None else timeout)
         except BadTimeout as wrong:
             error, bound = wrong, DEFAULT_CALL_TIMEOUT
         began = time.monotonic()
@@ -258,20 +262,28 @@ class Communicator(CollectiveCalls):
             context = Context(
                 self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give, error
             )
-            flow = call.make(context)
+            flow = call.flow(context)
             options: dict[str, Any] = {"report": context.report, "outline": context.outline, "ended": ended}
             work = self._engine.start(flow, gen, bound, background=background, **options)
             self._gen += 1
             self._report = context.report
         return work
 
-    def _give_up(self, name: str, error: Exception, given: Mapping[str, Any], *, background: bool = False) -> None:
+    def _give_up(
+        self,
+        collective: str,
+        error: Exception,
+        timeout: float | None,
+        *,
+        background: bool = False,
+        predicted: bool = False,
+    ) -> None:
         """The others raise Aborted (:mod:`netsum.collectives.give_up`). What becomes of that is not this caller's error."""
         own = error if isinstance(error, CallError) else Unsupported(str(error))
-        predicts = given.get("scale") == "predicted" and bool(self._memory.predictions.exponents)
-        call: Call[Any] = Call(name, partial(give_up, error=own, predicts=predicts), given.get("timeout"))
+        predicts = predicted and bool(self._history.predictions.exponents)
+        call: Call[Any] = Call(collective, partial(give_up, error=own, predicts=predicts))
         with contextlib.suppress(Exception):
-            work = self._make(call, background=background)
+            work = self._start(call, timeout, background=background)
             if not background:
                 work.wait()
 

@@ -74,7 +74,7 @@ class Descriptor:
 
     ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
     size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (32 hex
-    digits) what they seal their datagrams of this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
+    digits) what they seal what they say in this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
     ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open with
     :mod:`netsum.collectives.opening`.

@@ -17,25 +17,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from netsum.block import Block
+from netsum.backend import resume_window
+from netsum.block import Block, id_distance
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
 from netsum.home import Home
 from netsum.outline import Outline
-from netsum.overdue import Overdue, Whom
+from netsum.overdue import Overdue
 from netsum.peers.keeper import Keeper
-from netsum.peers.window import PeerWindow
 from netsum.recovery import Recovery
 from netsum.refusal import Disagreement, Refusal
 from netsum.report import Report
 from netsum.silence import Silence
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
-from netsum.windows import AnyWindow, go_on
+from netsum.window import Whom, Window
 from netsum.wire.schema import Outcome, Status
-from netsum.work import Condition, Ended, Flow, Work
-
-SUBMITTED: Final = object()
-"""Yielded by a flow when all its blocks are submitted: the next call may submit."""
+from netsum.work import SUBMITTED, Ended, Flow, Work
 
 _SLICE: Final = 0.002
 """Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
@@ -53,7 +50,7 @@ class Engine:
 
     def __init__(
         self,
-        window: AnyWindow,
+        window: Window,
         transport: Transport,
         explain: Callable[[int], Whom] | None = None,
         recovery: Recovery | None = None,
@@ -157,7 +154,7 @@ class Engine:
 
     def _keep(self) -> None:
         """Without a switch, somebody must be there for the others between calls, too."""
-        if isinstance(self.window, PeerWindow) and self._keeper is None:
+        if self.window.needs_tending and self._keeper is None:
             self._keeper = Keeper(self._tend, self._fileno)
 
     def _fileno(self) -> int | None:
@@ -168,8 +165,7 @@ class Engine:
         if self._works or self._closed or not self._lock.acquire(blocking=False):
             return False
         try:
-            if isinstance(self.window, PeerWindow):
-                self.window.tend(self._transport)
+            self.window.tend(self._transport)
         except OSError:
             return False  # the next call will meet it
         finally:
@@ -225,9 +221,8 @@ class Engine:
 
     def _wonder(self, now: float) -> None:
         window, quiet = self.window, self._silence
-        speaks = isinstance(window, PeerWindow) and window.speaks
         late = quiet.too_long(window.base, now, waiting=window.base < window.next_serial)
-        if self._recovery is not None and (late or (speaks and quiet.look(now))):
+        if self._recovery is not None and (late or (window.speaks and quiet.look(now))):
             self._recovery.wonder()
 
     def _recover(self) -> None:
@@ -239,7 +234,7 @@ class Engine:
         descriptor = recovery.ask(window.block_id(window.prefix), now)
         if descriptor is None:
             return
-        following = go_on(window, descriptor)
+        following = resume_window(window, descriptor)
         if following is None:
             raise Desynchronized(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
@@ -249,11 +244,10 @@ class Engine:
         self._keep()
 
     def _send(self) -> None:
-        window, now = self.window, time.monotonic()
-        if self._recovery is None or not self._recovery.holds:
-            packets = window.poll(now)
-        else:  # begins nothing, so that what it has told remains true, and the others wait and ask, too
-            packets = window.outgoing(now) if isinstance(window, PeerWindow) else []
+        now = time.monotonic()
+        # While it holds, it begins nothing, so that what it has told remains true, and the others wait and ask, too.
+        holds = self._recovery is not None and self._recovery.holds
+        packets = self.window.outgoing(now) if holds else self.window.poll(now)
         if packets:
             self._transport.send(packets)
 
@@ -326,7 +320,7 @@ class Engine:
         """In words, the call that a block is of."""
         block = self.window.block_id(serial)
         began = [work.outline for work in list(self._works) if work.outline.first is not None]
-        mine = [each.call for each in began if (block - (each.first or 0)) & 0xFFFFFFFF < 1 << 31 and each.call]
+        mine = [each.call for each in began if id_distance(block, each.first or 0) >= 0 and each.call]
         return f"this rank's is {mine[-1]}" if mine else "this rank has begun none"
 
     def _refused(self, refusal: Refusal) -> NetsumError:
@@ -381,13 +375,9 @@ class Engine:
         if self._keeper is not None:
             self._keeper.stop()
         with contextlib.suppress(OSError):
-            if isinstance(self.window, PeerWindow):
-                self.window.leave(self._transport)
+            self.window.leave(self._transport)
         self._transport.close()
 
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-__all__ = ["SUBMITTED", "Block", "Condition", "Engine", "Flow", "Work"]

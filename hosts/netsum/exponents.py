@@ -8,9 +8,9 @@ Every call starts with an in-network MAX over 16-bit lanes. Its first block is o
     lanes 64..    codes
 
 After a maximum over ranks, these lanes are a rank's own if and only if all hashes are equal (where another's h is larger, h
-differs; where it is smaller, 65535 - h does): so every rank learns from the network that the ranks made different calls, and they
-raise together. They also learn each lane's largest and smallest value. Where there are two different calls, what is not a rank's
-own is the other's: so it can say what the others called, without asking (:func:`other_call`).
+differs; where it is smaller, 65535 - h does): so every rank learns from the network that the ranks made different calls,
+and they raise together. They also learn each lane's largest and smallest value. Where there are two different calls, what
+is not a rank's own is the other's: so it can say what the others called, without asking (:func:`other_call`).
 
 A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
 Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +41,11 @@ FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
 
 ZERO_CODE: Final = 0
 """Code of a block of zeros."""
-_FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
+LOWEST: Final = -1073
+"""Exponent of float64's smallest number: of a block below it, nothing can be predicted."""
+HIGHEST: Final = 1024
+"""Exponent of float64's largest number."""
+_FLOAT_OFFSET: Final = 1100  # codes 27..2124
 
 Codes = NDArray[np.uint16]
 
@@ -104,14 +109,28 @@ def float_codes(blocks: NDArray[Any]) -> Codes:
     return np.where(largest == 0, ZERO_CODE, exponents + _FLOAT_OFFSET).astype(np.uint16)
 
 
+def block_codes(groups: Iterable[NDArray[Any]], number: int, *, finite: bool) -> Codes:
+    """Codes of all ``number`` blocks of floats, whose rows come in groups. Zeros if the values are not ``finite``, since
+    the call is given up then."""
+    if not finite:
+        return np.zeros(number, np.uint16)
+    return np.concatenate([float_codes(rows) for rows in groups])
+
+
 def float_exponents(codes: Codes) -> NDArray[np.int64]:
     """The exponents that codes stand for; 0 for a block of zeros, whose exponent does not matter."""
     return np.where(codes == ZERO_CODE, 0, codes.astype(np.int64) - _FLOAT_OFFSET)
 
 
+def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
+    """Exponents for the next call, after these were agreed on. Of a block of zeros nothing is known: whatever comes next is
+    sent again at a scale that fits it."""
+    return np.where(codes == ZERO_CODE, LOWEST, float_exponents(codes) + 1)
+
+
 def codes_of_exponents(exponents: NDArray[np.int64]) -> Codes:
     """Codes of given exponents, cut at the ends of float64's range."""
-    return (np.clip(exponents, -1073, 1024) + _FLOAT_OFFSET).astype(np.uint16)
+    return (np.clip(exponents, LOWEST, HIGHEST) + _FLOAT_OFFSET).astype(np.uint16)
 
 
 def lane_code(largest: int, workers: int) -> int:

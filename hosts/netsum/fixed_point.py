@@ -15,6 +15,8 @@ Arrays are two-dimensional here, one row for each block; lanes are big-endian, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,8 @@ from numpy.typing import NDArray
 from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
+Numbers = range | NDArray[np.int64]
+"""Ascending numbers of blocks."""
 
 FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Names of the float types; bfloat16 is ml_dtypes'."""
@@ -50,6 +54,19 @@ def scale_bits(lane: Lane, workers: int) -> int:
 def float_lane(dtype: np.dtype[Any]) -> Lane:
     """The lane that carries a float type's sum: float16 and float32 in 32 bits, float64 in 64."""
     return _FLOAT_LANES[dtype.name]
+
+
+def coarsest_quantum(exponents: NDArray[np.int64], lane: Lane, workers: int) -> float:
+    """The largest quantum of blocks with these exponents; 0.0 of none."""
+    if not len(exponents):
+        return 0.0
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(1.0, int(exponents.max()) - scale_bits(lane, workers)))
+
+
+def widened(values: Array) -> Array:
+    """Floats of 16 bits as float32, which holds them exactly; others as they are."""
+    return values.astype(np.float32) if values.dtype.itemsize == 2 else values
 
 
 def own_lane(dtype: np.dtype[Any]) -> Lane:
@@ -166,3 +183,58 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     elif dtype.kind == "i":
         bits = bits ^ top
     return bits.view(dtype)
+
+
+@dataclass(frozen=True)
+class FloatLanes:
+    """Sums or means of floats. ``exponents(numbers)`` gives the exponents of blocks, ``dtype`` is the type of the results."""
+
+    lane: Lane
+    workers: int
+    dtype: np.dtype[Any]
+    exponents: Callable[[Numbers], NDArray[np.int64]]
+    mean: bool = False
+    dither: np.random.Generator | None = None
+
+    def encode(self, rows: Array, numbers: Numbers) -> Array:
+        return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
+
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+        divisor = np.maximum(src_cnt, 1) if self.mean else None
+        return decode_floats(lanes, self.exponents(numbers), data_cnt, self.lane, self.workers, self.dtype, divisor)
+
+
+@dataclass(frozen=True)
+class IntegerLanes:
+    """Sums of integers, which come back as signed integers of the lane's width."""
+
+    lane: Lane
+    workers: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return _SIGNED[self.lane]
+
+    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+        return encode_integers(rows, self.lane, self.workers)
+
+    def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
+        return decode_integers(lanes, data_cnt, self.lane, self.workers)
+
+
+@dataclass(frozen=True)
+class OwnLanes:
+    """Values in lanes of their own width: in their ``order`` for a minimum or a maximum, else the bits as they are."""
+
+    dtype: np.dtype[Any]
+    order: bool
+
+    @property
+    def lane(self) -> Lane:
+        return own_lane(self.dtype)
+
+    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+        return encode_order(rows) if self.order else encode_bits(rows)
+
+    def decode(self, lanes: Array, _numbers: Numbers, _data: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
+        return decode_order(lanes, self.dtype) if self.order else decode_bits(lanes, self.dtype)

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from netsum.backend import open_transport
 from netsum.communicator import Communicator, Explain
+from netsum.controller_client import ControllerClient
 from netsum.descriptor import ALGORITHMS, Descriptor, Link
-from netsum.door import Door
 from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.logs import configure
-from netsum.place import Place, Wishes, checked
+from netsum.membership import ControllerMembership, JoinOptions, check_algorithm
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 
 
 def join(
@@ -67,15 +67,17 @@ def join(
     call_timeout = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")
     peer = peer or environment.peer
     if descriptor is None:
-        door = Door.find(job or environment.job, rank, token, controller or environment.controller)
+        client = ControllerClient.from_options(
+            job or environment.job, rank, token, controller or environment.controller
+        )
         if not isinstance(transport, Transport):
-            wishes = Wishes(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
-            return Place(door, wishes).communicator(deadline)
-        taken = _Taken(door.join(link, deadline), door.explain, door.leave)
+            options = JoinOptions(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
+            return ControllerMembership(client, options).communicator(deadline)
+        taken = _Taken(client.join(link, deadline), client.explain, client.leave)
     else:
         taken = _given(descriptor, job, rank if isinstance(descriptor, str | os.PathLike) else given_rank, link, token)
     try:
-        chosen = checked(taken.descriptor, algorithm)
+        chosen = check_algorithm(taken.descriptor, algorithm)
         made = transport if isinstance(transport, Transport) else (transport or open_transport)(chosen)
     except BaseException:
         if taken.leave is not None:
@@ -112,8 +114,8 @@ def _given(
     else:
         descriptor = _read(descriptor, rank, job)
     ours = _over(descriptor, link)
-    asked = Door.known(ours, token)
-    return _Taken(ours, asked.explain if asked is not None else None)
+    client = ControllerClient.of_descriptor(ours, token)
+    return _Taken(ours, client.explain if client is not None else None)
 
 
 def _known(algorithm: str | None) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netsum.block import id_distance
+
 
 @dataclass
 class Outline:
@@ -20,7 +22,6 @@ class Outline:
         """How far it has come, when every result below the block ``base`` is held; "" when its size is not known."""
         if self.first is None or not self.blocks:
             return self.call
-        ahead = (base - self.first) & 0xFFFFFFFF
-        held = ahead if ahead < 1 << 31 else 0  # else an earlier call is under way
+        held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way
         done = min(max(0, held - self.opening) + self.skipped * (held > self.opening), self.blocks)
         return f"{self.call}: {done:,} of {self.blocks:,} blocks done"

@@ -10,19 +10,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netsum.errors import Timeout
-from netsum.peers.window import PeerWindow
 from netsum.question import Question
 from netsum.silence import Silence
-from netsum.windows import AnyWindow
+from netsum.window import Whom, Window
 from netsum.work import Work
 
 STILL: Final = 1.0
 """Seconds without a result (half the call's time, if that is less) after which somebody is taken to be late."""
 ANSWER: Final = 3.0
 """Seconds that the controller has to answer whom a block waits for."""
-
-Whom = tuple[str, tuple[int, ...]]
-"""A sentence, and the ranks."""
 
 
 class Overdue:
@@ -32,22 +28,22 @@ class Overdue:
         self._explain = explain
         self._early: Question[Whom] | None = None
 
-    def foresee(self, work: Work[Any], window: AnyWindow, silence: Silence, now: float) -> None:
+    def foresee(self, work: Work[Any], window: Window, silence: Silence, now: float) -> None:
         """Ask ahead of the deadline, where there is time: one who does not answer then is not waited for."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, window, silence, now):
-            self._early = self._ask(window)
+            self._early = self._ask(window, now)
 
-    def _waits(self, work: Work[Any], window: AnyWindow, silence: Silence, now: float) -> bool:
+    def _waits(self, work: Work[Any], window: Window, silence: Silence, now: float) -> bool:
         assert work.timeout is not None
         return window.base < window.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
 
-    def _ask(self, window: AnyWindow) -> Question[Whom] | None:
+    def _ask(self, window: Window, now: float) -> Question[Whom] | None:
         explain, block = self._explain, window.block_id(window.base)
-        return None if explain is None or isinstance(window, PeerWindow) else Question(lambda: explain(block))
+        return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
 
-    def error(self, work: Work[Any], window: AnyWindow, silence: Silence, now: float) -> Timeout:
+    def error(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Timeout:
         """The error of a call whose time is over; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
         progress = work.outline.progress(window.block_id(window.base))
@@ -57,19 +53,19 @@ class Overdue:
         sentence, missing = self._whom(work, window, silence, now)
         reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
         if not window.stats.packets_received:
-            who = "others" if isinstance(window, PeerWindow) else "switch"
-            reasons.append(f"nothing at all has come from the {who}")
+            reasons.append(f"nothing at all has come from the {window.combiner}")
         return Timeout("; ".join(filter(None, reasons)), block, missing)
 
-    def _whom(self, work: Work[Any], window: AnyWindow, silence: Silence, now: float) -> Whom:
+    def _whom(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Whom:
         if not self._waits(work, window, silence, now):
             return "results came until the end: it needs more time", ()
-        if isinstance(window, PeerWindow):
-            return window.explain(now)
+        known = window.explain(now)
+        if known is not None:
+            return known
         early, self._early = self._early, None
         if early is not None and not early.answered():
             return _UNKNOWN
-        question = self._ask(window)  # what was answered early need not be true any more
+        question = self._ask(window, now)  # what was answered early need not be true any more
         if question is None:
             return "", ()
         return question.answer() if question.answered(ANSWER) else _UNKNOWN

@@ -35,3 +35,7 @@ class Report:
     skipped: int = 0
     quantum: float = 0.0
     evicted: tuple[int, ...] = ()
+
+    def note_quantum(self, quantum: float) -> None:
+        """Some of the call's blocks have a quantum of so much."""
+        self.quantum = max(self.quantum, quantum)

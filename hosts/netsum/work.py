@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from netsum.environment import seconds
 from netsum.outline import Outline
@@ -13,6 +13,9 @@ from netsum.report import Report
 
 Condition = Callable[[], bool]
 Flow = Generator["Condition | object", None, Any]
+"""A generator that submits blocks and yields what it waits for; the engine resumes it when that holds."""
+SUBMITTED: Final = object()
+"""Yielded by a flow when all its blocks are submitted: the next call may submit."""
 Ended = Callable[[BaseException | None], None]
 """Told that a call has ended: what it raises, or None."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held
+from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
@@ -30,7 +32,7 @@ Result = TypeVar("Result")
 Wrap = Callable[[Transport], Transport]
 
 
-class Fabric:
+class Fabric(ABC):
     """The switches, links and hosts of a topology. A context manager; leaving it stops and removes everything.
 
     ``switch`` is the kind of all switches (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled
@@ -38,6 +40,9 @@ class Fabric:
 
     Where a method takes the name of a switch, a topology's only switch need not be named.
     """
+
+    rootless = False
+    """Whether its wires are sockets, not interfaces, and it needs no root."""
 
     def __init__(self, topology: Topology, switch: str) -> None:
         self.topology = topology
@@ -111,9 +116,9 @@ class Fabric:
         """Start the controller's HTTP endpoint where the hosts reach it."""
         controller.serve()
 
+    @abstractmethod
     def _start_switches(self) -> None:
         """Lay the wires, and start all switches; return when they answer."""
-        raise NotImplementedError
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         """Start a switch, which ends with the fabric, and do not wait for it: all can start at the same time."""
@@ -237,9 +242,21 @@ class Fabric:
         return [each.result() for each in joining]
 
     def interface(self, host: str) -> str:
-        """Name of a host's interface, where hosts have interfaces."""
-        raise NotImplementedError(f"{type(self).__name__} has no interfaces")
+        """Name of a host's interface, where that is. Raises TestbedError if wires are no interfaces, as the next two do."""
+        return self.link_ends(host)[0].interface
 
+    @abstractmethod
+    def link_ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
+        """The host's end of its link, and the switch's."""
+
+    @abstractmethod
+    def trunk_ends(self, link: str) -> tuple[LinkEnd, LinkEnd]:
+        """The two ends of a link between switches, in the topology's order."""
+
+    @abstractmethod
+    def opening(self, host: str) -> Opening:
+        """How another process opens the transport of a member that sits on ``host``."""
+
+    @abstractmethod
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
-        """The transport of a member that sits on ``host``."""
-        raise NotImplementedError
+        """The transport of a member that sits on ``host``; to be called :meth:`inside`."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from netsum.backend import open_transport
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.http.api import HttpServer
@@ -23,6 +23,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result
+from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.netns import OFFLOADS, call_inside
 from netsum_testbed.opening import common_prefix
 from netsum_testbed.switches import SwitchProcess
@@ -182,6 +183,20 @@ class MininetFabric(Fabric):
 
     def prefix(self, host: str) -> Sequence[str]:
         return ("mnexec", "-a", str(self.net[host].pid))
+
+    def link_ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
+        place = self.topology.hosts[host]
+        return LinkEnd(self.prefix(host), self.interface(host)), self._switch_end(place.switch, place.port)
+
+    def trunk_ends(self, link: str) -> tuple[LinkEnd, LinkEnd]:
+        first, second = map(self._switch_end, self.topology.links[link].switches, self.topology.links[link].ports)
+        return first, second
+
+    def _switch_end(self, switch: str, port: int) -> LinkEnd:
+        return LinkEnd(self.prefix(switch), f"{switch}-eth{port}")
+
+    def opening(self, host: str) -> Opening:
+        return Opening(f"/proc/{self.net[host].pid}/ns/net")
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """The controller is at every host's own 127.0.0.1, where no other member would find it."""

@@ -14,6 +14,7 @@ from netsum.transports.packet import PacketTransport
 from netsum_controller.state.model import Job
 
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.link_rates import limit_rate
 from netsum_testbed.netns import NetworkNamespace
 
@@ -42,8 +43,12 @@ class NamespaceFabric(Fabric):
             if host.rate_mbps is not None:
                 limit_rate(self._namespace.run, self.interface(name), host.rate_mbps)
         for name, interfaces in words.items():
-            self._launch(name, interfaces, ("ip", "netns", "exec", self._namespace.name))
+            self._launch(name, interfaces, self._prefix)
         self._wait_ready()
+
+    @property
+    def _prefix(self) -> Sequence[str]:
+        return ("ip", "netns", "exec", self._namespace.name)
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """A descriptor file, good for one run, in place of the controller: its endpoint is outside of the namespace."""
@@ -54,7 +59,17 @@ class NamespaceFabric(Fabric):
         return {"NETSUM_DESCRIPTOR": str(file)}
 
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - they share a namespace
-        return ("ip", "netns", "exec", self._namespace.name)
+        return self._prefix
+
+    def link_ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
+        return LinkEnd(self._prefix, self.interface(host)), LinkEnd(self._prefix, self.switch_interface(host))
+
+    def trunk_ends(self, link: str) -> tuple[LinkEnd, LinkEnd]:
+        first, second = self.link_interfaces(link)
+        return LinkEnd(self._prefix, first), LinkEnd(self._prefix, second)
+
+    def opening(self, host: str) -> Opening:
+        return Opening(f"/run/netns/{self._namespace.name}", self.interface(host))
 
     def interface(self, host: str) -> str:
         """Name of a host's interface."""

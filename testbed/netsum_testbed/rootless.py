@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Final, NoReturn
 
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
@@ -11,8 +12,12 @@ from netsum.transports.frames import FramesTransport
 from netsum.transports.sockets import parse_address
 from netsum_controller.config.topology import Topology
 
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.free_ports import hold_address
+from netsum_testbed.link_ends import Opening
+
+NO_INTERFACES: Final = "the wires of a rootless fabric are sockets: there is no interface to lose packets on"
 
 
 def _free_ends(stack: ExitStack) -> tuple[str, str]:
@@ -22,6 +27,8 @@ def _free_ends(stack: ExitStack) -> tuple[str, str]:
 
 class RootlessFabric(Fabric):
     """A datagram carries a frame. A wire has one end, so a host takes part in one job at a time here."""
+
+    rootless = True
 
     def __init__(self, topology: Topology, switch: str = "embedded") -> None:
         if switch != "embedded":
@@ -47,6 +54,15 @@ class RootlessFabric(Fabric):
         for name, interfaces in words.items():
             self._launch(name, interfaces)
         self._wait_ready()
+
+    def link_ends(self, host: str) -> NoReturn:  # noqa: ARG002
+        raise TestbedError(NO_INTERFACES)
+
+    def trunk_ends(self, link: str) -> NoReturn:  # noqa: ARG002
+        raise TestbedError(NO_INTERFACES)
+
+    def opening(self, host: str) -> Opening:  # noqa: ARG002 - the descriptor's own link says where
+        return Opening()
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
         link = self.topology.hosts[host]

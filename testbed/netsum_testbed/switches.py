@@ -14,7 +14,7 @@ from typing import Final
 
 import grpc
 from netsum_controller.config.topology import Tls
-from netsum_controller.p4runtime.client import open_channel
+from netsum_controller.p4runtime.channel import open_channel
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import Child

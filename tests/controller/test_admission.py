@@ -9,8 +9,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.errors import Refused
 from netsum_controller.planning.admission import Placement, place
-from netsum_controller.planning.trees import Shape
-from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat
+from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
 from tests.controller.conftest import TOPOLOGY
 

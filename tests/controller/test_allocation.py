@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller.planning.allocation import (
     JOB_IDS,
-    ROOM,
-    SERIAL,
     UDP_PORTS,
-    IdRange,
     allocate_first_block_id,
     allocate_job_id,
     allocate_ports,
     allocate_slots,
 )
-
-patient = settings(deadline=None, max_examples=60)  # how long an example takes says nothing on a shared machine
+from netsum_controller.state.model import ROOM, SERIAL, IdRange
 
 POWERS = st.integers(1, 13).map(lambda power: 1 << power)
 
 
-@patient
 @given(st.lists(POWERS, max_size=30), st.data())
 def test_slots_never_overlap_and_come_back(sizes: list[int], data: st.DataObject) -> None:
     """Allocations in any order, with some given back in between."""
@@ -44,7 +39,6 @@ def test_slots_never_overlap_and_come_back(sizes: list[int], data: st.DataObject
     assert allocate_slots([], 8192) == 0
 
 
-@patient
 @given(st.integers(5, 13).map(lambda power: 1 << power), st.integers(1, 64))
 def test_a_full_switch_is_said_to_be_full(size: int, parts: int) -> None:
     count = 8192 // size
@@ -55,7 +49,6 @@ def test_a_full_switch_is_said_to_be_full(size: int, parts: int) -> None:
         assert allocate_slots(held, size) == gone[0]
 
 
-@patient
 @given(st.sets(st.sampled_from(JOB_IDS)), st.integers(0, 255))
 def test_job_ids_go_round(used: set[int], last: int) -> None:
     job_id = allocate_job_id(used, last)
@@ -68,7 +61,6 @@ def test_job_ids_go_round(used: set[int], last: int) -> None:
     assert all(other in used for other in between)
 
 
-@patient
 @given(
     st.integers(0, 1 << 20),
     st.lists(st.sampled_from(["h1", "h2", "h3"]), max_size=40),
@@ -95,7 +87,6 @@ def test_ports_can_run_out() -> None:
 RANGES = st.builds(IdRange, st.integers(0, SERIAL - 1), st.integers(1, SERIAL // 2))
 
 
-@patient
 @given(st.lists(RANGES, max_size=30))
 def test_first_block_id_lies_outside_what_is_remembered(earlier: list[IdRange]) -> None:
     first = allocate_first_block_id(earlier)
@@ -108,7 +99,6 @@ def test_first_block_id_lies_outside_what_is_remembered(earlier: list[IdRange]) 
         assert kept[0] == 0  # nothing need be forgotten when everything fits
 
 
-@patient
 @given(st.lists(st.integers(1, 1 << 24), min_size=1, max_size=60), st.integers(0, SERIAL - 1))
 def test_epochs_in_a_row_never_share_an_id(sizes: list[int], start: int) -> None:
     """As the controller does it: each epoch uses some ids, the next begins beyond; also across the wrap of 2^32."""
@@ -119,7 +109,6 @@ def test_epochs_in_a_row_never_share_an_id(sizes: list[int], start: int) -> None
         ranges.append(new)
 
 
-@patient
 @given(RANGES, RANGES)
 def test_overlap_is_symmetric(a: IdRange, b: IdRange) -> None:
     assert a.overlaps(b) == b.overlaps(a)

@@ -17,8 +17,8 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, StateError
 from netsum_controller.jobs.claims import claim_numbers
 from netsum_controller.jobs.rejoin import Place
-from netsum_controller.planning.allocation import SERIAL, scattered
-from netsum_controller.state.model import Rejoin
+from netsum_controller.planning.allocation import scattered
+from netsum_controller.state.model import SERIAL, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.schema import FLOOD_GROUP
 from netsum_controller.config.topologies import fat_tree, leaf_spine
@@ -63,7 +63,6 @@ class Network:
         raise AssertionError("a storm")
 
 
-@settings(max_examples=30)
 @given(topologies(connected=False), st.data())
 def test_every_host_is_reached_on_a_shortest_path(topology: Topology, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.sampled_from(list(topology.switches))))
@@ -85,7 +84,6 @@ def test_every_host_is_reached_on_a_shortest_path(topology: Topology, data: st.D
                 assert mac_to_int(switch.mac) not in network.forward[start]
 
 
-@settings(max_examples=30)
 @given(topologies(connected=False), st.data())
 def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.sampled_from(list(topology.switches))))
@@ -98,7 +96,6 @@ def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.D
             assert network.broadcast(name) == Counter(others)
 
 
-@settings(max_examples=30)
 @given(topologies(connected=False))
 def test_addresses_belong_to_ports(topology: Topology) -> None:
     """A host's is let in at its own port, whatever is elsewhere at every link, and a switch's own nowhere."""

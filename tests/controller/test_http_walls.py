@@ -13,10 +13,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor
-from netsum.door import Door
 from netsum.errors import JoinError, NotReady
 from netsum_controller.cli import cli
 from netsum_controller.config.job_spec import JobSpec
@@ -131,7 +131,6 @@ def test_garbage(serve: Callable[..., Raw]) -> None:
     """Whatever comes gets one sentence of JSON or a closed connection, and the next in line is served."""
     raw = serve()
 
-    @settings(max_examples=150)
     @given(REQUESTS)
     def send(garbage: bytes) -> None:
         with raw.open() as connection:
@@ -234,7 +233,7 @@ def test_members_join_over_tls(
     url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
 
     def join(patience: float = 30.0) -> Descriptor:
-        return Door.find("resnet", 0, TOKEN, url).join(None, time.monotonic() + patience)
+        return ControllerClient.from_options("resnet", 0, TOKEN, url).join(None, time.monotonic() + patience)
 
     with pytest.raises(NotReady, match="CERTIFICATE_VERIFY_FAILED"):
         join(3.0)

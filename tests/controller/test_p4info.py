@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.schema import OUTCOMES_PER_JOB, QUERY_FIELDS, SLOTS
 from netsum_controller.errors import ControllerError
@@ -21,8 +21,6 @@ from netsum_controller.stages import (
     SwitchRewriteEntry,
     UplinkEntry,
 )
-
-patient = settings(deadline=None, max_examples=60)  # how long an example takes says nothing on a shared machine
 
 
 def bits(width: int) -> st.SearchStrategy[int]:
@@ -49,7 +47,6 @@ def test_the_program_has_what_the_stages_say() -> None:
     assert program.size("registers", "record_register") == SLOTS
 
 
-@patient
 @given(ENTRIES)
 def test_entries_there_and_back(entry: Entry) -> None:
     program = netsum_program()
@@ -61,7 +58,6 @@ def test_entries_there_and_back(entry: Entry) -> None:
         assert match.exact.value[:1] != b"\0" or match.exact.value == b"\0"  # canonical
 
 
-@patient
 @given(st.integers(1, 65535), st.frozensets(st.tuples(bits(9), bits(8)), max_size=8))
 def test_groups_there_and_back(group_id: int, replicas: frozenset[tuple[int, int]]) -> None:
     group = MulticastGroup(group_id, replicas)
@@ -72,7 +68,6 @@ def test_groups_there_and_back(group_id: int, replicas: frozenset[tuple[int, int
     assert netsum_program().decode_group(entity) == group
 
 
-@patient
 @given(st.integers(0, 1 << 64))
 def test_ints(value: int) -> None:
     assert decode_int(encode_int(value, 65)) == value

@@ -12,7 +12,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError, Unreachable
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.planning.addresses import mac_to_int
-from netsum_controller.reach import find_down
+from netsum_controller.site import find_down
 from netsum_controller.stages import ForwardEntry
 from netsum_controller.watching.watcher import DOWN_AFTER, Watcher
 

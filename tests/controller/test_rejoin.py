@@ -17,9 +17,8 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
 from netsum_controller.jobs.rejoin import Place, lowest
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.allocation import SERIAL, IdRange
 from netsum_controller.stages import JobEntry
-from netsum_controller.state.model import JobState, Rejoin
+from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 

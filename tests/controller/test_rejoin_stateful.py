@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
@@ -20,12 +19,12 @@ from netsum_controller.errors import Busy, CannotResume, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Place
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.allocation import IdRange
 from netsum_controller.stages import JobEntry
-from netsum_controller.state.model import Rejoin
+from netsum_controller.state.model import IdRange, Rejoin
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch
+from tests.examples import one_in
 
 TOKEN = "correct-horse"
 WINDOW = 4
@@ -237,4 +236,4 @@ class Rejoining(RuleBasedStateMachine):
 
 
 TestRejoining = Rejoining.TestCase
-TestRejoining.settings = settings(max_examples=25, stateful_step_count=30)
+TestRejoining.settings = one_in(8, stateful_step_count=30)  # each writes a state file in every step

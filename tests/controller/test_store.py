@@ -13,10 +13,9 @@ import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
-from netsum_controller.planning.allocation import ROOM, IdRange
-from netsum_controller.planning.trees import Shape
+from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
 from netsum_controller.state.store import Store
 
 
@@ -73,12 +72,13 @@ def test_not_a_state_file(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "state.db")
 
 
-def test_a_file_of_another_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [schema.VERSION - 1, schema.VERSION + 1, 99])
+def test_a_file_of_another_version(tmp_path: Path, version: int) -> None:
     Store(tmp_path / "state.db").close()
     with sqlite3.connect(tmp_path / "state.db") as db:
-        db.execute("PRAGMA user_version = 99")
+        db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    with pytest.raises(StateError, match=r"written by another version of netsum \(format 99\)"):
+    with pytest.raises(StateError, match=rf"written by another version of netsum \(format {version};.*--take-over"):
         Store(tmp_path / "state.db")
 
 
@@ -86,7 +86,6 @@ HOLD = """
 import sys
 from pathlib import Path
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.model import Epoch, Late, Rejoin, Seat
 with StateLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -118,71 +117,6 @@ def test_the_lock_is_reentrant(tmp_path: Path) -> None:
         pass
     with other:
         pass
-
-
-FORMAT_1 = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
-    slots INTEGER NOT NULL, window INTEGER NOT NULL, chunks INTEGER NOT NULL, members TEXT NOT NULL,
-    token_sha256 TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL REFERENCES epochs(number),
-    UNIQUE (switch, job_id)
-);
-CREATE TABLE epochs (
-    number INTEGER PRIMARY KEY, switch TEXT NOT NULL, job_id INTEGER NOT NULL, job TEXT NOT NULL,
-    first_block_id INTEGER NOT NULL, used_ids INTEGER
-);
-CREATE TABLE seats (
-    epoch INTEGER NOT NULL REFERENCES epochs(number), rank INTEGER NOT NULL, src_id INTEGER NOT NULL,
-    host TEXT NOT NULL, udp_port INTEGER NOT NULL, instance TEXT, joined INTEGER NOT NULL DEFAULT 0,
-    left_ INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (epoch, rank)
-) WITHOUT ROWID;
-INSERT INTO meta VALUES ('next_epoch', 1008), ('next_port', 5), ('last_job_id', 3);
-INSERT INTO epochs VALUES (1007, 's1', 3, 'resnet', 8192, NULL);
-INSERT INTO seats VALUES (1007, 0, 0, 'h1', 13001, 'a', 1, 0), (1007, 1, 1, 'h2', 13002, 'b', 1, 1);
-INSERT INTO jobs VALUES ('resnet', 's1', 3, 16, 16, 8, 4, '["h1", "h2"]', 'abc', 'ready', 1007);
-PRAGMA user_version = 1;
-"""
-
-
-def test_a_file_of_format_1_keeps_its_jobs(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "state.db") as db:
-        db.executescript(FORMAT_1)
-    db.close()
-    for _ in range(2):  # as it is migrated, and as it then is
-        store = Store(tmp_path / "state.db")
-        job = store.job("resnet")
-        seats = (Seat(0, 0, "h1", 13001, "a", joined=True), Seat(1, 1, "h2", 13002, "b", joined=True, left=True))
-        assert job.epoch == Epoch(1007, 8192, seats, shape=Shape(("s1",)))
-        assert (job.parts, job.switch, job.slot_base, job.roots) == ((Part("s1", 16),), "s1", 16, {})
-        assert store.used_ranges(["s0", "s1"], 3) == [IdRange(8192, ROOM)]
-        assert (job.members, job.window, job.late, job.block_exp_us, job.quorum) == (("h1", "h2"), 8, Late.WAIT, 0, 0)
-        assert (job.tenant, job.algorithm, job.combines, job.epoch.peer_key) == ("default", "auto", "switch", "")
-        assert not job.ageing
-        with store.transaction():
-            store.skip_epochs(1000)
-        assert store.next_epoch == 1008
-        assert store.has_claimed(1007, "s1", 3)
-        store.close()
-
-
-def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "old.db") as db:
-        db.executescript(FORMAT_1)
-    db.close()
-    tables = []
-    for name in ("old.db", "new.db"):
-        Store(tmp_path / name).close()
-        with sqlite3.connect(tmp_path / name) as db:
-            found = {
-                table: db.execute(f"PRAGMA table_info({table})").fetchall()
-                for table in ("jobs", "parts", "epochs", "reach", "edges", "seats", "tokens")
-            }
-            version = db.execute("PRAGMA user_version").fetchone()
-        db.close()
-        # A column that was added stands last, wherever it stands in a new file.
-        tables.append((version, {table: sorted(row[1:] for row in rows) for table, rows in found.items()}))
-    assert tables[0] == tables[1]
 
 
 def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec) -> None:

@@ -17,7 +17,7 @@ from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
 
-SOON = 30.0
+SOON = 90.0
 TOKEN = "correct-horse"
 
 

@@ -33,8 +33,6 @@ def address(request: pytest.FixtureRequest, certificates: Certificates, sockets:
     with ExitStack() as stack:
         prefix: tuple[str, ...] = ()
         if request.param == "bmv2":
-            request.getfixturevalue("require_root")
-            request.getfixturevalue("require_bmv2")
             namespace = Namespace(())  # its Thrift server listens on every address
             stack.callback(namespace.close)
             prefix = ("ip", "netns", "exec", namespace.name)

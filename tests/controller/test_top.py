@@ -35,7 +35,7 @@ from rich.console import Console
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.watched import TOKEN, Watched
 
-SOON = 30.0
+SOON = 90.0
 NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
 RESENT = "netsum_retransmissions_total"
 
@@ -127,7 +127,7 @@ def test_a_snapshot(watched: Watched, switch: FakeSwitch, words: list[str], capf
     watched.packets(25, 21, 20)
     switch.age = int(2.5e6 / AGE_UNIT_US)
     counter = watched.controller.site.program.object_id("counters", outcomes.COUNTER)
-    switch.counters[counter, outcomes.first_index(watched.job.job_id) + 10] = 3
+    switch.counters[counter, outcomes.indices(watched.job.job_id)[10]] = 3
     code, out, _ = once(words, capfd, "resnet")
     assert code == 0
     job = watched.job

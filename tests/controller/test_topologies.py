@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from netsum_controller.cli import cli
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, to_lines, tree
 from netsum_controller.config.topology import Neighbour, Topology, load_topology, parse_topology
@@ -67,7 +67,6 @@ def test_bad_links(old: str, new: str, error: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=20)
 @given(topologies(connected=False))
 def test_both_ways_of_writing_are_read_back(topology: Topology) -> None:
     assert parse_topology(topology.to_yaml()) == topology

@@ -10,8 +10,8 @@ from netsum_controller.config.topologies import fat_tree, leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.planning.admission import Placement, in_order, place, place_again
-from netsum_controller.planning.trees import Shape, plan_trees
-from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat
+from netsum_controller.planning.trees import plan_trees
+from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
 TABLE = 4083
 TOPO = leaf_spine(2, 2, 2)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine
@@ -16,6 +16,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError
 
 from tests.controller.fake_fabric import FakeFabric
+from tests.examples import one_in
 
 TOKEN = "correct-horse"
 NAMES = ("a", "b")
@@ -60,12 +61,7 @@ def failing(fabric: FakeFabric, failure: tuple[str, int] | None) -> None:
     fabric.fail_everywhere(fail)
 
 
-@settings(
-    max_examples=10,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example takes seconds
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@one_in(20, phases=[Phase.explicit, Phase.generate])  # each takes seconds
 @given(st.lists(st.tuples(commands, failures), min_size=3, max_size=8))
 def test_nothing_is_half_installed(steps: list[tuple[Command, tuple[str, int] | None]]) -> None:
     with tempfile.TemporaryDirectory(prefix="ns") as folder:

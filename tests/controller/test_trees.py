@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.schema import Role
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
@@ -79,7 +79,6 @@ def follow(trees: Trees, stripe: int, root: str) -> set[int]:
     return reached
 
 
-@settings(max_examples=60)
 @given(topologies(), st.data())
 def test_random_topologies(topology: Topology, data: st.DataObject) -> None:
     members = data.draw(st.lists(st.sampled_from(list(topology.hosts)), min_size=1, max_size=12))
@@ -97,7 +96,6 @@ def test_random_topologies(topology: Topology, data: st.DataObject) -> None:
     assert plan_trees(topology, dict(enumerate(members))) == trees
 
 
-@settings(max_examples=50)
 @given(topologies(connected=False), st.data())
 def test_switches_that_are_down_are_not_used(topology: Topology, data: st.DataObject) -> None:
     members = data.draw(st.lists(st.sampled_from(list(topology.hosts)), min_size=1, max_size=6))
@@ -115,7 +113,6 @@ def test_switches_that_are_down_are_not_used(topology: Topology, data: st.DataOb
     assert not down & set(trees.nodes)
 
 
-@settings(max_examples=50)
 @given(topologies(), st.data())
 def test_roots_that_are_asked_for(topology: Topology, data: st.DataObject) -> None:
     members = data.draw(st.lists(st.sampled_from(list(topology.hosts)), min_size=1, max_size=6))

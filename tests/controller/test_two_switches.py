@@ -74,9 +74,6 @@ class Pair:
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
     both = Pair(request.param, tmp_path_factory.mktemp("pair") / "state.db")
     yield both
     both.controller.close()

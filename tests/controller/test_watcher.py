@@ -17,7 +17,7 @@ from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 
-SOON = 30.0
+SOON = 90.0
 PERIOD = 0.02
 
 

@@ -10,7 +10,7 @@ import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.stages.outcomes import COUNTER, first_index
+from netsum_controller.stages.outcomes import COUNTER, indices
 from netsum_controller.state.model import Job, Late
 from netsum_controller.watching.inspection import NEIGHBOURS
 
@@ -56,7 +56,7 @@ def let_in(controller: Controller, switch: FakeSwitch, packets: dict[int, int]) 
 
 def refuse(controller: Controller, switch: FakeSwitch, job: Job, outcome: Outcome, packets: int) -> None:
     counter = controller.site.program.object_id("counters", COUNTER)
-    switch.counters[counter, first_index(job.job_id) + outcome] = packets
+    switch.counters[counter, indices(job.job_id)[outcome]] = packets
 
 
 def test_how_far_each_is(controller: Controller, switch: FakeSwitch, write: Write) -> None:

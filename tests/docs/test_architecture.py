@@ -1,8 +1,11 @@
-"""docs/architecture.md: the packets that it shows are those of a real call (its links are test_links.py's)."""
+"""docs/architecture.md: the files that it lists and the packets that it shows are those of a real call (its links are
+test_links.py's)."""
 
 from __future__ import annotations
 
+import re
 import threading
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,9 @@ from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.recording import Recording
+from tests.hosts.network import MemoryNetwork
+from tests.hosts.walks import Walk, walk_of
+from tests.house.tree import imports
 
 PAGE = ROOT / "docs" / "architecture.md"
 
@@ -40,3 +46,56 @@ def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
     assert [" ".join(line.split()) for line in recorded[0].lines] == [
         " ".join(line.split()) for line in page.text.splitlines()
     ]
+
+
+def library_files(text: str) -> list[str]:
+    """The files of the host library that a text links, in its order."""
+    return [
+        str(Path(target).relative_to("hosts/netsum"))
+        for target in re.findall(r"\]\(\.\./(hosts/netsum/\S+\.py)\)", text)
+    ]
+
+
+@pytest.fixture(scope="module")
+def walk() -> Walk:
+    """One block of float32 through an allreduce of two ranks, over the model of the switch in memory."""
+    communicators = MemoryNetwork(2).communicators()
+    try:
+        return walk_of(communicators, np.arange(256, dtype=np.float32))
+    finally:
+        for comm in communicators:
+            comm.close()
+
+
+def test_the_page_names_every_file_on_the_way_in_order(walk: Walk) -> None:
+    listed = library_files(PAGE.read_text("utf-8").split("## The walk")[1].split("## Beside the path")[0])
+    assert listed == walk.entered
+
+
+def test_no_room_handles_the_array_more_often_than_it_must(walk: Walk) -> None:
+    """Those that convert it do so on the way out and on the way in; nobody else has it twice, but who makes an array of ``x``."""
+    often = {
+        "collectives/reductions.py": 2,
+        "collectives/sending.py": 2,
+        "collectives/layout.py": 3,  # pads, cuts, puts together
+        "fixed_point.py": 3,  # widens, encodes, decodes
+    }
+    assert {name: count for name, count in Counter(walk.handled).items() if count > 1} == often
+    assert len(walk.handled) == 15
+
+
+def test_imports_along_the_walk_point_down() -> None:
+    """Nothing below knows what is above it: transports no peers, the window no engine, numbers no packet."""
+    above = {
+        "transports": ("peers", "window", "switch_window", "engine", "collectives", "communicator", "backend"),
+        "switch_window.py": ("engine", "collectives", "communicator", "backend", "peers"),
+        "fixed_point.py": ("block", "window", "switch_window", "transports", "collectives", "engine"),
+        "peers": ("engine", "collectives", "communicator", "backend", "switch_window"),
+        "collectives": ("engine", "communicator", "switch_window", "transports", "backend", "peers"),
+        "engine.py": ("communicator", "membership", "join"),
+    }
+    for part, names in above.items():
+        root = ROOT / "hosts" / "netsum" / part
+        for path in [root] if root.is_file() else root.rglob("*.py"):
+            wrong = {each for each in imports(path) for name in names if f"{each}.".startswith(f"netsum.{name}.")}
+            assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(wrong)}"

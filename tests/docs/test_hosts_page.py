@@ -43,13 +43,14 @@ def test_every_block_of_code_is_a_program_of_two_ranks() -> None:
     assert all(block.title.split()[0] == f"ranks={RANKS}" for block in PROGRAMS)
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
-def test_programs_of_the_page_run(
-    fabric: RootlessFabric, number: int, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def needs(program: Block) -> list[pytest.MarkDecorator]:
+    """The markers of what the program asks for in its title, such as ``needs=torch``."""
+    return [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+
+
+@pytest.mark.parametrize("number", [pytest.param(n, marks=needs(program)) for n, program in enumerate(PROGRAMS)])
+def test_programs_of_the_page_run(fabric: RootlessFabric, number: int, tmp_path: Path) -> None:
     program: Block = PROGRAMS[number]
-    for word in program.title.split()[1:]:
-        request.getfixturevalue("require_" + word.removeprefix("needs="))
     script = tmp_path / "program.py"
     script.write_text(program.text, "utf-8")
     name = f"page-{number}"

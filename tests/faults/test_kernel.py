@@ -16,7 +16,6 @@ from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
 from netsum_trials.faults.kernel import KernelError, KernelLink, check_kernel, list_rules
 from netsum_trials.faults.scenario import LinkFaults, Rates
-from netsum_trials.faults.wires import link_ends
 
 from tests.full.calls import on_all, results
 
@@ -24,7 +23,6 @@ from tests.full.calls import on_all, results
 @pytest.fixture(params=["namespace", "mininet"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two hosts, in one namespace or in namespaces of their own."""
-    request.getfixturevalue("require_root")
     if request.param == "namespace":
         with NamespaceFabric(star(2), "embedded") as fabric:
             yield fabric
@@ -52,12 +50,11 @@ def test_sums_are_exact_over_a_kernel_that_loses_packets(fabric: Fabric) -> None
     assert all(link.lost > 0 for link in links)
     assert links[0].cut_off > 0
     for host in ("h1", "h2"):
-        for end in link_ends(fabric, host):
+        for end in fabric.link_ends(host):
             assert not [item for item in list_rules(end) if "table" in item]
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("require_root")
 def test_this_kernel_can() -> None:
     check_kernel()
 
@@ -77,4 +74,4 @@ def test_a_kernel_that_cannot_is_said_to(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_rootless_fabric_has_no_interfaces() -> None:
     with pytest.raises(TestbedError, match="sockets"):
-        link_ends(RootlessFabric(star(1)), "h1")
+        RootlessFabric(star(1)).link_ends("h1")

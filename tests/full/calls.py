@@ -10,6 +10,9 @@ from typing import Any
 
 from netsum.communicator import Communicator
 
+PATIENCE = 120.0
+"""Seconds within which whatever a test waits for must have happened: many times what it takes, also on a busy machine."""
+
 
 @dataclass
 class Got:
@@ -22,9 +25,10 @@ class Got:
 
 
 def on_all(
-    communicators: Sequence[Communicator], call: Callable[[Communicator], Any], *, timeout: float = 30.0
+    communicators: Sequence[Communicator], call: Callable[[Communicator], Any], *, timeout: float = 1.5 * PATIENCE
 ) -> list[Got]:
-    """``call(comm)`` on a thread per communicator. A rank that is not done after ``timeout`` seconds fails the test."""
+    """``call(comm)`` on a thread per communicator. A rank that is not done after ``timeout`` seconds fails the test:
+    the calls themselves time out earlier, and say more."""
     got = [Got(rank) for rank in range(len(communicators))]
 
     def run(rank: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,28 +11,53 @@ from typing import Any
 import pytest
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.opening import fabric_of
 
 FABRICS = [
     "rootless-embedded",
-    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    # Interfaces beneath the embedded switch: test_exactness.py has them in `make test`, too.
+    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
 HOSTS = 12
 
 Members = Callable[..., AbstractContextManager[list[Communicator]]]
 
+_running: list[Fabric] = []
+
+
+@contextmanager
+def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Iterator[Fabric]:
+    """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines."""
+    wires, switch = kind.split("-")
+    fabric = fabric_of(topology, switch, rootless=wires == "rootless")
+    fabric.switch_options = options
+    with fabric:
+        _running.append(fabric)
+        try:
+            yield fabric
+        finally:
+            _running.remove(fabric)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Start switches again that have died: that fails the test in which they did, and not those behind it."""
+    for fabric in _running:
+        dead = [name for name in fabric.switch_pids if fabric.switch_process(name).exit_code is not None]
+        for name in dead:
+            fabric.start_switch(name)
+        if dead:
+            fabric.controller.reconcile()
+
 
 @pytest.fixture(scope="session", params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A running fabric of twelve hosts around one switch; one of each kind serves the whole session."""
-    kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
-    with open_fabric(switch, hosts=HOSTS, rootless=kind == "rootless") as fabric:
+    with started(request.param, star(HOSTS)) as fabric:
         yield fabric
 
 
@@ -81,10 +106,5 @@ def four(fabric: Fabric) -> Iterator[list[Communicator]]:
 @pytest.fixture(scope="module", params=FABRICS)
 def fragile(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A fabric of five hosts for one file of tests, whose switch may be killed and started again."""
-    kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
-    with open_fabric(switch, hosts=5, rootless=kind == "rootless") as fabric:
+    with started(request.param, star(5)) as fabric:
         yield fabric

@@ -17,14 +17,11 @@ SWITCHES = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 
 @pytest.fixture
 def switch(request: pytest.FixtureRequest) -> str:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
     return str(request.param)
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
-@pytest.mark.usefixtures("require_root")
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
     ran = CliRunner().invoke(bench, ["--switch", switch, "--repetitions", "1", "--rounds", "200"])
     assert ran.exit_code == 0, ran.output
@@ -38,7 +35,6 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
-@pytest.mark.usefixtures("require_root")
 def test_a_collective_is_timed_and_checked(switch: str) -> None:
     options = [
         "--collective",
@@ -61,7 +57,7 @@ def test_a_collective_is_timed_and_checked(switch: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
-@pytest.mark.usefixtures("require_root")
+@pytest.mark.full
 def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
     options = ["--collective", "allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
     ran = CliRunner().invoke(bench, [*options, "--flood"])

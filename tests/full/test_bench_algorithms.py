@@ -27,13 +27,11 @@ SWITCHES = ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mar
 
 @pytest.fixture
 def switch(request: pytest.FixtureRequest) -> str:
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
-        request.getfixturevalue("require_root")
     return str(request.param)
 
 
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
+@pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "choice.json"
     options = ["--algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]

@@ -26,12 +26,12 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import Got, on_all, results
+from tests.full.calls import PATIENCE, Got, on_all, results
 from tests.full.conftest import Members
 
 
 def total(comm: Communicator, array: Any, **options: Any) -> Any:
-    return comm.allreduce(array, **{"timeout": 20.0, **options})
+    return comm.allreduce(array, **{"timeout": PATIENCE, **options})
 
 
 def still_works(communicators: list[Communicator]) -> None:
@@ -126,13 +126,13 @@ def test_what_is_wrong_on_one_rank_aborts_the_others(four: list[Communicator]) -
 
 def test_a_rank_that_does_not_come_is_named_by_the_others(members: Members) -> None:
     with members(3) as communicators:
-        got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(5000, np.float32), timeout=1.0))
+        got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(5000, np.float32), timeout=2.0))
         assert kinds(got) == [Timeout] * 2
         for outcome in got:
             assert isinstance(outcome.error, Timeout)
             assert outcome.error.missing == (2,)
             assert outcome.error.block_id is not None
-            assert outcome.seconds >= 1.0
+            assert outcome.seconds >= 2.0
 
 
 def test_a_wrong_token_and_a_rank_that_is_not_there(fabric: Fabric) -> None:
@@ -140,11 +140,11 @@ def test_a_wrong_token_and_a_rank_that_is_not_there(fabric: Fabric) -> None:
     url = fabric.controller.serve()
     try:
         with pytest.raises(Unauthorized, match="token"):
-            netsum.join("guarded", 0, token="the-wrong-token", controller=url, timeout=5.0)
+            netsum.join("guarded", 0, token="the-wrong-token", controller=url, timeout=PATIENCE)
         with pytest.raises(NoSuchMember, match=r"no rank 2"):
-            netsum.join("guarded", 2, token="the-right-token", controller=url, timeout=5.0)
+            netsum.join("guarded", 2, token="the-right-token", controller=url, timeout=PATIENCE)
         with pytest.raises(NoSuchMember, match=r"no job 'nobody'"):
-            netsum.join("nobody", 0, token="the-right-token", controller=url, timeout=5.0)
+            netsum.join("nobody", 0, token="the-right-token", controller=url, timeout=PATIENCE)
         assert not any(seat.joined for seat in fabric.controller.job("guarded").epoch.seats)
         assert fabric.controller.job("guarded").epoch.number == job.epoch.number
     finally:

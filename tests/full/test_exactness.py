@@ -12,12 +12,17 @@ from netsum_testbed.verify.cases import DTYPES, FLOAT_FILLS, FLOATS, INTEGER_FIL
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
 
-from tests.full.calls import on_all, results
-from tests.full.conftest import Members
+from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import FABRICS, Members
 
 SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]
 OPERATIONS = [(dtype, op) for dtype in DTYPES for op in (("sum", "mean", "max") if dtype in FLOATS else ("sum", "max"))]
+
+# A wire knows nothing of types: all combinations of type, size, shape and values are tried on one fabric, and each of them
+# once on every fabric.
+ON_ONE_FABRIC = pytest.mark.parametrize("fabric", FABRICS[:1], indirect=True)
+EVERY_FABRIC = [FABRICS[0], pytest.param("namespace-embedded", marks=pytest.mark.root), FABRICS[2]]
 
 
 def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Call:
@@ -43,7 +48,7 @@ def make(round_: Round, call: Call, comm: Communicator) -> Any:
     array = contribution(round_, call, comm.rank)
     before = array.copy()
     out = array if call.in_place else None
-    result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=20.0)
+    result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=PATIENCE)
     if call.in_place:
         assert result is array
     else:
@@ -51,12 +56,23 @@ def make(round_: Round, call: Call, comm: Communicator) -> Any:
     return np.asarray(result)
 
 
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("dtype", "op"), OPERATIONS)
 def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None:
     check(four, call_of(4, dtype, op, (size,)))
 
 
+@pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
+@pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=["-".join(operation) for operation in OPERATIONS])
+def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], number: int) -> None:
+    dtype, op = OPERATIONS[number]
+    fills = FLOAT_FILLS if dtype in FLOATS else INTEGER_FILLS
+    layout = {"in_place": number % 2 == 0, "strided": number % 3 == 0}
+    check(four, call_of(4, dtype, op, (SIZES[number % len(SIZES)],), fill=fills[number % len(fills)], **layout))
+
+
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out-of-place", "in-place"])
 @pytest.mark.parametrize("strided", [False, True], ids=["contiguous", "strided"])
@@ -64,12 +80,14 @@ def test_shapes_and_layouts(four: list[Communicator], shape: tuple[int, ...], in
     check(four, call_of(4, "float32", "sum", shape, in_place=in_place, strided=strided))
 
 
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("fill", FLOAT_FILLS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_values(four: list[Communicator], dtype: str, fill: str) -> None:
     check(four, call_of(4, dtype, fill=fill))
 
 
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_predicted_scales_through_values_of_every_size(members: Members, dtype: str, op: str) -> None:
@@ -80,6 +98,7 @@ def test_predicted_scales_through_values_of_every_size(members: Members, dtype: 
         assert communicators[0].stats.redone > 0
 
 
+@ON_ONE_FABRIC
 @pytest.mark.parametrize("fill", INTEGER_FILLS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integer_values(four: list[Communicator], dtype: str, fill: str) -> None:
@@ -87,10 +106,10 @@ def test_integer_values(four: list[Communicator], dtype: str, fill: str) -> None
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64"])
-def test_numbers_of_workers(members: Members, workers: int, dtype: str) -> None:
+def test_numbers_of_workers(members: Members, workers: int) -> None:
     with members(workers) as communicators:
-        check(communicators, call_of(workers, dtype, shape=(3000,)))
+        for dtype in ("float32", "float64", "int8", "int64"):
+            check(communicators, call_of(workers, dtype, shape=(3000,)))
 
 
 @pytest.mark.parametrize(("chunks", "window"), [(1, 1), (1, 64), (5, 3), (16, 1), (8, 128)])
@@ -110,7 +129,7 @@ def test_several_calls_at_once(four: list[Communicator]) -> None:
 
     def make(comm: Communicator) -> list[Any]:
         works = [comm.allreduce_async(array + comm.rank) for array in arrays]
-        return [work.wait(20.0) for work in works]
+        return [work.wait(PATIENCE) for work in works]
 
     for got in results(on_all(four, make)):
         for array, result in zip(arrays, got, strict=True):

@@ -18,7 +18,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.trouble import Training, until
 
 _SO_MEMINFO = 55
@@ -84,7 +84,7 @@ def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
     """The one that is cut off cannot know what is wrong; the others name it. All come back when it is healed."""
     link = Link(fragile, "host")
     with linked(fragile, link.wrap) as communicators:
-        with Training(communicators, timeout=2.0) as training:
+        with Training(communicators, timeout=5.0) as training:
             training.on()
             link.cut(True)
             training.join()
@@ -128,7 +128,7 @@ def test_who_was_cut_off_when_a_call_was_aborted_adds_nothing_to_the_next(fragil
         on_all(communicators, Communicator.barrier)
         link.cut(True)
         aborted = [comm.allreduce_async(spoilt if comm.rank == 0 else np.ones_like(spoilt)) for comm in communicators]
-        works = [comm.allreduce_async(numbers[comm.rank], "min", timeout=30.0) for comm in communicators]
+        works = [comm.allreduce_async(numbers[comm.rank], "min", timeout=PATIENCE) for comm in communicators]
         while communicators[0].stats.blocks < rows // 3 and not works[0].finished(0.001):
             pass
         link.cut(False)

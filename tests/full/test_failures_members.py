@@ -14,7 +14,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.trouble import Training, share, start_worker, until
 
 WORKERS = 4
@@ -114,7 +114,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
         row = np.array([[comm.rank]])
         got: list[Any] = [comm.all_gather(row).ravel().tolist(), comm.report.evicted]
         got += [comm.allreduce(row + 1, "product", late="wait").ravel().tolist()]
-        with comm.split(0, timeout=60.0) as group:  # type: ignore[union-attr]
+        with comm.split(0, timeout=PATIENCE) as group:  # type: ignore[union-attr]
             got += [group.size, group.rank, group.all_gather(row).ravel().tolist()]
         return got
 
@@ -122,7 +122,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
         fragile.controller.evict("without", 1)
         others = [comm for comm in communicators if comm.rank != 1]
         for _ in range(2):
-            assert results(on_all(others, calls, timeout=60.0)) == [
+            assert results(on_all(others, calls)) == [
                 [[0, 2, 3], (1,), [12], 3, index, [0, 2, 3]] for index in range(3)
             ]
 
@@ -143,7 +143,7 @@ def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: F
             try:
                 training.join()
                 training.check_equal()
-                assert newcomer.wait(60.0) == 0, newcomer.last_words()
+                assert newcomer.wait(PATIENCE) == 0, newcomer.last_words()
                 said = newcomer.stdout.read().splitlines()
                 assert said
                 assert f'"sum": {int(training.states[0].sum())}' in said[-1]

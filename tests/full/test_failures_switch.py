@@ -14,9 +14,9 @@ from netsum.errors import Desynchronized
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import PATIENCE, Training, until
+from tests.full.trouble import Training, until
 
 
 def restart(fabric: Fabric) -> None:
@@ -48,12 +48,12 @@ def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile
         return group
 
     with joined(fragile, 2, window=8) as communicators:
-        first = results(on_all(communicators, split, timeout=60.0))
+        first = results(on_all(communicators, split))
         assert results(on_all(first, total)) == [3, 3]
         restart(fragile)
-        second = results(on_all(communicators, split, timeout=60.0))
+        second = results(on_all(communicators, split))
         for everyone in (first, second, communicators, first):
-            assert results(on_all(everyone, total, timeout=60.0)) == [3, 3]
+            assert results(on_all(everyone, total)) == [3, 3]
         assert len({group[0].descriptor.job for group in (first, second, communicators)}) == 3
         for group in (*first, *second):
             group.close()
@@ -128,10 +128,10 @@ def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) ->
         return got
 
     with joined(fragile, 3, window=8) as communicators:
-        undisturbed = results(on_all(communicators, calls, timeout=PATIENCE))
+        undisturbed = results(on_all(communicators, calls))
     reached[:] = [0] * 3
     with joined(fragile, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
-        disturbed = elsewhere.submit(on_all, communicators, calls, timeout=PATIENCE)
+        disturbed = elsewhere.submit(on_all, communicators, calls)
         until(lambda: min(reached) >= 15, "the middle")
         restart(fragile)
         assert results(disturbed.result()) == undisturbed

@@ -60,7 +60,7 @@ def another(fabric: Fabric, job: Job, **options: Any) -> Worker:
 
 
 def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
-    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=5.0) as training:
+    with crew(fragile, "killed") as (_, communicators, worker), Training(communicators, timeout=10.0) as training:
         while worker.read() < 20:
             pass
         worker.child.kill()

@@ -37,7 +37,7 @@ def measured(*options: str) -> dict[str, Any]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
-@pytest.mark.usefixtures("require_root")
+@pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAIRNESS", ("alone", *NEW))
     monkeypatch.setattr(command, "PRIORITIES", ("alone", "lower"))
@@ -61,7 +61,6 @@ def test_a_rank_that_fails_is_said() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("require_root")
 def test_a_host_sends_no_more_than_its_rate() -> None:
     topology = star(2).filled(hosts={"h1": {"rate_mbps": 80}})
     with NamespaceFabric(topology, "embedded") as fabric:

@@ -18,7 +18,6 @@ from netsum_trials.bytes.counters import between, read_links
 from tests.full.calls import on_all, results
 
 RANKS = 32
-PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module", params=["embedded"])
@@ -35,18 +34,20 @@ def members(fabric: RootlessFabric) -> Iterator[list[Communicator]]:
         yield made.communicators
 
 
+@pytest.mark.full
 def test_32_workers_sum_exactly(members: list[Communicator]) -> None:
     rng = np.random.default_rng(32)
     whole = rng.integers(-(2**31) // RANKS, 2**31 // RANKS, (RANKS, 3000), dtype=np.int32)
-    for got in results(on_all(members, lambda comm: comm.allreduce(whole[comm.rank]), timeout=PATIENCE)):
+    for got in results(on_all(members, lambda comm: comm.allreduce(whole[comm.rank]))):
         np.testing.assert_array_equal(got, whole.sum(axis=0, dtype=np.int32))
     # Multiples of 1/8 far below the quantum's reach: these sums are exact too, and so are their means.
     eighths = (whole >> 20).astype(np.float32) / 8
-    means = results(on_all(members, lambda comm: comm.allreduce(eighths[comm.rank], op="mean"), timeout=PATIENCE))
+    means = results(on_all(members, lambda comm: comm.allreduce(eighths[comm.rank], op="mean")))
     for got in means:
         np.testing.assert_array_equal(got, eighths.sum(axis=0) / RANKS)
 
 
+@pytest.mark.full
 def test_every_link_carries_its_share(fabric: RootlessFabric, members: list[Communicator]) -> None:
     """Four cores have a quarter of the blocks each; on every link of the trees each block goes up once, and down."""
     topology = fabric.topology
@@ -55,7 +56,7 @@ def test_every_link_carries_its_share(fabric: RootlessFabric, members: list[Comm
     assert len(trees.nodes) == len(topology.switches) == 20
     size = 64 * 4096
     before = read_links(fabric.controller.site)
-    results(on_all(members, lambda comm: comm.allreduce(np.ones(size // 4, np.float32)), timeout=PATIENCE))
+    results(on_all(members, lambda comm: comm.allreduce(np.ones(size // 4, np.float32))))
     traffic = between(before, read_links(fabric.controller.site))
     for host, place in topology.hosts.items():
         assert traffic[host, place.switch].bytes >= 2 * size

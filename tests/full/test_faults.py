@@ -11,7 +11,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
 
 
@@ -28,7 +28,7 @@ def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: 
 
 def ones_of(size: float, comm: Communicator) -> Any:
     """Every element ``size`` times rank + 1; whole numbers of so few bits that sums are exact at any scale near theirs."""
-    return comm.allreduce(np.full(4000, size * (comm.rank + 1), np.float32), scale="predicted", timeout=20.0)
+    return comm.allreduce(np.full(4000, size * (comm.rank + 1), np.float32), scale="predicted", timeout=PATIENCE)
 
 
 def test_a_wrong_prediction_is_redone_and_still_exact(four: list[Communicator]) -> None:
@@ -56,7 +56,7 @@ def test_one_rank_alone_that_outgrows_the_prediction_is_enough(members: Members)
             array = np.full(2000, 1.0, np.float64)
             if n == 1 and comm.rank == 1:
                 array[1234] = 2.0**80
-            sums.append(comm.allreduce(array, scale="predicted", timeout=20.0))
+            sums.append(comm.allreduce(array, scale="predicted", timeout=PATIENCE))
         return sums
 
     with members(3) as communicators:

@@ -31,7 +31,7 @@ def test_rows_and_columns_sum_at_once(fabric: Fabric, members: Members) -> None:
                     sums.append([int(each.wait()[-1]) for each in begun])
                 return ranks, sums
 
-        got = results(on_all(comms, work, timeout=60.0))
+        got = results(on_all(comms, work))
         for rank, (ranks, sums) in enumerate(got):
             assert ranks == (1 - rank % 2, 2, rank // 2, 2)
             row, column = 4 * (rank // 2) + 1, 2 * (rank % 2) + 2
@@ -49,7 +49,7 @@ def test_a_rank_without_a_color_is_in_no_group(members: Members) -> None:
             with group:
                 return group.size, int(group.allreduce(np.array([comm.rank]))[0])
 
-        assert results(on_all(comms, work, timeout=60.0)) == [(2, 2), None, (2, 2)]
+        assert results(on_all(comms, work)) == [(2, 2), None, (2, 2)]
 
 
 def test_a_second_split_makes_other_groups(members: Members) -> None:
@@ -66,14 +66,14 @@ def test_a_second_split_makes_other_groups(members: Members) -> None:
                 comm.split(-3)
             return names
 
-        first, second = results(on_all(comms, work, timeout=60.0))
+        first, second = results(on_all(comms, work))
         assert first == second
         assert len(set(first)) == 2
 
 
 def test_groups_go_with_their_job(fabric: Fabric, members: Members) -> None:
     with members(2) as comms:
-        groups = results(on_all(comms, lambda comm: comm.split(0), timeout=60.0))
+        groups = results(on_all(comms, lambda comm: comm.split(0)))
         assert len(fabric.controller.jobs()) == 2
     assert fabric.controller.jobs() == []
     for group in groups:

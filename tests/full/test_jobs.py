@@ -12,7 +12,7 @@ from netsum_controller.errors import NoSuchJob, Refused
 from netsum_controller.stages import Item
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members, joined
 
 
@@ -28,7 +28,7 @@ def spec_of(fabric: Fabric, name: str, workers: int = 2, **options: Any) -> JobS
 
 
 def total(comm: Communicator, array: Any) -> Any:
-    return comm.allreduce(array, timeout=60.0)
+    return comm.allreduce(array, timeout=PATIENCE)
 
 
 def test_two_jobs_at_once_do_not_see_each_other(members: Members) -> None:
@@ -38,7 +38,7 @@ def test_two_jobs_at_once_do_not_see_each_other(members: Members) -> None:
             factor = 1000 if comm.size == 4 else 1
             return [total(comm, np.full(3000, factor * (comm.rank + n), np.int32)) for n in range(20)]
 
-        together = results(on_all([*first, *second], make, timeout=60.0))
+        together = results(on_all([*first, *second], make))
     for sums in together[:3]:
         assert [set(array.tolist()) for array in sums] == [{3 + 3 * n} for n in range(20)]
     for sums in together[3:]:
@@ -79,7 +79,7 @@ def test_deleting_one_job_does_not_disturb_another(fabric: Fabric, members: Memb
                 sums.append(total(comm, np.full(2000, n, np.int16)))
             return sums
 
-        for sums in results(on_all(communicators, make, timeout=60.0)):
+        for sums in results(on_all(communicators, make)):
             assert [set(array.tolist()) for array in sums] == [{3 * n} for n in range(30)]
 
 
@@ -93,7 +93,7 @@ def test_a_new_job_never_sees_the_sums_of_the_job_that_had_its_slots(fabric: Fab
             def make(comm: Communicator, value: int = value) -> Any:
                 return total(comm, np.full(64 * 5000, value, np.int32))  # more blocks than slots: each is used twice
 
-            for array in results(on_all(communicators, make, timeout=90.0)):
+            for array in results(on_all(communicators, make)):
                 assert set(array.tolist()) == {2 * value}
     assert len(bases) == 1, "the test wants the lives to share slots"
 

@@ -11,9 +11,9 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Behind, Degraded, Desynchronized
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
-from tests.full.trouble import PATIENCE, Training, naps, until
+from tests.full.trouble import Training, naps, until
 
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 40.0, "window": 16}
 PATIENT: dict[str, Any] = {**DEGRADE, "block_exp": 400.0}
@@ -44,7 +44,7 @@ def sums(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any
 def test_a_partial_sum_is_the_same_everywhere_and_the_next_one_whole(members: Members, late: int) -> None:
     with members(4, quorum=3, **PATIENT) as communicators:
         gone = threading.Event()
-        got = results(on_all(communicators, lambda comm: sums(comm, late, gone), timeout=PATIENCE))
+        got = results(on_all(communicators, lambda comm: sums(comm, late, gone)))
         for mine in got:
             for step in range(3):
                 assert mine[step].tobytes() == got[0][step].tobytes()
@@ -58,7 +58,7 @@ def test_a_partial_sum_is_the_same_everywhere_and_the_next_one_whole(members: Me
 def test_what_was_missed_is_carried_over_once(members: Members) -> None:
     with members(3, quorum=2, **PATIENT) as communicators:
         gone = threading.Event()
-        got = results(on_all(communicators, lambda comm: sums(comm, 1, gone, late="carry"), timeout=PATIENCE))
+        got = results(on_all(communicators, lambda comm: sums(comm, 1, gone, late="carry")))
         np.testing.assert_array_equal(sum(got[0]), sum(share(rank, step) for rank in range(3) for step in range(3)))
         assert len({np.concatenate(mine).tobytes() for mine in got}) == 1
 
@@ -72,7 +72,7 @@ def test_raise_and_wait(members: Members) -> None:
                     time.sleep(seconds)
                 return comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, **options)
 
-            return on_all(communicators, call, timeout=PATIENCE)
+            return on_all(communicators, call)
 
         for outcome in late_by(1.5, late="raise"):
             assert isinstance(outcome.error, Degraded)

@@ -14,30 +14,24 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import CommunicatorError, JoinError
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.cases import Round, make_round
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
 
-from tests.full.calls import on_all, results
-from tests.full.conftest import FABRICS, Members, joined
+from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import FABRICS, Members, joined, started
 from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim, open_wire
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]
-PATIENCE = 90.0
 
 
 @pytest.fixture(scope="module", params=FABRICS)
 def crowd(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A fabric with a host for every rank of sixteen jobs."""
-    kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
-    with open_fabric(switch, hosts=sum(WORKERS), rootless=kind == "rootless") as fabric:
+    with started(request.param, star(sum(WORKERS))) as fabric:
         yield fabric
 
 
@@ -59,7 +53,7 @@ def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
                 for call in round_.calls
             ]
 
-        found = iter(results(on_all(list(of), work, timeout=PATIENCE)))
+        found = iter(results(on_all(list(of), work)))
         for round_ in rounds:
             ranks = [next(found) for _ in range(round_.workers)]
             checker = Checker(round_)
@@ -128,7 +122,7 @@ def test_a_job_that_floods_changes_no_sum_of_the_others(fabric: Fabric, members:
         with flood(fabric, jobs[3]) as flooder:
             wait_for_refusals(fabric, jobs[3], 10)
             before = fabric.controller.stats(jobs[3]).outcomes["not_member"]
-            found = results(on_all([*victims, *others], work, timeout=PATIENCE))
+            found = results(on_all([*victims, *others], work))
             wait_for_refusals(fabric, jobs[3], before + 1)
             outcomes = fabric.controller.stats(flooder).outcomes
         assert found == 3 * [right(10, 3, 3)] + 2 * [right(10, 2, 2)]
@@ -160,7 +154,7 @@ def test_deleting_a_job_in_mid_call_disturbs_no_other(fabric: Fabric, members: M
             return found + sums(comm, 20, comm.size)
 
         try:
-            found = results(on_all([*first, *second, doomed[0]], work, timeout=PATIENCE))
+            found = results(on_all([*first, *second, doomed[0]], work))
         finally:
             for comm in doomed:
                 comm.close()

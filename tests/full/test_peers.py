@@ -11,9 +11,9 @@ from netsum.communicator import Communicator
 from netsum.errors import Desynchronized
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import PATIENCE, Training, until
+from tests.full.trouble import Training, until
 
 EITHER_SWITCH = pytest.mark.parametrize(
     "fragile",
@@ -76,10 +76,10 @@ def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fab
         return got
 
     with joined(mortal, 3, window=8) as communicators:
-        undisturbed = results(on_all(communicators, calls, timeout=PATIENCE))
+        undisturbed = results(on_all(communicators, calls))
     reached[:] = [0] * 3
     with joined(mortal, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
-        disturbed = elsewhere.submit(on_all, communicators, calls, timeout=PATIENCE)
+        disturbed = elsewhere.submit(on_all, communicators, calls)
         until(lambda: min(reached) >= 6, "the middle")
         mortal.kill_switch()
         mortal.controller.move(communicators[0].descriptor.job, "ring")
@@ -103,7 +103,7 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
                 assert not group.descriptor.by_switch
                 return [int(work.wait()[0]) for work in both]
 
-        assert results(on_all(communicators, split, timeout=PATIENCE)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
+        assert results(on_all(communicators, split)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
 
 
 @ONE_FABRIC
@@ -129,7 +129,7 @@ def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
                 return [comm.resync(state, progress=5, timeout=PATIENCE), *state.tolist()]
             raise AssertionError("nobody told it")
 
-        got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm), timeout=PATIENCE)
+        got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm))
         assert results(got) == [[5, 7, 8]] * 3
         assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
             [3, 6]

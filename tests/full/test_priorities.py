@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum.engine import Work
+from netsum.work import Work
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import tree
 from netsum_controller.stages import JobEntry
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members, joined
 
-PATIENCE = 90.0
 BLOCKS = 4000
 LANES = 64  # of 32 bits in a block of one chunk
 
@@ -57,10 +56,10 @@ def test_a_job_gives_way_to_one_of_a_higher_class_and_still_ends(members: Member
         members(2, first=2, chunks=1, window=32, priority=5) as high,
     ):
         works = begin(low)
-        results(on_all(high, call, timeout=PATIENCE))
+        results(on_all(high, call))
         before = sent(low), sent(high)
         for _ in range(20):
-            results(on_all(high, call, timeout=PATIENCE))
+            results(on_all(high, call))
         slow, fast = (after - was for after, was in zip((sent(low), sent(high)), before, strict=True))
         assert told(low) > 0
         assert told(high) == 0
@@ -72,7 +71,7 @@ def test_jobs_of_one_class_give_way_to_nobody(members: Members) -> None:
     with members(2, chunks=1, priority=3) as one, members(2, first=2, chunks=1, priority=3) as other:
         works = begin(one, 500)
         for _ in range(5):
-            results(on_all(other, call, timeout=PATIENCE))
+            results(on_all(other, call))
         end(works, 500)
         assert told(one) == told(other) == 0
 
@@ -82,7 +81,7 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
     with members(2, chunks=1) as low:
         job = fabric.create_job(urgent)
         try:
-            results(on_all(low, call, timeout=PATIENCE))
+            results(on_all(low, call))
             assert told(low) == 0, "the other has made no call"
             epochs = [comm.descriptor.epoch for comm in low]
         finally:
@@ -90,7 +89,7 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
         with fabric.controller.site.client("s1") as client:
             entries = [item for item in client.read_items() if isinstance(item, JobEntry)]
         assert {entry.priority for entry in entries} == {0}
-        results(on_all(low, call, timeout=PATIENCE))
+        results(on_all(low, call))
         assert told(low) == 0
         assert [comm.descriptor.epoch for comm in low] == epochs
 
@@ -106,7 +105,7 @@ def test_in_a_tree_those_give_way_who_share_a_switch() -> None:
             low = [fabric.join(wide, rank) for rank in range(2)]
             works = begin(low, 1000)
             for _ in range(10):
-                results(on_all(high, call, timeout=PATIENCE))
+                results(on_all(high, call))
             end(works, 1000)
             assert (low[0].stats.gave_way > 0, low[1].stats.gave_way) == (True, 0)
             assert told(high) == 0

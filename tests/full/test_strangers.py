@@ -33,10 +33,10 @@ from netsum_switch.ports.udp import UdpPort
 from netsum_testbed.fabric import Fabric
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
 
-ARRIVES = 10.0
+ARRIVES = 60.0
 MARKER_TYPE = b"\x88\xb5"
 GRADIENTS = (np.arange(64) * 1001).astype(">u4")
 MEMBERS, STRANGER = (0, 1, 2), 3
@@ -333,7 +333,7 @@ def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Me
             if comm.rank == 0:
                 for frame in frames:
                     wire.send(frame)
-            sums.append(comm.allreduce(np.full(3000, call * 10 + comm.rank, np.int32), timeout=20.0))
+            sums.append(comm.allreduce(np.full(3000, call * 10 + comm.rank, np.int32), timeout=PATIENCE))
         return sums
 
     try:

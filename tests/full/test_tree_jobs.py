@@ -13,22 +13,16 @@ from netsum.errors import Behind, Desynchronized
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
 
-from tests.full.calls import on_all, results
-from tests.full.conftest import FABRICS, joined
-from tests.full.trouble import PATIENCE, Training, naps, until
+from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import FABRICS, joined, started
+from tests.full.trouble import Training, naps, until
 
 
 @pytest.fixture(scope="module", params=[FABRICS[0], FABRICS[-1]])
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two spines, two leaves with two hosts each."""
-    kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
-    with fabric_of(leaf_spine(2, 2, 2), switch, rootless=kind == "rootless") as fabric:
+    with started(request.param, leaf_spine(2, 2, 2)) as fabric:
         yield fabric
 
 
@@ -101,7 +95,7 @@ def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[
 
         thread = threading.Thread(target=evict)
         thread.start()
-        got = results(on_all(communicators, work, timeout=PATIENCE))
+        got = results(on_all(communicators, work))
         thread.join()
         left = sum(comm.rank + 1 for comm in stay)
         assert [got[comm.rank] for comm in stay] == [[10, left, len(stay)]] * len(stay)
@@ -126,7 +120,7 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
         found: list[Any] = []
         thread = threading.Thread(target=look)
         thread.start()
-        assert results(on_all(communicators, work, timeout=PATIENCE)) == [4] * 4
+        assert results(on_all(communicators, work)) == [4] * 4
         thread.join()
         (why,) = found
         for report in why.blocks:
@@ -160,7 +154,7 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
                 third = comm.allreduce(one, timeout=PATIENCE)
                 return float(first[-1]), float(second[-1]), float(third[-1])
 
-            got = results(on_all(communicators, work, timeout=PATIENCE))
+            got = results(on_all(communicators, work))
             late = sum(rank + 1 for rank in sleepers)
             assert got == [(10.0, 10.0 - late, 10.0)] * 4
             assert [comm.stats.late > 0 for comm in communicators] == [rank in sleepers for rank in range(4)]
@@ -217,6 +211,6 @@ def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
                 value = np.full(3000, comm.rank)
                 return [int(one.allreduce(value)[-1]) for one in (near, far, comm)]
 
-        got = results(on_all(communicators, work, timeout=PATIENCE))
+        got = results(on_all(communicators, work))
         assert got == [[1, 2, 6], [1, 4, 6], [5, 2, 6], [5, 4, 6]]
         until(lambda: len(leaves.controller.jobs()) == 1, "the groups have gone with their last members")

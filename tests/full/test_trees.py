@@ -19,10 +19,9 @@ from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.members import joined
 from netsum_trials.faults.kernel import KernelTrunk
 
-from tests.full.calls import on_all, results
-from tests.full.conftest import FABRICS
+from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import FABRICS, started
 from tests.full.test_collectives import cells
-from tests.full.trouble import PATIENCE
 from tests.hosts.cells import check
 
 SHAPES = {"tree": tree(3, 3), "leaf-spine": leaf_spine(2, 3, 3)}
@@ -40,16 +39,10 @@ def shape(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module", params=[FABRICS[0], FABRICS[2]])
 def net(request: pytest.FixtureRequest, shape: str) -> Iterator[Fabric]:
     """A fabric of that shape. The embedded switches' wires are bad, all of them; the kernel spoils those of the others."""
-    kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
-    fabric = fabric_of(SHAPES[shape], switch, rootless=kind == "rootless")
-    if switch == "embedded":
-        fabric.switch_options = ("--faults", json.dumps({"seed": 5, "ports": {"*": {"in": LOSSY, "out": LOSSY}}}))
-    with fabric, ExitStack() as stack:
-        if switch == "bmv2":
+    faults = ("--faults", json.dumps({"seed": 5, "ports": {"*": {"in": LOSSY, "out": LOSSY}}}))
+    real = request.param.endswith("bmv2")
+    with started(request.param, SHAPES[shape], () if real else faults) as fabric, ExitStack() as stack:
+        if real:
             for link in fabric.topology.links:
                 stack.enter_context(KernelTrunk(fabric, link, 0.02))
         yield fabric
@@ -81,7 +74,7 @@ def test_two_jobs_over_the_same_switches(net: Fabric) -> None:
 
 
 def kinds(communicators: list[Communicator], call: Callable[[Communicator], Any]) -> list[type[Exception] | None]:
-    return [type(one.error) if one.error is not None else None for one in on_all(communicators, call, timeout=PATIENCE)]
+    return [type(one.error) if one.error is not None else None for one in on_all(communicators, call)]
 
 
 def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
@@ -108,6 +101,7 @@ def test_a_rank_that_makes_another_call_ends_it_for_all(net: Fabric, odd: int) -
         assert kinds(there.communicators, differing) == [Mismatch] * 6
 
 
+@pytest.mark.full
 def test_three_levels_and_four_roots() -> None:
     """Racks of two edges under two aggregation switches, four cores: a stripe for each, every wire bad."""
     fabric = fabric_of(fat_tree(4), "embedded", rootless=True)

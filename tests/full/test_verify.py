@@ -21,6 +21,8 @@ from netsum_testbed.verify.command import verify, worker_counts
 from netsum_testbed.verify.report import Totals
 from netsum_testbed.verify.run import Options, Run
 
+from tests.full.calls import PATIENCE
+
 TREE = Path(__file__).parents[2] / "mininet" / "tree2x2.yaml"
 SHORT = Options(duration=60.0, calls=30, seed=4, workers=(3,), max_elements=3000)
 
@@ -105,7 +107,7 @@ def test_ctrl_c_still_ends_in_the_json_line() -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline()]  # it says when it has begun
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=30.0)
+    rest, _ = process.communicate(timeout=PATIENCE)
     lines += rest.splitlines()
     assert process.returncode == 130, lines
     assert json.loads(lines[-1])["interrupted"] is True

@@ -19,7 +19,7 @@ from netsum_testbed.fabric import Fabric
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.full.calls import on_all, results
+from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members, joined
 from tests.full.trouble import Training, until
 
@@ -38,7 +38,7 @@ def parse(text: str) -> Samples:
 def scrape(fabric: Fabric) -> Samples:
     """The controller's metrics."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{fabric.controller.url}/metrics", timeout=30) as answer:
+    with opener.open(f"{fabric.controller.url}/metrics", timeout=PATIENCE) as answer:
         return parse(answer.read().decode())
 
 
@@ -61,7 +61,7 @@ def when(watch: Watch, condition: Callable[[JobStanding], bool], what: str) -> J
 
 
 def total(comm: Communicator) -> Any:
-    return comm.allreduce(np.full(3000, comm.rank, np.int32), timeout=20.0)
+    return comm.allreduce(np.full(3000, comm.rank, np.int32), timeout=PATIENCE)
 
 
 def test_controller_and_members_count_the_same(fabric: Fabric, members: Members) -> None:
@@ -71,7 +71,7 @@ def test_controller_and_members_count_the_same(fabric: Fabric, members: Members)
         for comm in communicators:
             metrics.register(comm, registry)
         results(on_all(communicators, lambda comm: [total(comm) for _ in range(5)]))
-        results(on_all(communicators, lambda comm: comm.barrier(timeout=20.0)))
+        results(on_all(communicators, lambda comm: comm.barrier(timeout=PATIENCE)))
         own = parse(generate_latest(registry).decode())
         seen: Samples = {}
         blocks = own["netsum_blocks_total", name, "0"]
@@ -127,7 +127,7 @@ def test_top_tells_who_is_silent_and_since_when(fabric: Fabric, members: Members
         results(on_all(communicators, total))
         first = communicators[0].descriptor.first_block_id
         before = communicators[2].stats.blocks
-        works = [comm.allreduce_async(np.ones(3000, np.int32), timeout=30.0) for comm in communicators[:2]]
+        works = [comm.allreduce_async(np.ones(3000, np.int32), timeout=PATIENCE) for comm in communicators[:2]]
         found = when(watch, lambda job: job.members[2].member.presence == "silent", "silence")
         assert [one.straggler for one in found.members] == [False, False, True]
         silent = found.members[2].member
@@ -135,7 +135,7 @@ def test_top_tells_who_is_silent_and_since_when(fabric: Fabric, members: Members
         assert silent.oldest >= 1.0
         assert silent.missing == found.view.open_blocks > 0
         assert found.block_id(silent.last_block) == first + before - 1
-        works.append(communicators[2].allreduce_async(np.ones(3000, np.int32), timeout=30.0))
+        works.append(communicators[2].allreduce_async(np.ones(3000, np.int32), timeout=PATIENCE))
         assert [set(work.wait().tolist()) for work in works] == [{3}] * 3
         done = only(watch.snapshot())
         assert (done.view.open_blocks, done.members[2].member.presence) == (0, "joined")
@@ -166,11 +166,11 @@ def test_logs_name_job_rank_block_and_who_is_missing(
     caplog.set_level(logging.DEBUG, "netsum.member")
     with members(3) as communicators:
         job, epoch = communicators[0].descriptor.job, communicators[0].descriptor.epoch
-        got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(10, np.int32), timeout=1.0))
+        got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(10, np.int32), timeout=2.0))
         assert [type(each.error) for each in got] == [Timeout] * 2
         fabric.controller.evict(job, 2)
         with pytest.raises(NetsumError) as refused:
-            communicators[2].allreduce(np.ones(10, np.int32), timeout=20.0)
+            communicators[2].allreduce(np.ones(10, np.int32), timeout=PATIENCE)
         assert isinstance(refused.value, Evicted)
     ours = [record for record in caplog.records if getattr(record, "job", None) == job]
     told = {

@@ -25,8 +25,8 @@ from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
-PATIENCE = 60.0
-"""Seconds within which whatever a test waits for must have happened: many times what it takes."""
+from tests.full.calls import PATIENCE
+
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
 
@@ -231,7 +231,7 @@ class Served:
         finally:
             os.kill(self._child.pid, signal.SIGCONT)
 
-    def join(self, job: Job, rank: int, timeout: float = 30.0) -> Communicator:
+    def join(self, job: Job, rank: int, timeout: float = PATIENCE) -> Communicator:
         """A rank of a job that :attr:`controller` made."""
 
         def transport(descriptor: Any) -> Transport:

@@ -10,11 +10,12 @@ from typing import Any
 
 import netsum
 import numpy as np
+from netsum.backend import open_transport
 from netsum.frames import FrameFormat
-from netsum.transports.choose import open_transport
 from netsum.transports.packet import PacketTransport
 from netsum_testbed.netns import call_inside
 
+from tests.full.calls import PATIENCE
 from tests.full.trouble import share
 
 
@@ -38,7 +39,7 @@ def main(config: dict[str, Any]) -> None:
         step = comm.resync(state, progress=0)
     while step != config.get("steps"):
         try:
-            state += comm.allreduce(share(comm.rank, step, size), timeout=60.0)
+            state += comm.allreduce(share(comm.rank, step, size), timeout=PATIENCE)
         except (netsum.Behind, netsum.Desynchronized):
             if not config.get("resync"):
                 raise

@@ -41,7 +41,7 @@ _WATCHED = {
     "pipeline": ["netsum_switch.pipeline"],
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
-    "window": ["netsum.window"],
+    "window": ["netsum.switch_window"],
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [

@@ -33,7 +33,7 @@ def test_seeds_and_what_was_found_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
     target = loaded(name)
@@ -47,8 +47,9 @@ def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
     target.take(data.draw(st.binary(max_size=200)))
 
 
-@pytest.mark.usefixtures("require_atheris")
+@pytest.mark.atheris
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.full
 def test_guided_by_coverage(name: str) -> None:
     done = run(name, RUNS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -56,7 +57,7 @@ def test_guided_by_coverage(name: str) -> None:
     assert coverage(done.stderr) > 50, "what is fuzzed is not watched"
 
 
-@pytest.mark.usefixtures("require_atheris")
+@pytest.mark.atheris
 def test_a_target_that_breaks_is_told(tmp_path: object) -> None:
     """The harness itself: an exception ends the process, and not well."""
     code = "import sys, atheris\natheris.Setup(['x', '-runs=10', '-artifact_prefix=%s/'], lambda data: 1 / 0)\natheris.Fuzz()"

@@ -156,7 +156,6 @@ def test_exit_codes() -> None:
 
 @pytest.mark.root
 @pytest.mark.bmv2
-@pytest.mark.usefixtures("require_root", "require_bmv2")
 def test_ctrl_c_leaves_nothing_behind() -> None:
     """The line of JSON comes all the same, with what was sent until then; namespace and switch are gone."""
     command = [sys.executable, "-m", "netsum_trials", "fuzz", "--packets", "100000000", "--switch", "bmv2"]

@@ -18,6 +18,7 @@ def one_large_job() -> list[Item]:
     return [item for item in site.items() if not isinstance(item, JobEntry)] + [entry]
 
 
+@pytest.mark.full
 def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "items", one_large_job)
     target = in_process.InProcess()

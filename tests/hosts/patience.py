@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from netsum import round_trip, window
+from netsum import round_trip, switch_window
 from netsum.communicator import Communicator
 
 from tests.hosts.network import MemoryNetwork
@@ -18,7 +18,7 @@ def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
             patch.setattr(round_trip, name, 30.0)
-        patch.setattr(window, "MAX_RTO", 30.0)
+        patch.setattr(switch_window, "MAX_RTO", 30.0)
         communicators = MemoryNetwork(workers, **options).communicators()
         try:
             yield communicators

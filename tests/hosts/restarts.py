@@ -142,11 +142,11 @@ class RestartingNetwork:
 
     def communicator(self, rank: int) -> Communicator:
         first = self.join_anew(rank)
-        return Communicator(first, self.open(first), timeout=10.0, seat=MemorySeat(self, rank))
+        return Communicator(first, self.open(first), timeout=10.0, membership=MemoryMembership(self, rank))
 
 
-class MemorySeat:
-    """A rank's place at the controller in memory."""
+class MemoryMembership:
+    """A rank at the controller in memory."""
 
     def __init__(self, network: RestartingNetwork, rank: int) -> None:
         self._network, self._rank = network, rank

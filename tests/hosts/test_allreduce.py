@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
@@ -18,7 +18,6 @@ from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each te
 from tests.hosts.network import MemoryNetwork
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 4),
     st.sampled_from(INTEGERS),
@@ -37,7 +36,6 @@ def test_integers_are_exact(workers: int, dtype: str, op: str, shape: tuple[int,
     assert np.array_equal(result, np.asarray(expected, dtype))
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 4),
     st.sampled_from(FLOATS),

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
 from netsum.peers.window import PeerWindow
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum_trials.exact.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_trials.exact.expect import complaints
@@ -37,7 +38,6 @@ def test_every_operation_and_type(name: str) -> None:
             check(communicators, cells)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(KINDS),
     st.integers(1, 9),
@@ -166,6 +166,7 @@ def test_into_out_and_in_place() -> None:
 def payloads(comm: Communicator) -> list[bytes]:
     """Of the contributions that the rank keeps."""
     window = comm._window
+    assert isinstance(window, PeerWindow | SwitchWindow)
     kept = window._blocks if isinstance(window, PeerWindow) else window._kept
     return [bytes(block.payload) for block in kept.values()]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.communicator import Communicator
 from netsum.errors import Unsupported
@@ -27,7 +27,6 @@ def largest_quantum(arrays: list[Array], workers: int, bits: int, block: int) ->
     return np.repeat(quanta, block)[: len(tops)]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 9),
     st.sampled_from([8, 16]),
@@ -134,7 +133,6 @@ def sparse(workers: int, blocks: int, full: set[int], dtype: str, width: int) ->
     return arrays
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 4),
     st.sets(st.integers(0, 149), max_size=12),

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 from netsum import wait_all
 from netsum.block import Block
-from netsum.collectives.float_sum import KINDS, Predictions
+from netsum.collectives.history import KINDS, Predictions
 from netsum.communicator import Communicator
-from netsum.engine import SUBMITTED, Engine, Flow
+from netsum.engine import Engine
 from netsum.errors import Closed, CommunicatorError, Mismatch, NetsumError
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
 from netsum.transports.base import Packet
-from netsum.window import Window
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
+from netsum.work import SUBMITTED, Flow
 
 from tests.hosts.network import JOB_ID, MemoryNetwork, descriptor
 
@@ -117,7 +118,7 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
         return works[-1].wait()
 
     def close() -> None:
-        assert waiting.wait(30.0)
+        assert waiting.wait(90.0)
         comm.close()
 
     got, blocking, _ = at_once(wait, works[0].wait, close)
@@ -170,7 +171,8 @@ def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
     """Not an end that all ranks come to: without the telling the others would wait until their timeout."""
     network = MemoryNetwork(2)
     engines = [
-        Engine(Window(each), transport) for each, transport in zip(network.descriptors, network.transports, strict=True)
+        Engine(SwitchWindow(each), transport)
+        for each, transport in zip(network.descriptors, network.transports, strict=True)
     ]
 
     def flow(engine: Engine, breaks: bool) -> Flow:
@@ -209,13 +211,13 @@ def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
         comm.close()
 
 
-def result(window: Window, serial: int, **changes: Any) -> memoryview:
+def result(window: SwitchWindow, serial: int, **changes: Any) -> memoryview:
     fields = {"job_id": JOB_ID, "block_id": window.block_id(serial), "src_cnt": 2, "gen_id": 5, "op": Op.SUM}
     return memoryview(pack_header(Header(**(fields | changes))))
 
 
 def test_an_abort_is_taken_whatever_its_generation() -> None:
-    window = Window(descriptor(0, 2))
+    window = SwitchWindow(descriptor(0, 2))
     taken: list[int] = []
     window.submit(Block(5, Op.SUM, Lane.L32, on_result=lambda header, _: taken.append(header.status)))
     window.poll(0.0)
@@ -226,7 +228,7 @@ def test_an_abort_is_taken_whatever_its_generation() -> None:
 
 
 def test_a_refusal_of_another_call_is_not_ours() -> None:
-    window = Window(descriptor(0, 2))
+    window = SwitchWindow(descriptor(0, 2))
     window.submit(Block(5, Op.SUM, Lane.L32))
     window.poll(0.0)
     window.receive(result(window, 0, gen_id=4, status=Status.REFUSED, age_op=11), 0.1)
@@ -238,7 +240,7 @@ def test_a_refusal_of_another_call_is_not_ours() -> None:
 @pytest.mark.parametrize("chunks", [1, 5])
 def test_a_notice_is_fetched_with_room_that_fits_the_way(chunks: int) -> None:
     size = chunks * CHUNK_BYTES
-    window = Window(descriptor(0, 2, block_bytes=size, mtu=size + HEADER_BYTES + 28))
+    window = SwitchWindow(descriptor(0, 2, block_bytes=size, mtu=size + HEADER_BYTES + 28))
     window.submit(Block(5, Op.SUM, Lane.L32))
     (first,) = window.poll(0.0)
     assert sum(map(len, first)) == HEADER_BYTES
@@ -248,7 +250,7 @@ def test_a_notice_is_fetched_with_room_that_fits_the_way(chunks: int) -> None:
 
 
 def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
-    window = Window(descriptor(0, 2, window=3))
+    window = SwitchWindow(descriptor(0, 2, window=3))
     for _ in range(2):
         window.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
     window.poll(0.0)

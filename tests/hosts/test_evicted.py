@@ -100,8 +100,8 @@ def test_nothing_is_put_where_there_is_room_for_all(left: list[Communicator]) ->
     assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 
 
-class Seat:
-    """The place of a rank at a controller that makes groups."""
+class Groups:
+    """A membership at a controller that makes groups."""
 
     open_transport = rejoin = join_anew = None
 
@@ -111,7 +111,7 @@ class Seat:
 
 def test_groups_are_of_those_that_are_left(left: list[Communicator]) -> None:
     for comm in left:
-        comm._seat = Seat()  # type: ignore[assignment]
+        comm._membership = Groups()  # type: ignore[assignment]
     assert on_each(left, lambda comm: comm.split(0)) == [("0.0", [0, 1, 3])] * 3
     assert on_each(left, lambda comm: comm.split(comm.rank % 2, key=-comm.rank)) == [
         ("1.0", [0]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.give_way import LONGEST_PAUSE, SHORTEST_PAUSE, GiveWay
 from netsum.wire.codec import pack_header, parse_header
@@ -142,7 +142,6 @@ def test_a_call_ends_although_the_way_is_never_free() -> None:
     assert simulation.now >= 19 * SHORTEST_PAUSE
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 3),
     st.integers(0, 2**32),

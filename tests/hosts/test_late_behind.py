@@ -24,7 +24,7 @@ ROWS = 400
 """Blocks of the long call: the slots, 64, go round six times."""
 WIDTH = 256
 """4-byte elements in a block of these networks."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 LAST = 2
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, NotFinite
@@ -22,7 +22,6 @@ def share(rank: int, step: int, size: int) -> Any:
     return rng.integers(-1000, 1000, size).astype(np.float32)
 
 
-@settings(max_examples=15)
 @given(
     st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=6),
     st.sampled_from([1, 256, 700]),

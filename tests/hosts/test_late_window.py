@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from netsum.block import Block
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Status
 
@@ -13,9 +13,9 @@ from tests.hosts.network import JOB_ID, descriptor
 FIRST = 4096
 
 
-def straggler(blocks: int) -> tuple[Window, list[int]]:
+def straggler(blocks: int) -> tuple[SwitchWindow, list[int]]:
     """A window that has sent so many blocks at time 0, and the serials that it is told are lost."""
-    window = Window(descriptor(0, 3, block_exp_ms=50.0, quorum=1, window=8))
+    window = SwitchWindow(descriptor(0, 3, block_exp_ms=50.0, quorum=1, window=8))
     lost: list[int] = []
     for serial in range(blocks):
         block = Block(1, Op.SUM, Lane.L32, bytes(CHUNK_BYTES))

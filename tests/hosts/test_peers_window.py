@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.communicator import Communicator
@@ -17,8 +17,8 @@ from netsum.errors import Aborted, Closed, Mismatch, Timeout
 from netsum.peers import window as peer_window
 from netsum.peers.memory import memory_peers
 from netsum.peers.window import PeerWindow
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
-from netsum.window import Window
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Status
 from netsum_trials.exact.cells import KINDS
@@ -55,7 +55,7 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
     """What each rank gets when the model of the switch combines; ``batches[number][rank]`` are blocks."""
     described = [switch_descriptor(rank, workers, window=256, block_exp_ms=1000.0) for rank in range(workers)]
     switch = SwitchModel({JOB_ID: patient_job(described[0])})
-    windows = [Window(each) for each in described]
+    windows = [SwitchWindow(each) for each in described]
     got = collect(batches, windows)
     for _ in range(3):  # packets, then those with room for what came as a notice
         for rank, window in enumerate(windows):
@@ -131,7 +131,6 @@ def batches(draw: st.DrawFn, workers: int) -> list[list[list[Block]]]:
     return made
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS]))
 def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, algorithm: str) -> None:
     given_batches = data.draw(batches(workers))

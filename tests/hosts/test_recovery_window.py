@@ -6,12 +6,12 @@ import random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.descriptor import Descriptor
 from netsum.refusal import Refusal
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -34,7 +34,7 @@ class Host:
     """A member: its window, its port, what it has got, and the epoch in which it is."""
 
     def __init__(self, first: Descriptor, values: list[int]) -> None:
-        self.window = Window(first)
+        self.window = SwitchWindow(first)
         self.epoch = first.epoch
         self.port = first.host.udp_port
         self.asking = False
@@ -139,7 +139,6 @@ class Story:
         return all(host.window.idle for host in self.hosts)
 
 
-@settings(max_examples=150)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

@@ -19,9 +19,9 @@ from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
 from netsum.peers.window import PeerWindow
 from netsum.silence import Silence
+from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
 from netsum.transports.base import Packet
-from netsum.window import Window
 from netsum.wire.schema import Lane, Op
 from netsum.work import Work
 
@@ -68,7 +68,7 @@ def closed(communicators: Sequence[Communicator]) -> None:
 
 def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
     """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
-    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, seat=hung)
+    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, membership=hung)
     outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
     assert hung.asked, "nothing has come for a second: is there a new epoch?"
     assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
@@ -81,7 +81,7 @@ def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overdue, "ANSWER", 0.1)
     hung.limit = False
-    communicators = MemoryNetwork(2).communicators(explain=hung.explain, seat=hung)
+    communicators = MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)
     (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
     assert isinstance(outcome, Timeout)
     assert outcome.missing == ()
@@ -146,9 +146,9 @@ def test_blocks_done_are_those_of_data_in_this_call() -> None:
     assert outline.progress(11) == "allreduce: 410 of 24,400 blocks done"
 
 
-def waiting(timeout: float) -> tuple[Work[Any], Window, Silence]:
+def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, Silence]:
     """A call whose first block has waited since the moment 0; its time is over at ``timeout``."""
-    window = Window(descriptor(0, 2))
+    window = SwitchWindow(descriptor(0, 2))
     window.submit(Block(0, Op.SUM, Lane.L32))
     window.poll(0.0)
     work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_only_who_says_so_or_says_nothing_is_late() -> None:
     peers.begin(peers.others[1])
     peers.wait(0.04, (1, 2))
     assert peers.window.explain(0.04) == (
-        "whom it waits for is not known: rank 2 cannot have answered yet",
+        "whom it waits for is not known: rank 1, 2 cannot have answered yet",
         (),
     ), "nobody was asked yet"
     peers.wait(0.5, (1, 2))

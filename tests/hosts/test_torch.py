@@ -11,7 +11,7 @@ from netsum.errors import Aborted, NotFinite
 
 from tests.hosts.calls import on_each, ranks
 
-pytestmark = pytest.mark.usefixtures("require_torch")
+pytestmark = pytest.mark.torch
 
 
 def model(seed: int) -> Any:

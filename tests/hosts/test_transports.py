@@ -22,7 +22,7 @@ from netsum.transports import (
     Transport,
     UdpTransport,
     memory_pair,
-    open_transport,
+    open_link,
 )
 
 from tests.hosts.network import descriptor
@@ -76,7 +76,7 @@ def until(ready: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @pytest.fixture
-def packet_pair(require_root: None) -> Iterator[Pair]:  # noqa: ARG001 - only asked for
+def packet_pair() -> Iterator[Pair]:
     """Raw frames over a veth pair; its interfaces are up and have no addresses."""
     stem = f"nsh{os.getpid() % 100000}x{next(_names)}"
     left, right = f"{stem}a", f"{stem}b"
@@ -320,6 +320,6 @@ def test_a_link_that_cannot_be_opened_is_named() -> None:
     try:
         for described, message in cases:
             with pytest.raises(JoinError, match=message):
-                open_transport(described)
+                open_link(described)
     finally:
         taken.close()

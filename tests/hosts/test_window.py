@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum import round_trip
-from netsum import window as window_module
+from netsum import switch_window as window_module
 from netsum.block import Block
 from netsum.refusal import Refusal
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -34,7 +34,7 @@ def payload(value: int) -> bytes:
 class Host:
     """A member: its window and what it has got, serial by serial."""
 
-    window: Window
+    window: SwitchWindow
     got: dict[int, int] = field(default_factory=dict)
 
     def submit(self, value: int) -> None:
@@ -55,7 +55,7 @@ class Simulation:
     def __init__(self, workers: int, seed: int, *, loss: float = 0, again: float = 0, late: float = 0, **changes: Any):
         described = [descriptor(rank, workers, **changes) for rank in range(workers)]
         self.switch = SwitchModel({JOB_ID: job(described[0])})
-        self.hosts = [Host(Window(each)) for each in described]
+        self.hosts = [Host(SwitchWindow(each)) for each in described]
         self.size = described[0].window
         self.random = random.Random(seed)
         self.loss, self.again, self.late = loss, again, late
@@ -108,7 +108,6 @@ class Simulation:
 probability = st.sampled_from([0.0, 0.01, 0.1, 0.3])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 4),
     st.integers(1, 60),
@@ -236,9 +235,9 @@ def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
     assert window.stats.rtt == 0.0
 
 
-def lonely(**changes: Any) -> tuple[Window, list[int]]:
+def lonely(**changes: Any) -> tuple[SwitchWindow, list[int]]:
     """A window with one block sent, and the list of statuses that its result brings."""
-    window = Window(descriptor(0, 2, **changes), join_deadline=5.0)
+    window = SwitchWindow(descriptor(0, 2, **changes), join_deadline=5.0)
     statuses: list[int] = []
     window.submit(Block(9, Op.SUM, Lane.L32, payload(1), on_result=lambda header, _: statuses.append(header.status)))
     window.poll(0.0)
@@ -301,7 +300,7 @@ def test_a_notice_is_answered_by_asking_again() -> None:
 
 def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
     """A leaf's partial needs room for the sum, which an empty contribution brings as padding; at once, and as often as asked."""
-    window = Window(descriptor(0, 2, block_bytes=1024))
+    window = SwitchWindow(descriptor(0, 2, block_bytes=1024))
     window.submit(Block(9, Op.SUM, Lane.L32))
     (packet,) = window.poll(0.0)
     assert sum(map(len, packet)) == HEADER_BYTES

@@ -11,11 +11,40 @@ from tests.model.mutations import Mutation
 from tests.model.scenario import Scenario
 from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS
 
+EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES
+TAKE_LONG = {
+    "three workers, a window of two, a restart",
+    "a window of three",
+    "results to be fetched around a restart",
+    "a long run around a restart",
+    "a rank is replaced and the ports come round",
+    "two of three are enough",
+    "somebody is late or dies, a window of two",
+    "a member aborts, somebody is late",
+    "a member aborts as a call opens, and the others may not hear of it",
+    "somebody is late, a rank is replaced, and one dies",
+    "a switch of a tree restarts",
+    "a switch of a tree restarts, a window of two",
+    "a restart in a tree without room",
+    "two restarts in a tree",
+    "two roots",
+    "somebody is late while slots come round",
+    "somebody is late in a tree and nobody sweeps",
+    "calls differ across a tree, a window of two",
+}
+"""Explorations of more than two seconds, for `make test-all`."""
+
+
+def test_what_takes_long_is_there() -> None:
+    assert {scenario.name for scenario in EVERY_SCENARIO} >= TAKE_LONG
+
 
 @pytest.mark.parametrize(
     "scenario",
-    SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES,
-    ids=lambda scenario: scenario.name,
+    [
+        pytest.param(scenario, id=scenario.name, marks=[pytest.mark.full] if scenario.name in TAKE_LONG else [])
+        for scenario in EVERY_SCENARIO
+    ],
 )
 def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 20

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.wire.codec import Header
@@ -93,7 +93,6 @@ def check(run: Setting, number: int, taken: list[Taken], passing: list[bool]) ->
             assert len(members) >= run.quorum
 
 
-@settings(max_examples=150, deadline=None)
 @given(late_runs(), st.integers(1, 60))
 def test_whoever_holds_a_result_holds_the_same_true_one(run: Setting, blocks: int) -> None:
     network, taken, passes = play(run, blocks)

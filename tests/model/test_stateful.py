@@ -127,6 +127,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestNetwork.settings = settings(stateful_step_count=60, suppress_health_check=list(HealthCheck))

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from netsum.block import Block
 from netsum.refusal import Refusal
 from netsum.wire.codec import Header
@@ -16,7 +16,6 @@ from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 from tests.model.windows import Network, Setting, contribution, runs
 
 
-@settings(max_examples=60, deadline=None)
 @given(runs())
 def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
     rng = random.Random(run.seed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from netsum.block import Block
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -88,7 +88,7 @@ class Network:
         self.switch = SwitchModel({JOB_ID: Job(1, run.first_block_id, run.slots, 0, members, *ageing)}, rules=run.rules)
         self.began: dict[int, float] = {}  # when a block's first contribution came, by id
         self.swept = 0.0
-        self.windows = [Window(descriptor(run, rank)) for rank in range(run.workers)]
+        self.windows = [SwitchWindow(descriptor(run, rank)) for rank in range(run.workers)]
         self._serials = itertools.count()
 
     def fly(self, item: Packet | Reply) -> None:

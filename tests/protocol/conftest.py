@@ -34,9 +34,6 @@ def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) 
     if kind == "pipeline":
         yield InProcess(star.items())
         return
-    if kind == "bmv2":
-        request.getfixturevalue("require_bmv2")
-        request.getfixturevalue("require_root")
     if kind not in running:
         module, name = LAUNCHERS[kind]
         running[kind] = getattr(importlib.import_module(module), name)()

@@ -15,7 +15,7 @@ from tests.protocol.frames import Datagram
 from tests.protocol.targets import Target
 from tests.protocol.test_epochs import packet
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 HIGH, LOW = star.TRIO, star.PAIR
 
 

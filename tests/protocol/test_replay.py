@@ -6,11 +6,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.codec import Header
 from netsum.wire.schema import Lane, Outcome, Status
 
+from tests.examples import one_in
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
 from tests.protocol.replay import Step, follow, replay
@@ -46,7 +47,7 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
     assert model.switch.outcomes[star.LEAF, told] == 1
 
 
-@settings(max_examples=25, deadline=None)
+@one_in(8)  # 250 packets each
 @given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
     replay(kind(seed).steps(250), InProcess(star.items()))
@@ -68,7 +69,6 @@ def quiet() -> InProcess:
     return InProcess(star.items())
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(star.PORTS), st.binary(min_size=14, max_size=200))
 def test_noise(port: int, noise: bytes) -> None:
     replay([Step(port, noise)], quiet())

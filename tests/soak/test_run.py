@@ -30,7 +30,7 @@ from netsum_trials.soak.run import Options, Soak
 
 FABRICS = [
     "rootless-embedded",
-    pytest.param("namespace-embedded", marks=pytest.mark.root),
+    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
 
@@ -39,10 +39,6 @@ FABRICS = [
 def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
     """A fabric of two leaves with six hosts each under two spines, whose controller is a process."""
     kind, switch = request.param.split("-")
-    if kind == "namespace":
-        request.getfixturevalue("require_root")
-    if switch == "bmv2":
-        request.getfixturevalue("require_bmv2")
     with open_outside(switch, 6, rootless=kind == "rootless") as fabric:
         yield fabric
 
@@ -102,6 +98,7 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
 )
+@pytest.mark.full
 def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
     totals = soaked(fabric, Scenario(events=(event,)), round_of(shape))
     assert totals.faults[event.kind.value] == 1

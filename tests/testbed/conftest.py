@@ -22,19 +22,19 @@ from netsum_trials import SEARCH_PATH
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
-ENDS = 20.0
+ENDS = 60.0
 """Seconds until everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
 
-SWITCHES = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 
-
-@pytest.fixture(params=SWITCHES)
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.root),
+        pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+    ]
+)
 def switch(request: pytest.FixtureRequest) -> str:
-    """Each kind of switch, where we are root."""
-    request.getfixturevalue("require_root")
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
+    """Each kind of switch, on network interfaces."""
     return str(request.param)
 
 
@@ -81,7 +81,7 @@ class Netsum:
     def output(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout: float = 120.0) -> None:
         """Return when a line with that text has come."""
         with self._arrived:
             came = self._arrived.wait_for(
@@ -90,7 +90,7 @@ class Netsum:
         assert came, self.output
         assert text in self.output, self.output
 
-    def finish(self, timeout: float = 110.0) -> int:
+    def finish(self, timeout: float = 240.0) -> int:
         """The exit code."""
         try:
             code = self.process.wait(timeout)

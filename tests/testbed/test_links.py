@@ -45,9 +45,6 @@ def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves of four hosts under one root."""
-    if request.param == "bmv2":
-        request.getfixturevalue("require_root")
-        request.getfixturevalue("require_bmv2")
     with fabric_of(tree(2, 4), request.param, rootless=request.param == "embedded") as fabric:
         yield fabric
 
@@ -90,7 +87,7 @@ def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: in
 
 @pytest.mark.root
 @pytest.mark.bmv2
-@pytest.mark.usefixtures("require_root", "require_bmv2")
+@pytest.mark.full
 def test_roots_carry_their_share() -> None:
     """Of 16 stripes one spine has 12: so many of the bytes go there, up and down, but for what is sent again."""
     with (
@@ -107,6 +104,7 @@ def test_roots_carry_their_share() -> None:
         assert (each.up_share > 0.5) == (each.due > 0.5)
 
 
+@pytest.mark.full
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """On one topology, and with few hosts: the tables, and the JSON line."""
     monkeypatch.setattr(command, "NETWORKS", {"tree": command.NETWORKS["tree"]})

@@ -138,6 +138,7 @@ def test_a_call_that_raises_is_wrong(small: Fabric) -> None:
     assert any("Aborted: for a test" in line for line in said)
 
 
+@pytest.mark.full
 def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() -> None:
     words = ["--switch", "embedded", "--rootless", "--seed", "2", "--jobs", "1", "--sizes", "1,65,1025",
              "--topology", "star,tree,leaf-spine"]  # fmt: skip

@@ -17,6 +17,7 @@ from tests.testbed.conftest import Netsum
 Start = Callable[..., Netsum]
 
 
+@pytest.mark.full
 def test_in_mininet(netsum: Start, switch: str) -> None:
     sizes = ("--workers", "3", "--steps", "12", "--compute", "5", "--probabilities", "0.4", "--nap", "0")
     command = netsum("stragglers", "--switch", switch, *sizes)
@@ -38,6 +39,7 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_asleep_for_longer_than_the_switch_remembers() -> None:
     """The others train on, and to their end; it wakes, is Behind, and comes back with what they have learnt."""
     setting = Setting(workers=3, steps=60, compute=0.0, block_exp=0.02)
@@ -58,7 +60,7 @@ def test_a_worker_that_dies(netsum: Start) -> None:
     while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
         assert command.process.poll() is None, command.output
     os.kill(workers[0], signal.SIGKILL)
-    assert command.finish(60) == 1
+    assert command.finish() == 1
     assert "failed (exit code -9)" in command.lines[-1]
     command.nothing_left()
 

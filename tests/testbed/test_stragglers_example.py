@@ -41,7 +41,7 @@ def train(fabric: Fabric, window: int, **settings: str) -> list[str]:
     ]
     said = []
     for child in children:
-        code = child.wait(90)
+        code = child.wait(240)
         said.append(child.last_words(100))
         assert code == 0, said
     fabric.controller.delete_job(name)
@@ -67,6 +67,7 @@ def test_it_catches_up(fabric: Fabric) -> None:
     assert not any("back in step" in words for words in said)
 
 
+@pytest.mark.full
 def test_it_comes_back(fabric: Fabric) -> None:
     """A window of 2: the switch holds 16 blocks, eight steps, and the nap is longer."""
     said = train(fabric, 2, STEPS="60", NAP="3")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from netsum_testbed.mininet_fabric import MininetFabric
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0
+PATIENCE = 60.0
 TYPE = b"\x88\xb5"  # for local experiments (IEEE 802)
 BROADCAST = b"\xff" * 6
 
@@ -38,7 +38,7 @@ def open_ends(fabric: Fabric, stack: ExitStack) -> dict[str, Port]:
     """The hosts' ends of their links."""
     ends: dict[str, Port] = {}
     for name, host in fabric.topology.hosts.items():
-        if isinstance(fabric, RootlessFabric):
+        if fabric.rootless:
             ends[name] = UdpPort(0, parse_address(host.frames or ""), parse_address(host.switch_frames or ""))
         else:
             ends[name] = fabric.inside(lambda name=name: PacketPort(0, fabric.interface(name)))  # type: ignore[misc]
@@ -82,8 +82,8 @@ def test_rootless_forwarding_on_the_embedded_switch() -> None:
 
 @pytest.mark.root
 @pytest.mark.bmv2
-@pytest.mark.usefixtures("require_root", "require_bmv2")
 @pytest.mark.parametrize("topology", [leaf_spine(2, 2, 2), fat_tree(4)], ids=lambda topology: topology.name)
+@pytest.mark.full
 def test_namespace_forwarding(topology: Topology) -> None:
     with NamespaceFabric(topology, "bmv2") as fabric:
         check_forwarding(fabric)
@@ -141,7 +141,8 @@ def check_link(fabric: MininetFabric) -> None:
     assert "1 received" in fabric.net["h1"].cmd(f"ping -c1 -W5 -M do -s {link.mtu - 28} {there.ip}")
 
 
-@pytest.mark.usefixtures("require_root")
+@pytest.mark.root
+@pytest.mark.full
 def test_mininet_fat_tree_on_the_embedded_switch() -> None:
     from netsum_testbed.mininet_fabric import MininetFabric
 
@@ -149,7 +150,7 @@ def test_mininet_fat_tree_on_the_embedded_switch() -> None:
         check_pings(fabric)
 
 
-@pytest.mark.usefixtures("require_root")
+@pytest.mark.root
 def test_a_name_that_no_interface_can_have() -> None:
     from netsum_testbed.mininet_fabric import MininetFabric
 

@@ -1,9 +1,7 @@
-"""tshark, or a failure that says it is missing."""
+"""The Wireshark dissector, run by tshark: tests that use it are marked so."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,18 +15,7 @@ ETHERNET = 1
 
 
 @pytest.fixture
-def tshark() -> str:
-    """Path of tshark. Missing: a failure, or a skip where NETSUM_ALLOW_MISSING names it."""
-    path = shutil.which("tshark")
-    if path is None:
-        if "tshark" in os.environ.get("NETSUM_ALLOW_MISSING", "").split(","):
-            pytest.skip("tshark is missing, and NETSUM_ALLOW_MISSING names it")
-        pytest.fail("tshark is not on PATH: install it, or set NETSUM_ALLOW_MISSING=tshark")
-    return path
-
-
-@pytest.fixture
-def wireshark(tshark: str, tmp_path: Path) -> Dissect:
+def wireshark(tmp_path: Path) -> Dissect:
     """Dissect frames with the Wireshark dissector: a row a frame, a text a field (several values: with commas)."""
 
     def dissect(frames: Sequence[bytes], fields: Sequence[str], link_type: int = ETHERNET) -> list[list[str]]:
@@ -36,7 +23,7 @@ def wireshark(tshark: str, tmp_path: Path) -> Dissect:
         with PcapWriter(str(capture), linktype=link_type) as writer:
             for frame in frames:
                 writer.write(frame)
-        command = [tshark, "-X", f"lua_script:{LUA_FILE}", "-o", "ip.check_checksum:TRUE", "-r", str(capture)]
+        command = ["tshark", "-X", f"lua_script:{LUA_FILE}", "-o", "ip.check_checksum:TRUE", "-r", str(capture)]
         command += ["-T", "fields", "-E", "separator=|"]
         for field in fields:
             command += ["-e", field]

@@ -294,7 +294,7 @@ def test_sniff_without_such_an_interface_is_one_clear_line() -> None:
 
 
 @pytest.mark.root
-def test_sniff_prints_packets_as_they_pass(require_root: None) -> None:  # noqa: ARG001
+def test_sniff_prints_packets_as_they_pass() -> None:
     code = "from netsum.agent.commands import packet; packet()"
     command = [sys.executable, "-u", "-c", code, "sniff", "lo", "--count", "1", "--json"]
     with subprocess.Popen(

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
-def fabric(request: pytest.FixtureRequest, require_root: None) -> Iterator[NamespaceFabric]:  # noqa: ARG001
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
+def fabric(request: pytest.FixtureRequest) -> Iterator[NamespaceFabric]:
     with NamespaceFabric(star(2), request.param) as fabric:
         yield fabric
 

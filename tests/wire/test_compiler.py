@@ -12,6 +12,7 @@ import netsum_p4
 import pytest
 from google.protobuf import text_format
 from netsum.wire import schema
+from netsum.wire.to_lua import LUA_FILE, lua_text
 from netsum.wire.to_p4 import p4_text
 from p4.config.v1 import p4info_pb2
 
@@ -37,6 +38,10 @@ def layout(fields: tuple[schema.Field, ...]) -> Layout:
 
 def test_wire_p4_is_what_the_schema_gives() -> None:
     assert WIRE_P4.read_text("utf-8") == p4_text(), "run `make p4` and commit the result"
+
+
+def test_committed_dissector_is_what_the_schema_gives() -> None:
+    assert LUA_FILE.read_text("utf-8") == lua_text(), "run `make p4` and commit the result"
 
 
 def test_netsum_header(headers: dict[str, Layout]) -> None:

@@ -83,7 +83,8 @@ def insert_before(path: Path, mark: str, line: str) -> None:
     path.write_text(text.replace(mark, line + mark), "utf-8")
 
 
-@pytest.mark.usefixtures("require_p4c")
+@pytest.mark.p4c
+@pytest.mark.full
 def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
     """The example of docs/wire.md, in a scratch copy: compiled, and an allreduce with it through an embedded switch."""
     (row,) = re.findall(r"^XNOR = .*$", (ROOT / "docs" / "wire.md").read_text("utf-8"), re.MULTILINE)

@@ -7,17 +7,12 @@ import random
 import pytest
 from netsum.wire.codec import Header, pack_header, parse_record
 from netsum.wire.schema import HEADER_FIELDS, QUERY_FIELDS, RECORD_BITS, RECORD_FIELDS, Lane, Status
-from netsum.wire.to_lua import LUA_FILE, lua_text
 
 from tests.wire.conftest import Dissect
 from tests.wire.strategies import frame_of, udp_frame, well_formed
 
 USER0 = 147
 pytestmark = pytest.mark.tshark
-
-
-def test_committed_dissector_is_what_the_schema_gives() -> None:
-    assert LUA_FILE.read_text("utf-8") == lua_text(), "run `make p4` and commit the result"
 
 
 def test_every_header_field_and_every_lane(wireshark: Dissect) -> None:

@@ -11,8 +11,7 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.errors import ControllerError, InputError, StateError, SwitchError
 from netsum_controller.jobs.reconcile import Report, reconcile_switch
-from netsum_controller.reach import find_down
-from netsum_controller.site import Site
+from netsum_controller.site import Site, find_down
 
 
 @click.group()

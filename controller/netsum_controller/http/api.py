@@ -58,9 +58,8 @@ from netsum_controller.http.server import (
 )
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.jobs.rejoin import Place
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.site import Site
-from netsum_controller.state.model import Job
+from netsum_controller.state.model import SERIAL, Job
 from netsum_controller.watching.inspection import why
 from netsum_controller.watching.metrics import Metrics
 
@@ -284,7 +283,7 @@ def _peer(body: Mapping[str, Any]) -> str | None:
     text = str(_field(body, "peer", str))
     found = _PEER.fullmatch(text)
     if found is None or not 0 < int(found[1]) < 1 << 16:
-        raise InputError("peer must be a host and a UDP port, like 10.0.0.1:4000")
+        raise InputError("peer must be a host and a TCP port, like 10.0.0.1:4000")
     return text
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.allocation import SERIAL, UDP_PORTS, allocate_ports
+from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
 from netsum_controller.site import Site
 from netsum_controller.stages import JobEntry
-from netsum_controller.state.model import Claim, Job
+from netsum_controller.state.model import SERIAL, Claim, Job
 
 
 class NumberTaken(SwitchError):

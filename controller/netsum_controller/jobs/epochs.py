@@ -16,12 +16,12 @@ from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
 from netsum_controller.planning.admission import place_again
-from netsum_controller.planning.allocation import SERIAL, allocate_first_block_id, scattered
+from netsum_controller.planning.allocation import allocate_first_block_id, scattered
 from netsum_controller.planning.job_items import home_of
-from netsum_controller.planning.trees import Shape, Trees, plan_trees
+from netsum_controller.planning.trees import Trees, plan_trees
 from netsum_controller.site import Site
 from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
-from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat, Shape
 
 log = logging.getLogger(__name__)
 

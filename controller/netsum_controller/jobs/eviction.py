@@ -12,11 +12,10 @@ from netsum_controller.jobs.spread import Clients, desired_items, open_clients, 
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.planning.job_items import home_of, job_trees, present
 from netsum_controller.site import Site
 from netsum_controller.stages.sweep import sweep_frame
-from netsum_controller.state.model import Job, JobState, Rejoin, Seat
+from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
 

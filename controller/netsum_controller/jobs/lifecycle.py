@@ -23,10 +23,9 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
 from netsum_controller.planning.admission import check_tenant, choose_chunks, choose_trees, homes_of, place
 from netsum_controller.planning.job_items import home_of, job_trees
-from netsum_controller.planning.trees import Shape, Trees
-from netsum_controller.reach import find_down
-from netsum_controller.site import Site
-from netsum_controller.state.model import Epoch, Job, JobState, Part
+from netsum_controller.planning.trees import Trees
+from netsum_controller.site import Site, find_down
+from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 
 log = logging.getLogger(__name__)
 

@@ -29,8 +29,7 @@ from netsum_controller.jobs.priorities import settle, settle_quietly
 from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
 from netsum_controller.logs import about
 from netsum_controller.planning.admission import place
-from netsum_controller.reach import answers, find_down
-from netsum_controller.site import Site
+from netsum_controller.site import Site, answers, find_down
 from netsum_controller.state.model import Job, JobState, Late
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
 from netsum_controller.planning.job_items import job_items
 from netsum_controller.planning.switch_items import switch_items
-from netsum_controller.reach import find_down
-from netsum_controller.site import Site
+from netsum_controller.site import Site, find_down
 from netsum_controller.stages import Item, JobEntry
 from netsum_controller.state.model import Job, JobState, Rejoin
 

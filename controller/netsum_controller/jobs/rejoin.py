@@ -17,9 +17,8 @@ from netsum_controller.errors import Busy, CannotResume
 from netsum_controller.jobs.claims import NumberTaken
 from netsum_controller.jobs.epochs import install
 from netsum_controller.logs import about
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.site import Site
-from netsum_controller.state.model import Job, JobState, Rejoin, Seat
+from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
 

@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import product
-from pathlib import Path
 from typing import Any, Self
 
 import grpc
-from netsum.wire.schema import OUTCOMES_PER_JOB, PacketOutKind
+from netsum.wire.schema import PacketOutKind
 from p4.v1 import p4runtime_pb2 as p4
 from p4.v1 import p4runtime_pb2_grpc
 
-from netsum_controller.config.topology import Switch, Tls
+from netsum_controller.config.topology import Switch
 from netsum_controller.errors import InputError, SwitchError, Unreachable
+from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
 from netsum_controller.p4runtime.stream import Stream
@@ -36,9 +35,6 @@ CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
 PIPELINE_TIMEOUT = 120.0
 """Seconds. Loading the program takes simple_switch_grpc well under a second, the embedded switch a few."""
-
-MAX_RECONNECT_MS = 1000
-"""Longest pause between a channel's attempts to connect: gRPC's own would grow to two minutes."""
 
 QUERIES_IN_FLIGHT = 32
 QUERY_PATIENCE = 0.5
@@ -68,52 +64,6 @@ class Update:
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.item}"
-
-
-def _credentials(tls: Tls) -> grpc.ChannelCredentials:
-    def pem(path: str | None) -> bytes | None:
-        try:
-            return Path(path).read_bytes() if path is not None else None
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from None
-
-    return grpc.ssl_channel_credentials(pem(tls.ca), pem(tls.key), pem(tls.cert))
-
-
-def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """A channel to a P4Runtime server; it connects when it is first used. :class:`InputError`: a PEM file is missing."""
-    # The compiled program is larger than gRPC's 4 MB default once it is read back with its p4info.
-    options: list[tuple[str, Any]] = [
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
-        # A connection of its own: one that it shared with another channel could be in its pause after a failed attempt, and
-        # would call a switch away that is back.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    if tls is None:
-        return grpc.insecure_channel(address, options)
-    name = tls.server_name or ("localhost" if address.startswith("unix:") else None)  # a path is nobody's name
-    if name is not None:
-        options.append(("grpc.ssl_target_name_override", name))
-    return grpc.secure_channel(address, _credentials(tls), options)
-
-
-def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:
-    """Cookie of the program that a switch runs; None: it runs none, or one without a cookie. One call, which needs no
-    arbitration. Raises :class:`grpc.RpcError`."""
-    request = p4.GetForwardingPipelineConfigRequest(
-        device_id=device_id, response_type=p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY
-    )
-    try:
-        answer = stub.GetForwardingPipelineConfig(request, timeout=timeout)
-    except grpc.RpcError as error:
-        # simple_switch_grpc --no-p4: "No forwarding pipeline config set for this device"
-        if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
-            return None
-        raise
-    return int(answer.config.cookie.cookie) if answer.config.HasField("cookie") else None
 
 
 class SwitchClient:
@@ -243,10 +193,13 @@ class SwitchClient:
         for update in updates:
             entity = self.program.encode(update.item, key_only=update.kind is Kind.DELETE)
             request.updates.add(type=int(update.kind), entity=entity)
+        self._write(request, [str(update) for update in updates])
+
+    def _write(self, request: Any, labels: Sequence[str]) -> None:
         try:
             self._stub.Write(request, timeout=CALL_TIMEOUT)
         except grpc.RpcError as error:
-            raise write_error(self.name, self.address, [str(update) for update in updates], error) from None
+            raise write_error(self.name, self.address, labels, error) from None
 
     def _read(self, entities: Iterable[Any]) -> list[Any]:
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
@@ -282,50 +235,40 @@ class SwitchClient:
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
-        counter = self.program.object_id("counters", outcomes.COUNTER)
-        first = outcomes.first_index(job_id)
-        entities = []
-        for index in range(first, first + OUTCOMES_PER_JOB):
-            entity = p4.Entity()
-            entity.counter_entry.counter_id = counter
-            entity.counter_entry.index.index = index
-            entities.append(entity)
-        read = [entity.counter_entry for entity in self._read(entities)]
-        return outcomes.by_name(job_id, {entry.index.index: entry.data.packet_count for entry in read})
+        (counts,) = self._read_counters(outcomes.indices(job_id), outcomes.COUNTER)
+        return outcomes.by_name(job_id, {index: data.packet_count for index, data in counts.items()})
 
     def clear_outcomes(self, job_id: int) -> None:
         """Set a job's outcome counters to zero: a new job must not show what an earlier one of its id did."""
-        counter = self.program.object_id("counters", outcomes.COUNTER)
-        first = outcomes.first_index(job_id)
         request = self._authorise(p4.WriteRequest())
-        for index in range(first, first + OUTCOMES_PER_JOB):
-            entry = request.updates.add(type=p4.Update.MODIFY).entity.counter_entry
-            entry.counter_id = counter
-            entry.index.index = index
-            entry.data.packet_count = 0
-        try:
-            self._stub.Write(request, timeout=CALL_TIMEOUT)
-        except grpc.RpcError as error:
-            labels = [f"clear outcome {index}" for index in range(len(request.updates))]
-            raise write_error(self.name, self.address, labels, error) from None
+        for index in outcomes.indices(job_id):
+            entity = self._counter_entity(outcomes.COUNTER, index)
+            entity.counter_entry.data.packet_count = 0
+            request.updates.add(type=p4.Update.MODIFY, entity=entity)
+        self._write(request, [f"clear outcome {number}" for number in range(len(request.updates))])
 
     def read_ports(self, ports: Iterable[int]) -> dict[int, PortCounts]:
-        """What has come in at each of these ports since the program was loaded. Nobody counts what goes out: BMv2 knows no
-        length there; at the other end of a link it comes in."""
-        came, dropped = (self.program.object_id("counters", name) for name in (PORTS_COUNTER, DROPPED_COUNTER))
-        entities = []
-        for port, counter in product(ports, (came, dropped)):
-            entity = p4.Entity()
-            entity.counter_entry.counter_id = counter
-            entity.counter_entry.index.index = port
-            entities.append(entity)
-        read = [entity.counter_entry for entity in self._read(entities)]
-        data = {(entry.counter_id, entry.index.index): entry.data for entry in read}
+        """What has come in at each of these ports since the program was loaded. Nothing counts what goes out, because BMv2
+        does not know the length there; the other end of the link counts it."""
+        came, dropped = self._read_counters(ports, PORTS_COUNTER, DROPPED_COUNTER)
         return {
-            port: PortCounts(each.packet_count, each.byte_count, data[dropped, port].packet_count)
-            for (counter, port), each in data.items()
-            if counter == came
+            port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count)
+            for port in came
         }
+
+    def _read_counters(self, indices: Iterable[int], *names: str) -> list[dict[int, Any]]:
+        """For each counter, ``p4.v1.CounterData`` by index; in one Read."""
+        found: dict[int, dict[int, Any]] = {self.program.object_id("counters", name): {} for name in names}
+        for entity in self._read([self._counter_entity(name, index) for index in indices for name in names]):
+            entry = entity.counter_entry
+            found[entry.counter_id][entry.index.index] = entry.data
+        return list(found.values())
+
+    def _counter_entity(self, name: str, index: int) -> Any:
+        entity = p4.Entity()
+        entity.counter_entry.counter_id = self.program.object_id("counters", name)
+        entity.counter_entry.index.index = index
+        return entity
 
     def read_member_packets(self) -> dict[MemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -20,23 +20,62 @@ the controller out. The low half is the time in nanoseconds, so a later connecti
 
 ATTEMPTS = 8
 
-
 _CLOSING = 2.0
 """Seconds that the reader may take to see the end of its stream; it is a daemon."""
 
 
+class MessageStream:
+    """An open StreamChannel. ``tell`` gets, from a thread of the stream's own, what the switch says
+    (``p4.v1.StreamMessageResponse``), and at last the :class:`grpc.RpcError` that ended the stream, or None."""
+
+    def __init__(self, stub: Any, tell: Callable[[Any], None]) -> None:
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tell = tell
+        self._call = stub.StreamChannel(self._requests())
+        self._reader = threading.Thread(target=self._receive, name="p4runtime", daemon=True)
+        self._reader.start()
+
+    def arbitrate(self, device_id: int, election_id: tuple[int, int]) -> None:
+        """Ask to be primary."""
+        message = p4.StreamMessageRequest()
+        message.arbitration.device_id = device_id
+        message.arbitration.election_id.high, message.arbitration.election_id.low = election_id
+        self._outbox.put(message)
+
+    def send_packet(self, packet: Any) -> None:
+        """Send a ``p4.v1.PacketOut``; the switch drops it unless this stream is the primary's."""
+        self._outbox.put(p4.StreamMessageRequest(packet=packet))
+
+    def close(self) -> None:
+        """End the stream and its thread."""
+        self._outbox.put(None)
+        self._call.cancel()
+        # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
+        self._reader.join(_CLOSING)
+
+    def _requests(self) -> Iterator[Any]:
+        while (message := self._outbox.get()) is not None:
+            yield message
+
+    def _receive(self) -> None:
+        end: Any = None
+        try:
+            for message in self._call:
+                self._tell(message)
+        except grpc.RpcError as error:
+            end = error
+        self._tell(end)
+
+
 class Stream:
-    """One stream of one switch. Open it with :meth:`become_primary`; a thread of its own receives."""
+    """The controller's stream to one switch, as primary. Open it with :meth:`become_primary`."""
 
     def __init__(self, stub: Any, switch: str, address: str, device_id: int) -> None:
         self._stub = stub
         self._switch, self._address = switch, address
         self._device_id = device_id
-        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._arbitrations: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.packets: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call: Any = None
-        self._reader: threading.Thread | None = None
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._messages: MessageStream | None = None
         self.election_id: tuple[int, int] = (0, 0)
 
     def become_primary(self, timeout: float) -> None:
@@ -44,14 +83,18 @@ class Stream:
         deadline = time.monotonic() + timeout
         low = time.time_ns()
         for _ in range(ATTEMPTS):
-            if self._call is None:
-                self._start()
+            if self._messages is None:
+                # A new inbox: what a rejected stream left behind must not be taken for news of this one.
+                self._inbox = queue.SimpleQueue()
+                self._messages = MessageStream(self._stub, self._inbox.put)
             self.election_id = (ELECTION_HIGH, low)
-            message = p4.StreamMessageRequest()
-            message.arbitration.device_id = self._device_id
-            message.arbitration.election_id.high, message.arbitration.election_id.low = self.election_id
-            self._outbox.put(message)
-            answer = self._receive(self._arbitrations, deadline, "arbitration")
+            self._messages.arbitrate(self._device_id, self.election_id)
+            try:
+                answer = self._next("arbitration", deadline)
+            except queue.Empty:
+                self.close()
+                address = self._address
+                raise SwitchError(f"switch {self._switch}: no answer to arbitration from {address} in time") from None
             if isinstance(answer, grpc.RpcError):
                 self.close()
                 # simple_switch_grpc: INVALID_ARGUMENT "Election id already exists" ends the stream; the very first
@@ -67,53 +110,22 @@ class Stream:
 
     def send_packet(self, packet: Any) -> None:
         """Send a ``p4.v1.PacketOut``."""
-        self._outbox.put(p4.StreamMessageRequest(packet=packet))
+        assert self._messages is not None, "the stream is not open"
+        self._messages.send_packet(packet)
 
     def next_packet(self, deadline: float) -> Any | None:
         """Next ``p4.v1.PacketIn``, or None at the deadline (``time.monotonic()``). Raises when the stream has ended."""
         try:
-            packet = self.packets.get(timeout=max(0.0, deadline - time.monotonic()))
+            packet = self._next("packet", deadline)
         except queue.Empty:
             return None
         return self._checked(packet, "waiting for a PacketIn")
 
     def close(self) -> None:
         """End the stream and its thread."""
-        self._outbox.put(None)
-        if self._call is not None:
-            self._call.cancel()
-        if self._reader is not None:
-            # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
-            self._reader.join(_CLOSING)
-        self._call = self._reader = None
-
-    def _start(self) -> None:
-        # New queues: what a rejected stream left behind must not be taken for news of this one.
-        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._outbox, self._arbitrations, self.packets = outbox, queue.SimpleQueue(), queue.SimpleQueue()
-
-        def requests() -> Iterator[Any]:
-            while (message := outbox.get()) is not None:
-                yield message
-
-        self._call = self._stub.StreamChannel(requests())
-        arguments = (self._call, self._arbitrations, self.packets)
-        self._reader = threading.Thread(target=self._receive_all, args=arguments, name="p4runtime", daemon=True)
-        self._reader.start()
-
-    @staticmethod
-    def _receive_all(call: Any, arbitrations: queue.SimpleQueue[Any], packets: queue.SimpleQueue[Any]) -> None:
-        end: Any = None
-        try:
-            for message in call:
-                if message.HasField("arbitration"):
-                    arbitrations.put(message.arbitration)
-                elif message.HasField("packet"):
-                    packets.put(message.packet)
-        except grpc.RpcError as error:
-            end = error
-        arbitrations.put(end)
-        packets.put(end)
+        if self._messages is not None:
+            self._messages.close()
+        self._messages = None
 
     def _checked(self, message: Any, what: str) -> Any:
         """The message, unless it is the end of the stream."""
@@ -123,9 +135,11 @@ class Stream:
             raise SwitchError(f"switch {self._switch}: {self._address} ended the stream during {what}")
         return message
 
-    def _receive(self, source: queue.SimpleQueue[Any], deadline: float, what: str) -> Any:
-        try:
-            return source.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            self.close()
-            raise SwitchError(f"switch {self._switch}: no answer to {what} from {self._address} in time") from None
+    def _next(self, kind: str, deadline: float) -> Any:
+        """The next message of a kind, or what ended the stream. Raises :class:`queue.Empty` at the deadline."""
+        while True:
+            message = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            if message is None or isinstance(message, grpc.RpcError):
+                return message
+            if message.HasField(kind):
+                return getattr(message, kind)

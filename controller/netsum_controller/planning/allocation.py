@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from netsum.wire.schema import SLOTS, UDP_PORT
+
+from netsum_controller.state.model import ROOM, SERIAL, IdRange
 
 JOB_IDS = range(1, 256)
 """8 bits; 0 is never used."""
 
 UDP_PORTS = range(13000, 32768)
 """Ports for members: never 12000, and below Linux's ephemeral ports, which other programs get."""
-
-SERIAL = 1 << 32
-"""Block ids are serial numbers modulo this."""
-
-ROOM = 1 << 28
-"""Ids kept free after an epoch's first, 1 TiB in 4 KiB blocks. An epoch of unknown end counts so long."""
-
-
-@dataclass(frozen=True)
-class IdRange:
-    """Block ids ``first .. first + size - 1``, modulo 2^32."""
-
-    first: int
-    size: int
-
-    def overlaps(self, other: IdRange) -> bool:
-        """Whether they have an id in common."""
-        return (other.first - self.first) % SERIAL < self.size or (self.first - other.first) % SERIAL < other.size
 
 
 def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:

@@ -1,13 +1,18 @@
-"""What should be on a switch without any job: pure, from the topology to entries."""
+"""What a switch has without any job: its address, those of the others, and plain L2 forwarding. Pure.
+
+Forwarding takes shortest paths to every host and switch; floods follow one tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+
+from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
-from netsum_controller.planning.forwarding import forwarding_items
-from netsum_controller.stages import AggregatorEntry, ElsewhereEntry, Item
+from netsum_controller.planning.graph import Graph, distances, flood_ports, switch_graph
+from netsum_controller.stages import AggregatorEntry, ElsewhereEntry, ForwardEntry, Item, MulticastGroup, SenderEntry
 
 
 def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
@@ -17,3 +22,51 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
     items: list[Item] = [AggregatorEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
     items += [ElsewhereEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
     return items + forwarding_items(topology, switch, down)
+
+
+def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
+    """What one switch has for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches that are
+    ``down``; whoever is out of reach has no entry. A switch that is itself down gets what it will need when it is back: all
+    but the others that are."""
+    graph = switch_graph(topology, set(down) - {switch})
+    items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in _ways(topology, graph, switch)]
+    ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
+    if ports:
+        items.append(MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in ports)))
+    return items + _senders(topology, switch)
+
+
+def _senders(topology: Topology, switch: str) -> list[Item]:
+    """Where each address may come from: a host's from its own port, what is behind other switches from the links to them (they
+    have looked at it where it came in), the switch's own from nowhere."""
+    links = sum(1 << port for port in topology.neighbours(switch))
+    hosts = [
+        SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
+        for host in topology.hosts.values()
+    ]
+    switches = topology.switches.items()
+    return [*hosts, *(SenderEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches)]
+
+
+def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
+    """(MAC address, port towards it) of every host and every other switch in reach."""
+    own = distances(graph, switch)
+    beyond = {other: distances(graph, other) for other in graph[switch]}
+    level = _level(topology, own)
+    targets = [(host.mac, host.switch, host.port) for host in topology.hosts.values()]
+    targets += [(other.mac, name, -1) for name, other in topology.switches.items() if name != switch]
+    for number, (mac, home, port) in enumerate(targets):
+        if home == switch:
+            yield mac, port
+        elif home in own:
+            hops = [other for other in beyond if beyond[other][home] == own[home] - 1]
+            # Of equal paths, neighbouring targets take different ones; on each level by another digit of their number, or
+            # whatever a leaf sends up one way would all take the same way on from there.
+            hop = hops[number // len(hops) ** level % len(hops)]
+            yield mac, graph.edges[switch, hop]["ports"][switch]
+
+
+def _level(topology: Topology, own: dict[str, int]) -> int:
+    """Links to the nearest switch with hosts."""
+    homes = {host.switch for host in topology.hosts.values()}
+    return min((distance for name, distance in own.items() if name in homes), default=0)

@@ -11,13 +11,14 @@ sources a job. Where several roots cannot share that (on such a switch hang memb
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from netsum.wire.schema import Role
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.planning.graph import Graph, distances, next_hops, switch_graph
+from netsum_controller.state.model import Shape
 
 STRIPES = 16
 """Stripes where several roots share the blocks: two roots of any weights get their share within 1/32."""
@@ -69,32 +70,6 @@ class Node:
     def uplinks(self) -> tuple[Uplink, ...]:
         """Its different parents, in order of stripes."""
         return tuple(dict.fromkeys(parent for parent in self.parents if parent is not None))
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What of its trees an epoch keeps: the root of each stripe, each root's tree (child switch -> parent), and the switch of
-    each rank."""
-
-    roots: tuple[str, ...] = ()
-    parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    homes: tuple[str, ...] = ()
-
-    @property
-    def switches(self) -> frozenset[str]:
-        """All that have a part in it."""
-        return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
-
-    @property
-    def ways(self) -> tuple[int, ...]:
-        """Which root each stripe has, numbered from 0; () where there is only one."""
-        roots = list(dict.fromkeys(self.roots))
-        return tuple(map(roots.index, self.roots)) if len(roots) > 1 else ()
-
-    @property
-    def edges(self) -> tuple[tuple[str, str], ...]:
-        """(child switch, parent switch) of every edge, each once."""
-        return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from netsum.wire.schema import OUTCOMES_PER_JOB, Outcome
 COUNTER = "outcomes"
 
 
-def first_index(job_id: int) -> int:
-    """Index of a job's first outcome; the job's row is ``OUTCOMES_PER_JOB`` wide."""
-    return job_id * OUTCOMES_PER_JOB
+def indices(job_id: int) -> range:
+    """The counter indices of a job's outcomes, in order of :class:`netsum.wire.schema.Outcome`."""
+    return range(job_id * OUTCOMES_PER_JOB, (job_id + 1) * OUTCOMES_PER_JOB)
 
 
 def by_name(job_id: int, packets: Mapping[int, int]) -> dict[str, int]:
     """Packets by the outcome's name in lower case, from packets by counter index; every outcome is there."""
-    first = first_index(job_id)
+    first = indices(job_id).start
     return {outcome.name.lower(): packets.get(first + outcome, 0) for outcome in Outcome}

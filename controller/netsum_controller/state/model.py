@@ -10,10 +10,26 @@ from typing import NamedTuple
 from netsum.descriptor import AUTO, SWITCH
 from netsum.wire.schema import CHUNK_BYTES
 
-from netsum_controller.planning.trees import Shape
+SERIAL = 1 << 32
+"""Block ids are serial numbers modulo this."""
+
+ROOM = 1 << 28
+"""Ids kept free after an epoch's first, 1 TiB in 4 KiB blocks. An epoch of unknown end counts so long."""
 
 DEFAULT_TENANT = "default"
 """Whose a job is that names no tenant."""
+
+
+@dataclass(frozen=True)
+class IdRange:
+    """Block ids ``first .. first + size - 1``, modulo 2^32."""
+
+    first: int
+    size: int
+
+    def overlaps(self, other: IdRange) -> bool:
+        """Whether they have an id in common."""
+        return (other.first - self.first) % SERIAL < self.size or (self.first - other.first) % SERIAL < other.size
 
 
 class JobState(StrEnum):
@@ -41,6 +57,32 @@ class Rejoin(StrEnum):
     NONE = "none"
     WAITING = "waiting"
     DONE = "done"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of its trees an epoch keeps: the root of each stripe, each root's tree (child switch -> parent), and the switch of
+    each rank."""
+
+    roots: tuple[str, ...] = ()
+    parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    homes: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """All that have a part in it."""
+        return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """Which root each stripe has, numbered from 0; () where there is only one."""
+        roots = list(dict.fromkeys(self.roots))
+        return tuple(map(roots.index, self.roots)) if len(roots) > 1 else ()
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """(child switch, parent switch) of every edge, each once."""
+        return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))
 
 
 @dataclass(frozen=True)
@@ -79,7 +121,7 @@ class Edge:
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
-    switch. ``peer_key`` (32 hex digits) is what members seal the datagrams with that they send each other."""
+    switch. ``peer_key`` (32 hex digits) is what members seal with what they say to each other."""
 
     number: int
     first_block_id: int

@@ -18,11 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from netsum_controller.errors import NoSuchJob, StateError
-from netsum_controller.planning.allocation import ROOM, SERIAL, IdRange
-from netsum_controller.planning.trees import Shape
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.model import Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat
+from netsum_controller.state.model import (
+    ROOM,
+    SERIAL,
+    Claim,
+    Edge,
+    Epoch,
+    IdRange,
+    Job,
+    JobState,
+    Late,
+    Part,
+    Rejoin,
+    Seat,
+    Shape,
+)
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
@@ -88,18 +100,19 @@ class Store:
         self._db.execute("PRAGMA foreign_keys = ON")
         with self.lock:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if not schema.is_known(version):
+            if version not in (0, schema.VERSION):  # 0: the file is new
                 self._db.close()
-                raise StateError(f"{self.path}: written by another version of netsum (format {version})")
+                raise StateError(
+                    f"{self.path}: written by another version of netsum (format {version}; this one reads format "
+                    f"{schema.VERSION}). Use that version, or another state file: `netsum switch push --take-over` then "
+                    f"removes the jobs of this one from the switches"
+                )
             if version == 0:
                 with self.transaction():
                     schema.create(self._db)
                     # The switches are asked which numbers are taken; of jobs without any, the time is as good a guess as can be.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
-            elif version != schema.VERSION:
-                with self.transaction():
-                    schema.migrate(self._db, version)
 
     def close(self) -> None:
         """Close the file."""

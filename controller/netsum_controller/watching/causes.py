@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from netsum.wire.schema import BlockState, Role
 
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
 from netsum_controller.stages import JobEntry, MemberEntry, Record
-from netsum_controller.state.model import Job, Late, Rejoin, Seat
+from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Seat
 
 SWEEPS_LATE = 4
 """A block this many times as old as block_exp should have been closed: sweeps come twice in each."""

@@ -12,12 +12,11 @@ from netsum.wire.schema import BlockState
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.spread import open_clients, taking_part
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.planning.job_items import home_of, job_trees, present
 from netsum_controller.planning.trees import Trees
 from netsum_controller.site import Site
 from netsum_controller.stages import JobEntry, MemberEntry, Record
-from netsum_controller.state.model import Job, Seat
+from netsum_controller.state.model import SERIAL, Job, Seat
 from netsum_controller.watching.causes import (
     UNDER_WAY,
     Straggler,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from netsum.wire.schema import BlockState
 
-from netsum_controller.planning.allocation import SERIAL
 from netsum_controller.stages import Record
-from netsum_controller.state.model import Job
+from netsum_controller.state.model import SERIAL, Job
 
 PROBES = 16
 """Records that tell where in its slots a job is."""

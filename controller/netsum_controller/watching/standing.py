@@ -8,7 +8,7 @@ from typing import Any
 
 from netsum.wire.schema import Outcome
 
-from netsum_controller.planning.allocation import SERIAL
+from netsum_controller.state.model import SERIAL
 from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
 
 ENOUGH_WAITS = 8

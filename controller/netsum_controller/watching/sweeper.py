@@ -208,7 +208,7 @@ class _SwitchSweeper:
         self._sequence = (self._sequence + 1) % 256
         cookie = self._sequence << 8 | one.job_id
         frame = sweep_frame(self._connected_to, one.job_id)
-        self._stream.send(self._site.program.packet_out(frame, sweep_fields(cookie)))
+        self._stream.send_packet(self._site.program.packet_out(frame, sweep_fields(cookie)))
         self._counters.add(one.job, sweeps=1)
         self._rounds[one.job_id] = replace(
             one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period

@@ -15,7 +15,7 @@ from netsum_controller.config.topology import Switch, Tls
 from netsum_controller.errors import ControllerError
 from netsum_controller.jobs.moving import leave_dead_switch
 from netsum_controller.jobs.reconcile import Report, reconcile_switch
-from netsum_controller.p4runtime.client import open_channel, read_cookie
+from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from netsum.backend import open_transport
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 from netsum.packets import LANES, Netsum, Room
 from netsum.transports.base import Transport
-from netsum.transports.choose import open_transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, Lane
 
 _WIDTHS = {field.name: field.bits for field in HEADER_FIELDS}

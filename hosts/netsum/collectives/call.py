@@ -1,36 +1,20 @@
-"""What every collective begins with: the agreement on what call it is, and on how large its values are."""
+"""A call: as a method of the communicator has prepared it (:class:`Call`), and as it runs (:class:`Context`)."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Generic, Protocol, TypeVar
 
 from netsum.block import Block
-from netsum.collectives.layout import chunked
-from netsum.errors import Aborted, CallError, Desynchronized, Mismatch
-from netsum.exponents import (
-    CODE_LANE,
-    FIRST_CODES,
-    FIRST_LANES,
-    SIGNATURE_LANES,
-    Codes,
-    cut_short,
-    other_call,
-    signature_lanes,
-    spoken,
-)
-from netsum.fixed_point import WIRE_LANES
+from netsum.collectives.history import History
+from netsum.errors import CallError
 from netsum.outline import Outline
 from netsum.report import Report
-from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
+from netsum.work import Flow, Work
 
-Waiting = Generator[Any, None, Any]
+Result = TypeVar("Result")
 
 
 class Submission(Protocol):
@@ -41,14 +25,20 @@ class Submission(Protocol):
 
     @property
     def queued(self) -> int:
-        """Blocks that wait for the window."""
+        """How many blocks wait for the window."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a call needs to know of its communicator. ``window`` takes its blocks. ``gen`` is the call's generation;
-    ``degrade``: the job's blocks age out, but for those of a ``firm`` call. Without ``give`` this member takes part and adds
-    nothing. ``error``: what is wrong with the call on this rank, which gives it up."""
+    """What a flow needs to know of its communicator.
+
+    Attributes:
+        window: takes the call's blocks.
+        gen: the call's generation number.
+        degrade: blocks of this job age out, unless the call is ``firm``.
+        give: whether this rank contributes; if not, it takes part and adds nothing.
+        error: why this rank gives the call up, if it does.
+    """
 
     window: Submission
     rank: int
@@ -63,212 +53,63 @@ class Context:
     outline: Outline = field(default_factory=Outline)
 
 
-class Verdict:
-    """Collects the statuses of a call's results: all ranks see the same."""
+@dataclass(frozen=True)
+class Call(Generic[Result]):
+    """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is
+    the size of this rank's array. ``firm``, ``give`` and ``error``: see :class:`Context`."""
 
-    def __init__(self) -> None:
-        self.highest = Status.OK
-
-    def add(self, status: int) -> None:
-        self.highest = max(self.highest, Status(status))
-
-    def raise_failure(self, own: CallError | None) -> None:
-        """Raise what the members' statuses ask for; the member that failed raises its own error."""
-        if self.highest == Status.MISMATCH:
-            raise Mismatch("another rank made a different call (operation, type or size)")
-        if self.highest == Status.ABORT:
-            raise own if own is not None else Aborted("another rank gave the call up; its own error says why")
+    collective: str
+    flow: Callable[[Context], Flow]
+    nbytes: int = 0
+    firm: bool = True
+    give: bool = True
+    error: CallError | None = None
 
 
-class _Codes:
-    """Codes that arrive block by block.
+class Caller(ABC):
+    """What the collectives need of the communicator that has them as its methods."""
 
-    In a job that degrades, the others may have agreed before this member came (``late``), without its codes; or what they
-    agreed on may be gone (``unknown``; ``unheard``: the first block's result, which says what the call is). If it has an
-    error of its own that they have not heard of, or nothing to give, or nobody said what the call is (``nobody``), it is
-    ``mute``: it adds nothing to the call.
-    """
-
-    def __init__(self, own: Codes, opening: Codes, call: str = "") -> None:
-        self._own = own
-        self._opening = opening[:SIGNATURE_LANES]
-        self._call = call
-        self.values: Codes = np.zeros(len(own), np.uint16)
-        self.missing = 0
-        self.first: Codes | None = None
-        self.verdict = Verdict()
-        self.answered = False
-        self.members: int | None = None  # that were in the first block
-        self.late = False
-        self.mute = False
-        self.nobody = False
-        self.unheard = False
-        self.lost = False
-        self.unknown = np.zeros(len(own), np.bool_)
-
-    def take_first(self, header: Header, payload: memoryview) -> None:
-        self.verdict.add(header.status)
-        self.late |= header.age_op == AgeOp.LATE
-        self.nobody = not header.data_cnt
-        self.members = header.src_cnt
-        if len(payload) >= FIRST_LANES * CODE_LANE.bytes:
-            self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
-        self.answered = True
-
-    def lose_first(self) -> None:
-        self.unheard = self.answered = True
+    _history: History
 
     @property
-    def differ(self) -> bool:
-        """Whether the first block's result is there and says that the ranks made different calls."""
-        if not self.answered or self.unheard or self.verdict.highest != Status.OK:
-            return False
-        if self.first is None:
-            return not self.nobody
-        return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
+    @abstractmethod
+    def rank(self) -> int:
+        """This member's rank, 0..size-1."""
 
-    def check(self, own_error: CallError | None) -> None:
-        """Raise if the first block's result says so: a rank gave up, or made another call. Where it is gone, nobody can tell
-        this rank what the call is, nor whether it was given up after one block: it knows none of the ids that follow."""
-        if self.unheard:
-            raise Desynchronized(
-                "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "
-                "resync(), or join again"
-            )
-        self.verdict.raise_failure(own_error)
-        if self.differ:
-            raise Mismatch(self._different())
-        self.mute |= own_error is not None or self.nobody
-        if self.first is not None:
-            head = min(len(self.values), FIRST_CODES)
-            self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many ranks the job has, including those that were evicted: ranks are 0..size-1."""
 
-    def _different(self) -> str:
-        ours = f"this rank's is {self._call}"
-        if self.first is None:
-            others = "what the others' are is not known"
-        elif (theirs := other_call(self.first[:SIGNATURE_LANES], self._opening)) is None:
-            others = "the others made several"
-        elif theirs == cut_short(self._call):
-            others = "another rank's has other options, or counts"
-        else:
-            others = f"another rank's is {theirs}"
-        return f"the ranks made different calls (operation, type, shape or options): {ours}, {others}"
+    @property
+    @abstractmethod
+    def _degrades(self) -> bool:
+        """Whether the job's blocks age out."""
 
-    def take(self, start: int, count: int, header: Header, payload: memoryview) -> None:
-        self.verdict.add(header.status)
-        self.late |= header.age_op == AgeOp.LATE
-        if len(payload) >= count * CODE_LANE.bytes:
-            lanes = np.frombuffer(payload, WIRE_LANES[CODE_LANE], count)
-            self.values[start : start + count] = lanes
-        self.missing -= 1
+    @abstractmethod
+    def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:
+        """Begin a call after all earlier ones."""
 
-    def lose(self, start: int, count: int) -> None:
-        self.lost = True
-        self.unknown[start : start + count] = True
-        self.missing -= 1
+    @abstractmethod
+    def _give_up(
+        self, collective: str, error: Exception, timeout: float | None, *, background: bool, predicted: bool
+    ) -> None:
+        """Tell the other ranks that this one cannot make the call."""
 
-    def unfit(self, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """Which of these codes' blocks this member cannot contribute to: its values are larger than what was agreed, or
-        nobody can tell what was. None: to all of them it can."""
-        if self.mute:
-            return np.ones(len(numbers), np.bool_)
-        if not (self.late or self.lost):
-            return None
-        which = np.asarray(numbers, np.int64)
-        return np.asarray((self._own[which] > self.values[which]) | self.unknown[which])
-
-
-def open_call(
-    context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None
-) -> _Codes:
-    """Submit the first block of a call, whose result tells whether all ranks make the same call."""
-    lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
-    lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
-    head = codes[:FIRST_CODES]
-    lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
-    context.outline.call, context.outline.opening = spoken(*signature), 1
-    agreed = _Codes(codes, lanes.astype(np.uint16), context.outline.call)
-    agreed.mute = not context.give
-    block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
-    if own_error is not None:
-        block.status = Status.ABORT
-    elif context.give:
-        block.payload = memoryview(lanes.tobytes())
-    else:
-        block.passing, block.room = True, lanes.nbytes
-    block.on_result, block.on_lost = agreed.take_first, agreed.lose_first
-    context.window.submit(block)
-    return agreed
-
-
-def agree(context: Context, signature: tuple[object, ...], codes: Codes, own_error: CallError | None = None) -> Waiting:
-    """Start a call: compare signatures and take the maximum of every code over the ranks.
-
-    ``own_error`` (or the context's) is why this member gives the call up; then every rank raises, this one that error. Returns
-    the agreed codes as a function of how many the caller needs: it yields until they are there.
-
-    Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next.
-    """
-    own_error = context.error or own_error
-    agreed = open_call(context, signature, codes, own_error)
-    yield lambda: agreed.answered
-    agreed.check(own_error)
-    agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
-    return agreed
-
-
-def taking_part(context: Context, agreed: _Codes) -> Waiting:
-    """The ranks that a firm call is made by, the same on every rank: all but those that were evicted before. (Who is evicted
-    later may be among them.)
-
-    Cost: nothing, where all are there; else one round trip and one chunk, in which each rank says that it is.
-    """
-    if agreed.members is None or agreed.members >= context.workers:
-        return range(context.workers)
-    here = np.zeros(CHUNK_BYTES, WIRE_LANES[Lane.L8])  # a lane for each rank that there can be
-    here[context.rank] = 1
-    heard: list[list[int]] = []
-    block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), firm=context.firm)
-    block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
-    block.on_lost = lambda: heard.append([])
-    context.outline.opening += 1
-    context.window.submit(block)
-    yield lambda: heard
-    (there,) = heard
-    if not there:
-        raise Desynchronized(
-            "this rank was so late that it cannot know who takes part in the call: resync(), or join again"
-        )
-    context.report.evicted = tuple(rank for rank in range(context.workers) if rank not in there)
-    return there
-
-
-def agree_on(context: Context, codes: Codes) -> Waiting:
-    """Take the maximum of every code over the ranks, in the middle of a call."""
-    agreed = _Codes(codes, codes)
-    agreed.missing = _submit_codes(context, codes, 0, agreed)
-    yield lambda: agreed.missing == 0
-    agreed.verdict.raise_failure(None)
-    return agreed.values
-
-
-def _submit_codes(context: Context, codes: Codes, start: int, agreed: _Codes) -> int:
-    per_block = context.block_bytes // CODE_LANE.bytes
-    blocks = 0
-    for first in range(start, len(codes), per_block):
-        part = codes[first : first + per_block]
-        lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, WIRE_LANES[CODE_LANE])
-        lanes[: len(part)] = part
-        block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
-        if agreed.mute:
-            block.passing, block.room = True, lanes.nbytes
-        else:
-            block.payload = memoryview(lanes.tobytes())
-        block.on_result = partial(agreed.take, first, len(part))
-        block.on_lost = partial(agreed.lose, first, len(part))
-        block.more = first + per_block < len(codes)
-        context.window.submit(block)
-        blocks += 1
-    context.outline.opening += blocks
-    return blocks
+    def _begin(
+        self,
+        collective: str,
+        prepare: Callable[[], Call[Result]],
+        timeout: float | None,
+        *,
+        background: bool = False,
+        predicted: bool = False,
+    ) -> Work[Result]:
+        """Check the arguments (``prepare``) and begin the call. If they are wrong the other ranks are told, so that none of
+        them waits. ``background``: a thread drives the call, too. ``predicted``: the call asks for predicted scales."""
+        try:
+            call = prepare()
+        except Exception as error:
+            self._give_up(collective, error, timeout, background=background, predicted=predicted)
+            raise
+        return self._start(call, timeout, background=background)

@@ -8,12 +8,13 @@ MISMATCH, which ends the communicator on every rank at once.
 from __future__ import annotations
 
 from netsum.block import Block
-from netsum.collectives.call import Context, Verdict
-from netsum.engine import Flow
+from netsum.collectives.agreement import Verdict
+from netsum.collectives.call import Context
 from netsum.errors import CallError, Desynchronized
 from netsum.exponents import CODE_LANE
 from netsum.wire.codec import Header
 from netsum.wire.schema import Op, Status
+from netsum.work import Flow
 
 
 def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
@@ -22,12 +23,14 @@ def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
     verdict = Verdict()
     heard: list[Header | None] = []
 
-    def take(header: Header, _payload: memoryview) -> None:
+    def record_result(header: Header, _payload: memoryview) -> None:
         verdict.add(header.status)
         heard.append(header)
 
     status = Status.MISMATCH if predicts else Status.ABORT
-    block = Block(context.gen, Op.MAX, CODE_LANE, status=status, on_result=take, on_lost=lambda: heard.append(None))
+    block = Block(
+        context.gen, Op.MAX, CODE_LANE, status=status, on_result=record_result, on_lost=lambda: heard.append(None)
+    )
     context.window.submit(block)
     yield lambda: bool(heard)
     verdict.raise_failure(error)

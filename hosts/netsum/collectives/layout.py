@@ -1,4 +1,4 @@
-"""How a call's elements are spread over blocks.
+"""How an array is cut into blocks, and put together again.
 
 A call has *segments*, each for one rank or for everyone; no block holds elements of two. In lanes, a segment is padded to whole
 blocks, so that block b is elements b * width to (b + 1) * width of the padded array; on the wire the last block of a segment is
@@ -7,13 +7,17 @@ no longer than it needs to be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array
+from netsum.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
+
+GROUP: Final = 64
+"""Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
 
 
 def chunked(size: int) -> int:
@@ -22,7 +26,7 @@ def chunked(size: int) -> int:
 
 
 class Layout:
-    """``counts`` elements in the segments, ``owners`` who gets each (a rank, or EVERYONE)."""
+    """The segments of a call: ``counts`` are their numbers of elements, ``owners`` who gets each (a rank, or EVERYONE)."""
 
     def __init__(self, counts: Sequence[int], owners: Sequence[int] = (EVERYONE,)) -> None:
         self.counts = tuple(counts)
@@ -30,7 +34,7 @@ class Layout:
 
     @classmethod
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
-        """One segment."""
+        """A layout of one segment."""
         return cls((count,), (owner,))
 
     def cut(self, width: int, lane_bytes: int) -> Cut:
@@ -39,12 +43,13 @@ class Layout:
 
 
 class Cut:
-    """A layout in blocks. ``number`` of blocks; ``owner`` and ``sizes`` (bytes on the wire) of each."""
+    """A layout in blocks of ``width`` lanes: their ``number``, and the ``owner`` and the size on the wire (``sizes``,
+    bytes) of each."""
 
     def __init__(self, layout: Layout, width: int, lane_bytes: int) -> None:
         self._counts = layout.counts
         self._owners = layout.owners
-        self._width = width
+        self.width = width
         blocks = [-(-count // width) for count in layout.counts]
         self.number = sum(blocks)
         self._first = [sum(blocks[:index]) for index in range(len(blocks))]
@@ -61,35 +66,78 @@ class Cut:
         """One segment: the array needs no padding between its parts."""
         return len(self._counts) == 1
 
-    def padded(self, flat: Array) -> Array:
-        """The array with its segments padded with zeros to whole blocks; of one segment, the array itself."""
+    def padded(self, array: Array) -> Array:
+        """The C-contiguous array, flat, with its segments padded with zeros to whole blocks; a view if there is one segment."""
+        array = array.reshape(-1)
         if self.simple:
-            return flat
-        result = np.zeros(self.number * self._width, flat.dtype)
+            return array
+        padded = np.zeros(self.number * self.width, array.dtype)
         start = 0
         for first, count in zip(self._first, self._counts, strict=True):
-            result[first * self._width : first * self._width + count] = flat[start : start + count]
+            padded[first * self.width : first * self.width + count] = array[start : start + count]
             start += count
-        return result
+        return padded
+
+    def groups(self) -> Iterator[range]:
+        """The numbers of the blocks, a group at a time."""
+        for start in range(0, self.number, GROUP):
+            yield range(start, min(start + GROUP, self.number))
+
+    def all_rows(self, array: Array) -> Iterator[Array]:
+        """All blocks of a padded array, as :meth:`rows`, a group at a time."""
+        return (self.rows(array, numbers) for numbers in self.groups())
+
+    def only(self, array: Array, numbers: Iterable[int]) -> Array:
+        """A copy of a padded array in which all but these blocks are zeros."""
+        copy = np.zeros_like(array)
+        for number in numbers:
+            block = slice(number * self.width, (number + 1) * self.width)
+            copy[block] = array[block]
+        return copy
+
+    def rows(self, array: Array, numbers: Numbers) -> Array:
+        """These blocks of a padded array, ``(blocks, width)``, the last filled up with zeros; a view where possible."""
+        if not isinstance(numbers, range):
+            start = int(numbers[0])
+            return self.rows(array, range(start, int(numbers[-1]) + 1))[numbers - start]
+        low, high = numbers.start * self.width, numbers.stop * self.width
+        part = array[low:high]
+        if len(part) < high - low:
+            filled = np.zeros(high - low, array.dtype)
+            filled[: len(part)] = part
+            part = filled
+        return part.reshape(len(numbers), self.width)
+
+    def place(self, array: Array, rows: Array, numbers: Numbers, mine: NDArray[np.bool_] | None = None) -> None:
+        """The way back from :meth:`rows`: put these blocks into a padded array, only those that are ``mine``. What is
+        beyond the array's end is padding."""
+        if mine is None and isinstance(numbers, range):
+            first = numbers.start * self.width
+            count = min(rows.size, len(array) - first)
+            array[first : first + count] = rows.reshape(-1)[:count]
+            return
+        for row in range(len(numbers)) if mine is None else np.flatnonzero(mine):
+            number = int(numbers[row])
+            self.place(array, rows[row : row + 1], range(number, number + 1))
 
     def parts(self, padded: Array) -> list[Array]:
         """The segments of a padded array, as views."""
         return [
-            padded[first * self._width : first * self._width + count]
+            padded[first * self.width : first * self.width + count]
             for first, count in zip(self._first, self._counts, strict=True)
         ]
 
-    def beyond(self, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_]:
+    def beyond(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Which lanes of these blocks are padding; ``(blocks, width)``."""
         used = np.zeros(self.number, np.int64)
         for first, count in zip(self._first, self._counts, strict=True):
-            many = -(-count // self._width)
-            used[first : first + many] = self._width
+            many = -(-count // self.width)
+            used[first : first + many] = self.width
             if many:
-                used[first + many - 1] = count - (many - 1) * self._width
-        return np.asarray(np.arange(self._width) >= used[np.asarray(numbers, np.int64), None])
+                used[first + many - 1] = count - (many - 1) * self.width
+        return np.asarray(np.arange(self.width) >= used[np.asarray(numbers, np.int64), None])
 
-    def mine(self, rank: int, numbers: range | NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    def mine(self, rank: int, numbers: Numbers) -> NDArray[np.bool_] | None:
         """Which of these blocks' results this rank gets; None: all."""
         if all(owner in (EVERYONE, rank) for owner in self._owners):
             return None

@@ -16,20 +16,20 @@ import secrets
 import numpy as np
 
 from netsum.collectives.call import Context
+from netsum.collectives.history import History
 from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
-from netsum.collectives.reduction import Memory, reduction
-from netsum.engine import SUBMITTED, Flow
+from netsum.collectives.reductions import reduce_array
 from netsum.errors import CallError, Desynchronized
+from netsum.work import SUBMITTED, Flow
 
 
 def same_run(context: Context) -> Flow:
     """The flow. Raises Desynchronized in a process that comes with a file of another one's."""
     marks = np.zeros(context.workers, np.uint64)
     marks[context.rank] = mark = np.uint64(1 + secrets.randbits(63))
-    flow = reduction(
-        context, "opening", marks, Layout.whole(context.workers), Options("or", late="wait"), Memory(lambda _: None)
-    )
+    layout, options = Layout.whole(context.workers), Options("or", late="wait")
+    flow = reduce_array(context, "opening", marks, layout, options, History(lambda _: None))
     try:
         step = next(flow)
         while True:

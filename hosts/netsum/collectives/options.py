@@ -1,4 +1,4 @@
-"""How to reduce: what a caller may ask for, and which types can do it."""
+"""How to reduce: what a caller may ask for, and with which types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, Array, bias
+from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -25,13 +25,13 @@ TYPES: Final = {
     "product": FLOATS | INTEGERS,
     **{op.name.lower(): frozenset().union(*(_TYPES[word] for word in op.types.split())) for op in COMBINING},
 }
-"""Types by operation."""
+"""The types that each operation takes."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades. ``lane``: of a sum of
-    floats, if it is not the one of its type."""
+    """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades. ``lane``: the lane of a
+    sum of floats if it is not that of their type."""
 
     op: str
     scale: str = "agreed"
@@ -44,24 +44,34 @@ class Options:
         """What must be the same on all ranks."""
         return self.op, self.scale, self.firm, self.lane
 
+    def float_lane(self, dtype: np.dtype[Any]) -> Lane:
+        """The lane that carries a sum of floats of this type."""
+        return float_lane(dtype) if self.lane is None else self.lane
+
+    def dither(self, rank: int, gen: int) -> np.random.Generator | None:
+        """What stochastic rounding draws from: the same numbers on every run, others on every rank and in every call."""
+        return np.random.default_rng([rank, gen]) if self.rounding == "stochastic" else None
+
     @property
     def firm(self) -> bool:
         """Whether to wait for every rank."""
         return self.late == "wait"
 
 
-def check(array: Array, op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False) -> Options:
-    """The options, if this dtype can be reduced so; Unsupported otherwise, before anything is sent.
+def check_options(
+    dtype: np.dtype[Any], op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False
+) -> Options:
+    """The options, if values of this type can be reduced that way; Unsupported otherwise, before anything is sent.
 
-    A job that degrades does not predict scales: a block that does not fit would have to be done again by all, also by those
-    who have not seen it fail.
+    A job that degrades does not predict scales: all ranks would have to send a block that does not fit again, also those
+    that have not seen it fail.
     """
-    name = array.dtype.name
+    name = dtype.name
     for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
     if name not in TYPES[op]:
-        raise Unsupported(_why(array.dtype, op))
+        raise Unsupported(_why(dtype, op))
     if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
     agreed = degrade or op not in ARITHMETIC or name in INTEGERS
@@ -74,13 +84,13 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
 
 
-def compressed(options: Options, array: Array, bits: int | None, rounding: str, workers: int) -> Options:
+def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
     """The options for a sum of floats in lanes of so many bits (None: the type's own). Unsupported where that does not go."""
     if rounding not in ROUNDINGS:
         raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
     if bits is None and rounding == "nearest":
         return options
-    if options.op not in ARITHMETIC or array.dtype.name not in FLOATS:
+    if options.op not in ARITHMETIC or dtype.name not in FLOATS:
         raise Unsupported("bits and rounding are for sums and means of floats")
     if bits is None:
         return replace(options, rounding=rounding)

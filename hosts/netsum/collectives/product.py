@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsum.collectives.all_gather import all_gather
 from netsum.collectives.call import Context
-from netsum.engine import Flow
+from netsum.collectives.exchanges import gather_rows
 from netsum.errors import Aborted, DoesNotFit, NotFinite
 from netsum.fixed_point import INTEGERS, Array
+from netsum.work import Flow
 
 
 def product(context: Context, array: Array) -> Flow:
     """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype."""
-    factors = yield from all_gather(context, array.reshape(1, -1), [1] * context.workers, "product")
+    factors = yield from gather_rows(context, "product", array.reshape(1, -1), [1] * context.workers)
     if array.dtype.name in INTEGERS:
-        return _integers(factors).reshape(array.shape)
+        return _multiply_integers(factors).reshape(array.shape)
     ranks = [rank for rank in range(context.workers) if rank not in context.report.evicted]
-    _check(context.rank, ranks, factors, array.shape)
+    _check_finite(context.rank, ranks, factors, array.shape)
     with np.errstate(over="ignore", under="ignore"):
         result = np.multiply.reduce(factors.astype(np.float64), axis=0)
         return result.astype(array.dtype).reshape(array.shape)
 
 
-def _check(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) -> None:
+def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) -> None:
     """All ranks see whose factors are not finite, and raise. ``ranks``: whose the rows are."""
     bad, own = ~np.isfinite(factors), ranks.index(rank)
     if bad[own].any():
@@ -39,7 +39,7 @@ def _check(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) 
         raise Aborted(f"rank {whose} gave the call up: its input has a NaN or an infinity")
 
 
-def _integers(factors: Array) -> Array:
+def _multiply_integers(factors: Array) -> Array:
     """Products that are exact: where 64 bits might not do, Python's integers do."""
     limits = np.iinfo(factors.dtype)
     with np.errstate(divide="ignore"):

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from netsum.communicator import Communicator
-from netsum.engine import Work
+from netsum.work import Work
 
 BUCKET_BYTES: Final = 25 << 20
 """Gradients that travel together: many small ones cost a round trip, one call for all would wait for the last copy."""

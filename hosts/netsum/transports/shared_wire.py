@@ -29,13 +29,13 @@ class Inbox:
         self.packets: deque[bytes] = deque()
         self.filled = threading.Event()
 
-    def take(self) -> list[memoryview]:
+    def drain(self) -> list[memoryview]:
         """All that has come."""
         self.filled.clear()
-        taken = []
+        drained = []
         while self.packets:
-            taken.append(memoryview(self.packets.popleft()))
-        return taken
+            drained.append(memoryview(self.packets.popleft()))
+        return drained
 
 
 class SharedWire:
@@ -87,10 +87,10 @@ class SharedWire:
     def recv(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
         """Packets for this member, as :meth:`netsum.transports.base.Transport.recv`."""
         if inbox.packets:
-            return inbox.take()
+            return inbox.drain()
         if not self._receiving.acquire(blocking=False):
             inbox.filled.wait(_SLICE if timeout is None else min(timeout, _SLICE))
-            return inbox.take()
+            return inbox.drain()
         try:
             if len(self._users) == 1:
                 return self._only(inbox, timeout)
@@ -111,7 +111,7 @@ class SharedWire:
                     user.packets.append(bytes(packet))
                     user.filled.set()
                     break
-        return inbox.take()
+        return inbox.drain()
 
 
 in_child(SharedWire.forget)

@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Final
 
 import netsum
+from netsum.backend import open_transport
 from netsum.descriptor import Descriptor, SwitchAddress
 from netsum.transports.base import Packet, Transport
-from netsum.transports.choose import open_transport
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import UDP_PORT, Lane, Op, Status
 from netsum_controller.config.job_spec import JobSpec

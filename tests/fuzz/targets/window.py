@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from netsum.block import Block
 from netsum.refusal import Disagreement, Refusal
-from netsum.window import Window
+from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Outcome, Status
 
@@ -25,7 +25,7 @@ def target() -> FuzzTarget:
     def take(data: bytes) -> None:
         descriptor = jobs[data[0] & 1 if data else 0]
         settled: Counter[int] = Counter()
-        window = Window(descriptor)
+        window = SwitchWindow(descriptor)
         for serial in range(6):
             window.submit(_block(serial, settled))
         now = 0.0

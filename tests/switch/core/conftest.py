@@ -37,8 +37,6 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
     if request.param == "embedded":
         yield Core  # without ports and server: those are tested in tests/switch/server
         return
-    request.getfixturevalue("require_bmv2")
-    request.getfixturevalue("require_root")
     device = request.getfixturevalue("reference")()
     device.drain()
     with Controller(device.grpc_address) as controller:

@@ -18,8 +18,8 @@ from tests.switch.harness.namespace import Namespace
 # The kernel ends the switch when the tests are killed and cannot.
 _DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 
-_STARTS = 30.0  # seconds
-_STOPS = 10.0
+_STARTS = 120.0  # seconds
+_STOPS = 30.0
 
 
 class Bmv2UnderTest:

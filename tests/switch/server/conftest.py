@@ -49,9 +49,6 @@ def start_switch() -> Iterator[StartSwitch]:
 @pytest.fixture(params=KINDS)
 def p4rt_switch(request: pytest.FixtureRequest, start_switch: StartSwitch) -> SwitchUnderTest:
     """A running switch, with whatever program the last test left."""
-    if request.param == "bmv2":
-        request.getfixturevalue("require_bmv2")
-        request.getfixturevalue("require_root")
     switch = start_switch(request.param)
     switch.drain()
     return switch
@@ -66,11 +63,8 @@ def p4rt_embedded(start_switch: StartSwitch) -> SwitchUnderTest:
 
 
 @pytest.fixture
-def fresh_switch(request: pytest.FixtureRequest, kind: str) -> Iterator[SwitchUnderTest]:
+def fresh_switch(kind: str) -> Iterator[SwitchUnderTest]:
     """A switch of its own, that no test has touched."""
-    if kind == "bmv2":
-        request.getfixturevalue("require_bmv2")
-        request.getfixturevalue("require_root")
     module, name = _LAUNCHERS[kind]
     switch: SwitchUnderTest = getattr(importlib.import_module(module), name)()
     yield switch

@@ -22,7 +22,7 @@ from p4.v1 import p4runtime_pb2_grpc
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
 from tests.switch.harness.frames import frame
 
-DEADLINE = 30.0
+DEADLINE = 90.0
 
 
 class Process:

@@ -106,7 +106,7 @@ def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
             for _ in range(waiting[port.number]):
                 sender.sendto(frame(port.number), port.address)  # loopback delivers in the call that sends
     dataplane.start()
-    assert recorder.done.wait(30.0)
+    assert recorder.done.wait(90.0)
     dataplane.stop()
     order = recorder.ports
     assert {number: order.count(number) for number in waiting} == waiting

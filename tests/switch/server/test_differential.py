@@ -75,7 +75,6 @@ def pass_frames(switch: SwitchUnderTest) -> dict[int, Counter[bytes]]:
 
 @pytest.mark.bmv2
 @pytest.mark.root
-@pytest.mark.usefixtures("require_bmv2", "require_root")
 @pytest.mark.parametrize("seed", range(6))
 def test_the_same_requests_and_frames(start_switch: StartSwitch, program: Program, seed: int) -> None:
     switches = [start_switch("bmv2"), start_switch("embedded")]

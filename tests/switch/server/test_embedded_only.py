@@ -137,7 +137,7 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
     with EmbeddedSwitch(device_id=1) as switch, ExitStack() as stack:
         strangers = [stack.enter_context(grpc.insecure_channel(switch.grpc_address)) for _ in range(4)]
         for channel in strangers:
-            grpc.channel_ready_future(channel).result(timeout=30)
+            grpc.channel_ready_future(channel).result(timeout=90)
         silence = threading.Event()
         stack.callback(silence.set)
         streams = [
@@ -146,7 +146,7 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
         refused: queue.SimpleQueue[grpc.StatusCode] = queue.SimpleQueue()
         for stream in streams:
             stream.add_done_callback(lambda ended: refused.put(ended.code()))
-        codes = {refused.get(timeout=30) for _ in range(len(streams) - MAX_STREAMS)}
+        codes = {refused.get(timeout=90) for _ in range(len(streams) - MAX_STREAMS)}
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert sum(stream.is_active() for stream in streams) == MAX_STREAMS
         capabilities = P4RuntimeStub(stack.enter_context(grpc.insecure_channel(switch.grpc_address))).Capabilities

@@ -126,9 +126,7 @@ def _set(message: Any, field: Any, draw: st.DrawFn, ids: Any, small: Any, text: 
         setattr(message, field.name, abs(value) if unsigned else value)
 
 
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(entity=entities(), update=st.sampled_from([0, 1, 2, 3, 9]))
 def test_arbitrary_entities(p4rt_embedded: EmbeddedUnderTest, program: Program, entity: Any, update: int) -> None:
     """Anything may be refused; nothing may be an internal error of the switch."""

@@ -111,7 +111,7 @@ class InNamespace:
 
 
 @pytest.fixture
-def inside(require_root: None) -> Iterator[Any]:  # noqa: ARG001
+def inside() -> Iterator[Any]:
     setup = InNamespace()
     yield setup
     setup.close()
@@ -162,6 +162,6 @@ def test_interface_that_vanishes(inside: InNamespace) -> None:
 
 
 @pytest.mark.root
-def test_no_such_interface(require_root: None) -> None:  # noqa: ARG001
+def test_no_such_interface() -> None:
     with pytest.raises(PortError, match="port 4: no interface nosuch0"):
         PacketPort(4, "nosuch0")

@@ -4,7 +4,7 @@ Every algorithm moves the same in all, and differs in who sends it and when: but
 their own tops, so that what is for one rank, or of one, takes the way from or to the top besides; and for halving-doubling, if
 the number of ranks is no power of two.
 
-Measured bytes are those of all datagrams: payload, 14 bytes a row, heads, acknowledgements, the agreement, and a barrier behind
+Measured bytes are those of all frames: payload, 14 bytes a row, heads, acknowledgements, the agreement, and a barrier behind
 each call, since a rank that has its own results may still have something to send.
 """
 
@@ -41,7 +41,7 @@ RULES: Final[dict[str, Rule]] = {
 
 @dataclass(frozen=True)
 class HostVolume:
-    """What all ranks sent in one call: bytes of payload by the formula, and bytes that there were. ``again``: datagrams sent
+    """What all ranks sent in one call: bytes of payload by the formula, and bytes that there were. ``again``: messages sent
     again."""
 
     collective: str

@@ -18,9 +18,9 @@ from typing import Any, Final, Self
 from netsum.wire.schema import UDP_PORT
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.link_ends import LinkEnd
 
 from netsum_trials.faults.scenario import LinkFaults
-from netsum_trials.faults.wires import End, link_ends, trunk_ends
 
 _DRAWS: Final = 100_000
 """``numgen random mod``: probabilities are whole multiples of one over it."""
@@ -51,12 +51,12 @@ def check_kernel() -> None:
         )
 
 
-def run_nft(end: End, text: str) -> None:
+def run_nft(end: LinkEnd, text: str) -> None:
     """Run an nftables script where an interface is, in one transaction."""
     _run([*end.prefix, "nft", "-f", "-"], text)
 
 
-def list_rules(end: End) -> list[dict[str, Any]]:
+def list_rules(end: LinkEnd) -> list[dict[str, Any]]:
     """The ruleset where an interface is, as libnftables' JSON has it: ``{"table": …}``, ``{"rule": …}`` and so on."""
     listed: list[dict[str, Any]] = json.loads(_run([*end.prefix, "nft", "-j", "list", "ruleset"]))["nftables"]
     return listed
@@ -73,7 +73,7 @@ def _run(command: Sequence[str], text: str = "") -> str:
 class _Chain:
     """Rules on one interface's way out."""
 
-    end: End
+    end: LinkEnd
     match: str
     loss: float
 
@@ -155,7 +155,7 @@ class KernelLink(_Disturbed):
 
     def __init__(self, fabric: Fabric, host: str, faults: LinkFaults) -> None:
         """Rates other than ``loss`` are ignored."""
-        ends = link_ends(fabric, host)
+        ends = fabric.link_ends(host)
         up = _Chain(ends[0], f"udp dport {UDP_PORT}", faults.up.loss)
         super().__init__([up, _Chain(ends[1], f"udp sport {UDP_PORT}", faults.down.loss)])
 
@@ -164,4 +164,4 @@ class KernelTrunk(_Disturbed):
     """A link between switches, where partials and results travel to the same port; ``loss`` is that of each direction."""
 
     def __init__(self, fabric: Fabric, link: str, loss: float) -> None:
-        super().__init__([_Chain(end, f"udp dport {UDP_PORT}", loss) for end in trunk_ends(fabric, link)])
+        super().__init__([_Chain(end, f"udp dport {UDP_PORT}", loss) for end in fabric.trunk_ends(link)])

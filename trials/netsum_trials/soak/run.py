@@ -17,11 +17,9 @@ from typing import Final
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Late
-from netsum_testbed.rootless import RootlessFabric
 
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Kind, Scenario, Where
-from netsum_trials.faults.wires import Opening
 from netsum_trials.soak.blame import BUSY, History
 from netsum_trials.soak.cases import Plan, make_plan
 from netsum_trials.soak.crew import Crew
@@ -104,7 +102,7 @@ class Soak:
 
     def _replay(self, number: int) -> str:
         """The command that makes a round again."""
-        rootless = " --rootless" if isinstance(self._fabric, RootlessFabric) else ""
+        rootless = " --rootless" if self._fabric.rootless else ""
         given = " and the same SCENARIO" if self._options.scenario is not None else ""
         options = self._options
         return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--round {number}{rootless}"{given}'
@@ -164,7 +162,7 @@ class _Round:
                     job=name,
                     token=fabric.tokens[name],
                     controller=fabric.controller.url,
-                    opening=Opening.of(fabric, job.members[rank]),
+                    opening=fabric.opening(job.members[rank]),
                     spoil=plan.scenario.where is Where.HOSTS,
                 )
                 for rank in range(plan.workers)

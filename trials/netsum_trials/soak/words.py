@@ -8,9 +8,9 @@ from typing import Final
 
 from netsum.report import Report
 from netsum.transports.faulty import FaultCounts
+from netsum_testbed.link_ends import Opening
 from netsum_testbed.verify.data import Array
 
-from netsum_trials.faults.wires import Opening
 from netsum_trials.soak.cases import Plan
 
 JOIN_TIMEOUT: Final = 30.0

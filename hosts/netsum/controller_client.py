@@ -1,4 +1,4 @@
-"""The controller's HTTP endpoint as one rank of one job sees it: join, rejoin, leave, and whom a block waits for."""
+"""The controller's HTTP API as one rank of one job uses it: join, rejoin, leave, and whom a block waits for."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FIRST_RETRY: Final = 0.05
 _SLOWEST_RETRY: Final = 1.0
 
 
-class Door:
-    """The controller's HTTP endpoint, for one rank of one job."""
+class ControllerClient:
+    """Talks to the controller for one rank of one job."""
 
     def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
         self._url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
@@ -38,7 +38,10 @@ class Door:
         self._trust = _trust() if controller.startswith("https://") else None
 
     @classmethod
-    def find(cls, job: str | None, rank: int | None, token: str | None, controller: str | None) -> Door:
+    def from_options(
+        cls, job: str | None, rank: int | None, token: str | None, controller: str | None
+    ) -> ControllerClient:
+        """The client for these options; JoinError names those that are missing or wrong."""
         given = {"job": job, "rank": rank, "token": token, "controller": controller}
         missing = [name for name, value in given.items() if value is None]
         if job is None or rank is None or token is None or controller is None:
@@ -49,8 +52,9 @@ class Door:
         return cls(job, rank, token, controller)
 
     @classmethod
-    def known(cls, descriptor: Descriptor, token: str | None) -> Door | None:
-        """The door of a descriptor that came another way, to ask at; None when it names no controller or we no token."""
+    def of_descriptor(cls, descriptor: Descriptor, token: str | None) -> ControllerClient | None:
+        """The client of a descriptor that came another way than from the controller; None when the descriptor names no
+        controller, or there is no token."""
         if descriptor.controller is None or token is None:
             return None
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
@@ -88,14 +92,14 @@ class Door:
         except ValueError as error:
             raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
 
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Door:
-        """The door of the group of these ranks of the job, this one among them. ``label`` tells it from other groups of the same
-        ranks. Raises as :meth:`join`, or :class:`Desynchronized` when ``epoch`` is over."""
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
+        """The client of the group of these ranks of the job, this one among them. ``label`` tells it from other groups of
+        the same ranks. Raises as :meth:`join`, or :class:`Desynchronized` when ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
         answer = self._until(deadline, lambda left: self._ask("POST", "/groups", body, left))
-        return Door(str(answer["job"]), int(answer["rank"]), self._token, self.controller)
+        return ControllerClient(str(answer["job"]), int(answer["rank"]), self._token, self.controller)
 
-    def again(self) -> None:
+    def renew_instance(self) -> None:
         """The next :meth:`join` comes as somebody new: a rank that is taken, also by ourselves, begins a new epoch for all."""
         self._instance = secrets.token_hex(8)
 

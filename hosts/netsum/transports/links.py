@@ -1,11 +1,10 @@
-"""The transport that a descriptor's link asks for."""
+"""The link to the switch that a descriptor asks for."""
 
 from __future__ import annotations
 
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
-from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.transports.base import Transport
 from netsum.transports.frames import FramesTransport
 from netsum.transports.packet import PacketTransport
@@ -13,13 +12,8 @@ from netsum.transports.sockets import parse_address
 from netsum.transports.udp import UdpTransport
 
 
-def open_transport(descriptor: Descriptor) -> Transport:
-    """Open the link of ``descriptor``, or the way to its peers. Raises JoinError that says which one failed and why."""
-    if not descriptor.by_switch:
-        address = descriptor.peers[descriptor.rank]
-        if not address:
-            raise JoinError(f"the descriptor does not say at which address rank {descriptor.rank} hears its peers")
-        return PeerTransport(PeerSocket(address), descriptor, owns=True)
+def open_link(descriptor: Descriptor) -> Transport:
+    """Open the link of ``descriptor``. Raises JoinError that says which one failed and why."""
     link, host, switch = descriptor.link, descriptor.host, descriptor.switch
     try:
         if link.kind == "udp":

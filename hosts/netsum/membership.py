@@ -1,4 +1,4 @@
-"""A rank's place at the controller: taken once, and taken again when the epoch has gone on or ended."""
+"""A rank that was taken at the controller, and is taken again when the epoch has moved on or ended."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
+from netsum.controller_client import ControllerClient
 from netsum.descriptor import AUTO, SWITCH, Descriptor
-from netsum.door import Door
 from netsum.errors import JoinError
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.transports.base import Transport
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the caller of :func:`netsum.join` has said of the way to the others: ``link`` to the switch, ``open_switch`` opens it;
-    ``peer``: address (HOST, or HOST:PORT) for the other members; ``algorithm`` without a switch; ``call_timeout``; ``wrap``
-    puts something around every transport."""
+class JoinOptions:
+    """What the caller of :func:`netsum.join` has said about the way to the others: the ``link`` to the switch, and
+    ``open_switch``, which opens it; ``peer``: the address (HOST, or HOST:PORT) for the other members; the ``algorithm``
+    where there is no switch; ``wrap``: what is put around every transport."""
 
     link: Mapping[str, str] | None
     open_switch: Callable[[Descriptor], Transport]
@@ -27,15 +27,15 @@ class Wishes:
     wrap: Callable[[Transport], Transport]
 
 
-class Place:
-    """Its socket for the other members is open from the beginning: the controller tells them where it is, should they have to
+class ControllerMembership:
+    """Its socket for the other members is open from the start: the controller tells them its address, should they have to
     combine without a switch."""
 
-    def __init__(self, door: Door, wishes: Wishes) -> None:
+    def __init__(self, client: ControllerClient, options: JoinOptions) -> None:
         """Raises JoinError when the socket cannot be opened at the address that the caller gave."""
-        self.door = door
-        self._wishes = wishes
-        address = wishes.peer or own_address(door.controller)
+        self._client = client
+        self._options = options
+        address = options.peer or own_address(client.controller)
         self._socket = PeerSocket(address) if address is not None else None
 
     @property
@@ -43,43 +43,45 @@ class Place:
         return self._socket.address if self._socket is not None else None
 
     def join(self, deadline: float) -> Descriptor:
-        """Take the rank, until ``deadline`` (``time.monotonic()``). Raises as :meth:`Door.join`."""
-        descriptor = self.door.join(self._wishes.link, deadline, self._peer)
+        """Take the rank, until ``deadline`` (``time.monotonic()``). Raises as :meth:`ControllerClient.join`."""
+        descriptor = self._client.join(self._options.link, deadline, self._peer)
         try:
-            return checked(descriptor, self._wishes.algorithm)
+            return check_algorithm(descriptor, self._options.algorithm)
         except JoinError:
-            self.door.leave()
+            self._client.leave()
             raise
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
-        """What has become of the epoch (:meth:`Door.rejoin`)."""
-        descriptor = self.door.rejoin(epoch, needs, self._wishes.link, self._peer)
-        return with_algorithm(descriptor, self._wishes.algorithm)
+        """What has become of the epoch: see :meth:`ControllerClient.rejoin`."""
+        descriptor = self._client.rejoin(epoch, needs, self._options.link, self._peer)
+        return with_algorithm(descriptor, self._options.algorithm)
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
-        self.door.again()
-        return with_algorithm(self.door.join(self._wishes.link, deadline, self._peer), self._wishes.algorithm)
+        self._client.renew_instance()
+        return with_algorithm(self._client.join(self._options.link, deadline, self._peer), self._options.algorithm)
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """The way to the switch, or to the other members."""
         if descriptor.by_switch:
-            return self._wishes.wrap(self._wishes.open_switch(descriptor))
+            return self._options.wrap(self._options.open_switch(descriptor))
         if self._socket is None:
             raise JoinError(
                 f"job {descriptor.job!r} has no switch, and this host has no address for the other members: "
                 "give `peer` (or NETSUM_PEER)"
             )
-        return self._wishes.wrap(PeerTransport(self._socket, descriptor))
+        return self._options.wrap(PeerTransport(self._socket, descriptor))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""
         host = self._peer and self._peer.rpartition(":")[0]
-        place = Place(self.door.group(epoch, label, ranks, deadline), replace(self._wishes, peer=host))
-        return place.communicator(deadline)
+        member = ControllerMembership(
+            self._client.group(epoch, label, ranks, deadline), replace(self._options, peer=host)
+        )
+        return member.communicator(deadline)
 
     def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
-        """Join, and be in it."""
+        """Join the job; returns the communicator."""
         joined = False
         try:
             descriptor = self.join(deadline)
@@ -87,22 +89,22 @@ class Place:
             made = self.open_transport(descriptor)
         except BaseException:
             if joined:
-                self.door.leave()
+                self._client.leave()
             self.close()
             raise
         return Communicator(
             descriptor,
             made,
-            timeout=self._wishes.call_timeout,
+            timeout=self._options.call_timeout,
             join_deadline=deadline if join_deadline is None else join_deadline,
-            explain=self.door.explain,
-            seat=self,
+            explain=self._client.explain,
+            membership=self,
             leave=self.leave,
         )
 
     def leave(self) -> None:
         """Give the rank up."""
-        self.door.leave()
+        self._client.leave()
         self.close()
 
     def close(self) -> None:
@@ -111,7 +113,7 @@ class Place:
             self._socket.close()
 
 
-def checked(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
+def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
     """The descriptor with the caller's algorithm in place of its own; JoinError when only the controller can change it."""
     if descriptor.by_switch and algorithm not in (None, SWITCH, AUTO):
         raise JoinError(

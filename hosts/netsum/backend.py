@@ -1,0 +1,43 @@
+"""Who combines, a switch or the members themselves: what a descriptor asks for, and the way from one to the other."""
+
+from __future__ import annotations
+
+from netsum.descriptor import Descriptor
+from netsum.errors import JoinError
+from netsum.peers.transport import PeerSocket, PeerTransport
+from netsum.peers.window import PeerWindow
+from netsum.switch_window import SwitchWindow
+from netsum.transports.base import Transport
+from netsum.transports.links import open_link
+from netsum.window import Window
+
+
+def open_window(descriptor: Descriptor, join_deadline: float = 0.0) -> Window:
+    """The window of an epoch. ``join_deadline``: see :class:`SwitchWindow`."""
+    return SwitchWindow(descriptor, join_deadline) if descriptor.by_switch else PeerWindow(descriptor)
+
+
+def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
+    """The window of an epoch that resumes the one of ``window``, at its ``first_block_id``: what was submitted from there on is
+    submitted to it. None: a contribution is not there any more."""
+    blocks = window.blocks_from(descriptor.first_block_id)
+    if blocks is None:
+        return None
+    if descriptor.by_switch and window.resume(descriptor.first_block_id, descriptor.roots):
+        return window
+    following = open_window(descriptor)
+    following.stats = window.stats
+    for block in blocks:
+        following.submit(block)
+    following.stats.resumes += 1
+    return following
+
+
+def open_transport(descriptor: Descriptor) -> Transport:
+    """Open the way to the switch, or to the other members. Raises JoinError that says which one failed and why."""
+    if descriptor.by_switch:
+        return open_link(descriptor)
+    address = descriptor.peers[descriptor.rank]
+    if not address:
+        raise JoinError(f"the descriptor does not say at which address rank {descriptor.rank} hears its peers")
+    return PeerTransport(PeerSocket(address), descriptor, owns=True)

@@ -1,0 +1,73 @@
+"""Sums and means of floats at exponents that the ranks agree on before they send the data.
+
+Cost: one round trip more than the data itself. Blocks that are zeros on every rank are not sent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsum import fixed_point
+from netsum.collectives.agreement import agree
+from netsum.collectives.call import Context
+from netsum.collectives.finite import not_finite
+from netsum.collectives.history import Carried, History, Signature
+from netsum.collectives.layout import Layout
+from netsum.collectives.options import Options
+from netsum.collectives.sending import Sender
+from netsum.errors import CallError
+from netsum.exponents import ZERO_CODE, block_codes, predicted_exponents
+from netsum.fixed_point import Array, FloatLanes
+from netsum.wire.schema import Op
+from netsum.work import Flow
+
+
+def agreed_sum(
+    context: Context,
+    array: Array,
+    layout: Layout,
+    options: Options,
+    signature: Signature,
+    history: History,
+    error: CallError | None,
+) -> Flow:
+    """The flow of a sum or mean; returns the layout's segments. ``error``: why this rank gives the call up, if it does."""
+    lane = options.float_lane(array.dtype)
+    sender = Sender(context, layout, Op.SUM, lane)
+    blocks = sender.cut.padded(fixed_point.widened(array))
+    carried = history.carried if options.late == "carry" and error is None else None
+    left_over = None if carried is None else carried.pop(signature)
+    if left_over is not None:
+        with np.errstate(over="ignore"):
+            blocks = blocks + left_over
+        error = not_finite(context.rank, blocks.reshape(array.shape), " with what late calls have carried over")
+    try:
+        codes = block_codes(sender.cut.all_rows(blocks), sender.cut.number, finite=error is None)
+        agreed = yield from agree(context, signature, codes, error)
+        if options.scale == "predicted":
+            yield agreed.complete
+            # The next call may start when this one has submitted its last block: by then every rank must hold the prediction,
+            # or none.
+            history.predictions.learn(signature, predicted_exponents(agreed.values))
+        dither = options.dither(context.rank, context.gen)
+        lanes = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
+        # In a job that degrades, blocks of zeros are sent, too: a rank that has lost the codes must be able to count its blocks.
+        result = yield from sender.send(blocks, lanes, agreed, skip_zeros=not context.degrade)
+        scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
+        context.report.note_quantum(fixed_point.coarsest_quantum(scaled, lane, context.workers))
+        # A result without a scale is as good as none.
+        context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
+        if error is not None:
+            raise error  # The others have not heard of it: they were done without this rank.
+    except BaseException:
+        _put_back(carried, signature, left_over)
+        raise
+    if carried is not None and sender.missed:
+        carried.leave(signature, sender.cut.only(blocks, sender.missed))
+    return sender.cut.parts(result)
+
+
+def _put_back(carried: Carried | None, signature: Signature, left_over: Array | None) -> None:
+    """Nothing of the call counts, so what earlier calls had left over was not contributed. (What is not finite never can be.)"""
+    if carried is not None and left_over is not None and np.isfinite(left_over).all():
+        carried.leave(signature, left_over)

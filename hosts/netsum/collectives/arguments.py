@@ -1,0 +1,105 @@
+"""The arguments that all collectives share: arrays, ``out``, roots, and numbers of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from netsum.collectives.call import Context
+from netsum.errors import CallError, Unsupported
+from netsum.fixed_point import Array
+from netsum.work import Flow
+
+
+def as_array(x: Any) -> Array:
+    """``x`` as a C-contiguous array in this machine's byte order; ``x`` itself if it is one."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise Unsupported("x is a masked array, and masks cannot be sent: give x.filled(value), or x.data")
+    array = np.asarray(x)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
+
+
+def as_rows(x: Any) -> Array:
+    """The same for an exchange: at least one dimension, and values that are plain bytes."""
+    array = np.atleast_1d(as_array(x))
+    check_plain(array)
+    return array
+
+
+def check_plain(array: Array) -> None:
+    """Raise Unsupported if the array holds Python objects, which cannot be sent as bytes."""
+    if array.dtype.hasobject:
+        raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
+
+
+def check_root(root: int, size: int) -> None:
+    """Raise Unsupported if ``root`` is not a rank."""
+    if not 0 <= root < size:
+        raise Unsupported(f"root {root} is not one of the {size} ranks")
+
+
+def rows_by_rank(counts: Sequence[int], size: int) -> list[int]:
+    """``counts`` as a list; Unsupported if it is not a number of rows for each rank."""
+    numbers = [int(count) for count in counts]
+    if len(numbers) != size or min(numbers) < 0:
+        raise Unsupported(f"counts must be {size} numbers of rows, one for each rank; they are {numbers}")
+    return numbers
+
+
+def rows_to_each(counts: Sequence[int] | None, rows: int, size: int) -> list[int]:
+    """How many of ``rows`` rows go to each rank: ``counts``, or equally many."""
+    if counts is None:
+        if rows % size:
+            raise Unsupported(f"{rows} rows cannot be cut into {size} equal parts; give counts")
+        return [rows // size] * size
+    numbers = rows_by_rank(counts, size)
+    if sum(numbers) != rows:
+        raise Unsupported(f"counts are {sum(numbers)} rows together, the array has {rows}")
+    return numbers
+
+
+def rows_from_each(counts: Sequence[int] | None, rows: int, rank: int, size: int) -> list[int]:
+    """How many rows each rank has, this one ``rows``: ``counts``, or as many as this one."""
+    if counts is None:
+        return [rows] * size
+    numbers = rows_by_rank(counts, size)
+    if numbers[rank] != rows:
+        raise Unsupported(f"counts give this rank {numbers[rank]} rows, its array has {rows}")
+    return numbers
+
+
+def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsupported | None:
+    """What is wrong with ``out`` for a result of this shape and dtype; None if nothing is."""
+    if out is None:
+        return None
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        return Unsupported(f"out must be a plain numpy array, not {type(out).__name__}")
+    if out.shape != shape or out.dtype.newbyteorder("=") != dtype:
+        return Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
+    if not out.flags.writeable:
+        return Unsupported("out is read-only")
+    return None
+
+
+def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[Context], Flow]:
+    """The flow, whose result goes into ``out`` if there is one."""
+    if out is None:
+        return flow
+
+    def into_out(context: Context) -> Flow:
+        result = yield from flow(context)
+        if result is None:
+            return None
+        if out.shape != result.shape:  # numpy would broadcast it over rows that nobody has given
+            gone = ", ".join(map(str, context.report.evicted))
+            raise CallError(
+                f"out is {out.shape}, the result {result.shape}: it has no rows of rank {gone}, which was evicted"
+            )
+        out[...] = result
+        return out
+
+    return into_out

@@ -1,0 +1,366 @@
+"""The exchanges that a communicator offers: broadcast, all_gather, gather, scatter, all_to_all, and barrier.
+
+They are one thing: bytes of one rank that come to another, or to everyone. The source contributes its bytes, the others
+empty contributions; the switch's COPY sends them on. A block is finished when every rank has answered, so no slot is used
+again before the receivers hold it: reliable like a reduction, and in the same window. Its blocks never age out, since
+nothing could stand for the source's.
+
+Bytes for one rank alone may cost that rank a second round trip, and the room once more. This happens when the last to
+answer was a rank that neither has nor gets the bytes: its packet has no room for them, and the result comes as a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from netsum.collectives.agreement import NO_CODES, agree, ranks_present
+from netsum.collectives.arguments import (
+    as_array,
+    as_rows,
+    check_plain,
+    check_root,
+    rows_by_rank,
+    rows_from_each,
+    rows_to_each,
+    write_out,
+    wrong_out,
+)
+from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.layout import Layout
+from netsum.collectives.sending import Sender
+from netsum.errors import Aborted, Behind, Unsupported
+from netsum.fixed_point import Array
+from netsum.wire.schema import EVERYONE, Lane, Op
+from netsum.work import SUBMITTED, Flow, Work
+
+
+class Part(NamedTuple):
+    """``size`` bytes of ``source`` for ``dest`` (a rank, or EVERYONE)."""
+
+    source: int
+    dest: int
+    size: int
+
+
+def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
+    """The flow of an exchange; returns the parts' bytes, those that this rank neither has nor gets as None. Parts from or for
+    ranks that were evicted before are left out, on every rank alike; Aborted where no other part is left.
+
+    ``mine`` are the parts whose source this rank is, in their order, as flat arrays of uint8. What a rank sends to itself
+    is not sent.
+    """
+    agreed = yield from agree(context, signature, NO_CODES)
+    there = yield from ranks_present(context, agreed)
+    left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
+    if parts and all(left_out):
+        who = ", ".join(map(str, context.report.evicted))
+        raise Aborted(f"rank {who} was evicted, and there is nothing in this call for the others without it")
+    rank = context.rank
+    own = iter(mine)
+    results: list[Array | None] = []
+    groups = []
+    senders = [
+        None if gone or _stays(context, part) else Sender(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
+        for part, gone in zip(parts, left_out, strict=True)
+    ]
+    left = sum(sender.cut.number for sender in senders if sender is not None)
+    for part, sender in zip(parts, senders, strict=True):
+        given = next(own) if part.source == rank else None
+        if sender is None:
+            results.append(given)
+            continue
+        wanted = part.dest in (EVERYONE, rank)
+        result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
+        results.append(result)
+        for numbers in sender.cut.groups():
+            left -= len(numbers)
+            if given is not None:
+                # A copy: contributions are kept for a window longer than the call, and the caller's array is the caller's then.
+                rows = sender.cut.rows(given, numbers).copy()
+                group = sender.submit(rows, numbers, source=rank, more=left > 0)
+            else:
+                group = sender.submit_empty(numbers, wanted=wanted, source=part.source, more=left > 0)
+            groups.append((group, sender, part.source, result if given is None else None))
+            yield sender.room()
+    yield SUBMITTED
+    bereft: set[int] = set()
+    for group, sender, source, result in groups:
+        yield group.complete
+        sender.finish(group)
+        sender.verdict.raise_failure(None)
+        if not group.data_cnt.all():
+            bereft.add(source)
+        elif result is not None:
+            sender.cut.place(result, group.lanes, group.numbers)
+    if context.report.lost:
+        raise Behind(context.report)  # also where somebody was evicted: of what is gone, nobody can tell
+    if bereft:
+        # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
+        raise Aborted(f"rank {min(bereft)} was evicted before it had sent what this call is to bring")
+    return results
+
+
+def join_rows(parts: Sequence[Array | None], counts: Sequence[int], like: Array) -> Array:
+    """The parts of all ranks one behind the other, ``counts`` rows each, without those that were left out; new."""
+    there = [rank for rank, part in enumerate(parts) if part is not None]
+    rows = [part for part in parts if part is not None]
+    return np.concatenate(rows).view(like.dtype).reshape(sum(counts[rank] for rank in there), *like.shape[1:])
+
+
+def _stays(context: Context, part: Part) -> bool:
+    """Whether the part's bytes need not be sent."""
+    return part.source == part.dest or context.workers == 1
+
+
+def as_bytes(array: Array) -> Array:
+    """A C-contiguous array as a flat array of uint8."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def row_bytes(array: Array) -> int:
+    """Bytes of one row (along the first axis)."""
+    return array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+
+
+def gather_rows(context: Context, collective: str, array: Array, counts: Sequence[int]) -> Flow:
+    """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has."""
+    size = row_bytes(array)
+    parts = [Part(rank, EVERYONE, count * size) for rank, count in enumerate(counts)]
+    signature = (collective, array.dtype, array.shape[1:], tuple(counts))
+    got = yield from exchange(context, signature, parts, [as_bytes(array)])
+    return join_rows(got, counts, array)
+
+
+class Exchanges(Caller):
+    """Methods of :class:`netsum.Communicator`; :mod:`netsum.errors` are what they raise.
+
+    They carry bytes of any plain type. Every rank is waited for, also in a job that degrades. What is said of
+    :meth:`broadcast` and :meth:`all_gather` holds for all of them.
+    """
+
+    def broadcast(
+        self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
+    ) -> Array:
+        """Every rank gets the root's ``x``, bit for bit.
+
+        Args:
+            x: array of any plain type, of the same shape and type on every rank; only the root's values count.
+            root: a rank.
+            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
+            timeout: seconds; default: the communicator's.
+
+        Raises:
+            Unsupported, BadTimeout: an argument does not go. The others raise Aborted.
+            Aborted: also if the root was evicted.
+            Mismatch, Behind, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
+
+        Cost, for S bytes: S out of the root; S into every rank, and as much out of it as room for that (BMv2's packets do not
+        grow); two round trips.
+        """
+        return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout).wait()
+
+    def broadcast_async(
+        self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
+    ) -> Work[Array]:
+        """Begin :meth:`broadcast`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout, background=True)
+
+    def _broadcast(self, x: ArrayLike, root: int, out: Array | None) -> Call[Array]:
+        array = as_array(x)
+        check_plain(array)
+        check_root(root, self.size)
+        error = wrong_out(out, array.shape, array.dtype)
+
+        def flow(context: Context) -> Flow:
+            parts = [Part(root, EVERYONE, array.nbytes)]
+            mine = [as_bytes(array)] if context.rank == root else []
+            signature = ("broadcast", f"root {root}", array.dtype, array.shape)
+            (result,) = yield from exchange(context, signature, parts, mine)
+            return array.copy() if context.rank == root else result.view(array.dtype).reshape(array.shape)
+
+        return Call("broadcast", write_out(out, flow), array.nbytes, error=error)
+
+    def all_gather(
+        self,
+        x: ArrayLike,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Every rank gets all ranks' rows (along the first axis), in the order of ranks.
+
+        ``counts``: how many rows each rank has; default: as many as this one. Rows of ranks that were evicted are left out
+        (``report.evicted``), in :meth:`gather` and :meth:`all_to_all`, too. Cost, for S bytes a rank: S out of each as data and
+        (n - 1) S as room, n S in.
+        """
+        return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout).wait()
+
+    def all_gather_async(
+        self,
+        x: ArrayLike,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work[Array]:
+        """Begin :meth:`all_gather`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout, background=True)
+
+    def _all_gather(self, x: ArrayLike, out: Array | None, counts: Sequence[int] | None) -> Call[Array]:
+        array = as_rows(x)
+        rows = rows_from_each(counts, len(array), self.rank, self.size)
+        error = wrong_out(out, (sum(rows), *array.shape[1:]), array.dtype)
+        flow = partial(gather_rows, collective="all_gather", array=array, counts=rows)
+        return Call("all_gather", write_out(out, flow), array.nbytes, error=error)
+
+    def gather(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array | None:
+        """The root gets all ranks' rows (along the first axis), in the order of ranks; the others get None.
+
+        ``counts`` as for :meth:`all_gather`. Cost, for S bytes a rank: S out of each, (n - 1) S into the root and as much
+        out of it as room; headers elsewhere.
+        """
+        return self._begin("gather", partial(self._gather, x, root, out, counts), timeout).wait()
+
+    def gather_async(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work[Array | None]:
+        """Begin :meth:`gather`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("gather", partial(self._gather, x, root, out, counts), timeout, background=True)
+
+    def _gather(self, x: ArrayLike, root: int, out: Array | None, counts: Sequence[int] | None) -> Call[Array | None]:
+        array = as_rows(x)
+        check_root(root, self.size)
+        rows = rows_from_each(counts, len(array), self.rank, self.size)
+        error = wrong_out(out, (sum(rows), *array.shape[1:]), array.dtype) if self.rank == root else None
+
+        def flow(context: Context) -> Flow:
+            size = row_bytes(array)
+            parts = [Part(rank, root, count * size) for rank, count in enumerate(rows)]
+            signature = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
+            got = yield from exchange(context, signature, parts, [as_bytes(array)])
+            return join_rows(got, rows, array) if context.rank == root else None
+
+        return Call("gather", write_out(out, flow), array.nbytes, error=error)
+
+    def scatter(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Each rank gets its rows (along the first axis) of the root's ``x``.
+
+        At the root ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets
+        (or, with ``counts``, of the rows at least). ``counts``: how many rows each rank gets; default: equally many. Cost,
+        for S bytes at the root: S out of it, S/n into each rank and as much out of it as room; headers elsewhere.
+        """
+        return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout).wait()
+
+    def scatter_async(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> Work[Array]:
+        """Begin :meth:`scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout, background=True)
+
+    def _scatter(self, x: ArrayLike, root: int, out: Array | None, counts: Sequence[int] | None) -> Call[Array]:
+        array = as_rows(x)
+        check_root(root, self.size)
+        if self.rank == root:
+            rows = rows_to_each(counts, len(array), self.size)
+        else:
+            rows = [len(array)] * self.size if counts is None else rows_by_rank(counts, self.size)
+        shape = (rows[self.rank], *array.shape[1:])
+        error = wrong_out(out, shape, array.dtype)
+
+        def flow(context: Context) -> Flow:
+            size = row_bytes(array)
+            parts = [Part(root, rank, count * size) for rank, count in enumerate(rows)]
+            mine = np.split(as_bytes(array), np.cumsum(rows)[:-1] * size) if context.rank == root else []
+            signature = ("scatter", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
+            got = yield from exchange(context, signature, parts, mine)
+            return got[context.rank].copy().view(array.dtype).reshape(shape)
+
+        return Call("scatter", write_out(out, flow), array.nbytes, error=error)
+
+    def all_to_all(
+        self, x: ArrayLike, out: Array | None = None, *, counts: ArrayLike | None = None, timeout: float | None = None
+    ) -> Array:
+        """Each rank gets from each rank the rows (along the first axis) that are for it, in the order of ranks.
+
+        ``counts``: a matrix, ``counts[i][j]`` rows from rank i to rank j, the same on every rank. Default: each rank's rows
+        are cut into equally many for everyone. Cost, for S bytes a rank: S (n - 1)/n out of each as data and as much as
+        room, the same in; headers for what goes between others.
+        """
+        return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout).wait()
+
+    def all_to_all_async(
+        self, x: ArrayLike, out: Array | None = None, *, counts: ArrayLike | None = None, timeout: float | None = None
+    ) -> Work[Array]:
+        """Begin :meth:`all_to_all`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout, background=True)
+
+    def _all_to_all(self, x: ArrayLike, out: Array | None, counts: ArrayLike | None) -> Call[Array]:
+        array, size = as_rows(x), self.size
+        if counts is None:
+            matrix: Array = np.tile(rows_to_each(None, len(array), size), (size, 1))
+        else:
+            matrix = np.asarray(counts)
+            if matrix.shape != (size, size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
+                raise Unsupported(f"counts must be a {size} x {size} matrix of numbers of rows")
+            rows_to_each(matrix[self.rank].tolist(), len(array), size)
+        error = wrong_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
+
+        def flow(context: Context) -> Flow:
+            ranks, bytes_a_row = range(context.workers), row_bytes(array)
+            parts = [Part(i, j, int(matrix[i][j]) * bytes_a_row) for i in ranks for j in ranks]
+            mine = np.split(as_bytes(array), np.cumsum(matrix[context.rank])[:-1] * bytes_a_row)
+            signature = ("all_to_all", array.dtype, array.shape[1:], matrix.tolist())
+            got = yield from exchange(context, signature, parts, mine)
+            column = [got[source * context.workers + context.rank] for source in ranks]
+            return join_rows(column, [int(count) for count in matrix[:, context.rank]], array)
+
+        return Call("all_to_all", write_out(out, flow), array.nbytes, error=error)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Return when every rank has called it. Cost: one round trip, one chunk each way."""
+        self._begin("barrier", self._barrier, timeout).wait()
+
+    def barrier_async(self, timeout: float | None = None) -> Work[None]:
+        """Begin :meth:`barrier`; ``wait()`` on what this returns returns when every rank has begun it."""
+        return self._begin("barrier", self._barrier, timeout, background=True)
+
+    def _barrier(self) -> Call[None]:
+        def flow(context: Context) -> Flow:
+            yield from agree(context, ("barrier",), NO_CODES)
+            yield SUBMITTED
+
+        return Call("barrier", flow)

@@ -1,0 +1,42 @@
+"""Sums of integers: exact, in the narrowest lanes that hold the sum of values as large as the largest on any rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from netsum import exponents, fixed_point
+from netsum.collectives.agreement import agree
+from netsum.collectives.call import Context
+from netsum.collectives.history import Signature
+from netsum.collectives.layout import Layout
+from netsum.collectives.sending import Sender
+from netsum.errors import DoesNotFit
+from netsum.fixed_point import Array, IntegerLanes
+from netsum.wire.schema import Lane, Op
+from netsum.work import Flow
+
+
+def integer_sum(context: Context, array: Array, layout: Layout, signature: Signature) -> Flow:
+    """The flow of a sum; returns the layout's segments. Raises DoesNotFit."""
+    code = exponents.lane_code(exponents.largest_magnitude(array), context.workers)
+    agreed = yield from agree(context, signature, np.array([code], np.uint16))
+    lane = exponents.lane_of_code(int(agreed.values[0]))
+    if lane is None:
+        raise DoesNotFit(
+            f"a sum of {context.workers} values does not fit 64 bits where one is larger than "
+            f"{fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a rank has one"
+        )
+    sender = Sender(context, layout, Op.SUM, lane)
+    blocks = sender.cut.padded(array)
+    result = yield from sender.send(blocks, IntegerLanes(lane, context.workers), agreed)
+    return [_narrowed(part, array.dtype) for part in sender.cut.parts(result)]
+
+
+def _narrowed(sums: Array, dtype: np.dtype[Any]) -> Array:
+    """The sums in the caller's type; DoesNotFit if they do not fit it."""
+    limits = np.iinfo(dtype)
+    if sums.itemsize > dtype.itemsize and sums.size and (sums.max() > limits.max or sums.min() < limits.min):
+        raise DoesNotFit(f"a sum does not fit {dtype.name} ({limits.min}..{limits.max}); use a wider type")
+    return sums.astype(dtype, copy=False)

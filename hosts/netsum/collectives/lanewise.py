@@ -1,0 +1,30 @@
+"""Minimum, maximum, and, or, xor: the switch combines the values' own bits, lane by lane. Exact."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netsum.collectives.agreement import NO_CODES, agree
+from netsum.collectives.call import Context
+from netsum.collectives.history import Signature
+from netsum.collectives.layout import Layout
+from netsum.collectives.options import ORDER
+from netsum.collectives.sending import Sender
+from netsum.errors import CallError
+from netsum.fixed_point import Array, OwnLanes
+from netsum.wire.schema import COMBINING, Op
+from netsum.work import Flow
+
+OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
+
+
+def lanewise(
+    context: Context, array: Array, layout: Layout, op: str, signature: Signature, error: CallError | None
+) -> Flow:
+    """The flow; returns the layout's segments. ``error``: why this rank gives the call up, if it does."""
+    agreed = yield from agree(context, signature, NO_CODES, error)
+    lanes = OwnLanes(array.dtype, op in ORDER)
+    sender = Sender(context, layout, OPS[op], lanes.lane)
+    blocks = sender.cut.padded(array)
+    result = yield from sender.send(blocks, lanes, agreed)
+    return sender.cut.parts(result)

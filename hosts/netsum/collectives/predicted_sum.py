@@ -1,0 +1,169 @@
+"""Sums and means of floats at exponents that are predicted from the last call of the same kind.
+
+The data goes out at once, behind the first block, which compares the calls. Blocks that did not fit their exponents on some
+rank, or were far below them on every rank, are sent again at exponents that are agreed on.
+
+Cost: the data; one round trip more, and the blocks again, where predictions were wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum import fixed_point
+from netsum.collectives.agreement import NO_CODES, agree_codes, open_call
+from netsum.collectives.call import Context
+from netsum.collectives.history import History, Signature
+from netsum.collectives.layout import GROUP, Layout
+from netsum.collectives.options import Options
+from netsum.collectives.sending import Group, Sender
+from netsum.errors import CallError
+from netsum.exponents import LOWEST, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
+from netsum.fixed_point import Array, FloatLanes
+from netsum.wire.schema import Lane, Op, Status
+from netsum.work import SUBMITTED, Flow
+
+
+def predicted_sum(
+    context: Context,
+    array: Array,
+    layout: Layout,
+    options: Options,
+    signature: Signature,
+    history: History,
+    error: CallError | None,
+) -> Flow:
+    """The flow of a sum or mean for which there is a prediction; returns the layout's segments. ``error``: why this rank
+    gives the call up, if it does.
+
+    The next call submits nothing until every result of this one is held: another rank may still learn from a result that blocks
+    must be sent again, and those come first.
+    """
+    exponents = history.predictions.exponents[signature]
+    summing = _PredictedSum(context, array, layout, options, exponents, error)
+    groups = yield from summing.send(signature)
+    doubtful, following = yield from summing.receive(groups)
+    if len(doubtful):
+        agreed = yield from agree_codes(context, summing.codes[doubtful])
+        following[doubtful] = predicted_exponents(agreed)
+        yield from summing.send_again(doubtful, agreed, history)
+    summing.note_quantum()
+    history.predictions.learn(signature, following)
+    yield SUBMITTED
+    return summing.sender.cut.parts(summing.result)
+
+
+class _PredictedSum:
+    """One sum under way. ``exponents`` are those of its blocks: the predicted ones, or those that were agreed on later."""
+
+    def __init__(
+        self,
+        context: Context,
+        array: Array,
+        layout: Layout,
+        options: Options,
+        exponents: NDArray[np.int64],
+        error: CallError | None,
+    ) -> None:
+        self._context = context
+        self._error = error
+        self._lane = lane = options.float_lane(array.dtype)
+        self.sender = Sender(context, layout, Op.SUM, lane)
+        self._blocks = self.sender.cut.padded(fixed_point.widened(array))
+        self.codes: Codes = block_codes(
+            self.sender.cut.all_rows(self._blocks), self.sender.cut.number, finite=error is None
+        )
+        self.exponents = exponents.copy()
+        self._dither = options.dither(context.rank, context.gen)
+        mean = options.op == "mean"
+        self._lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        self.result = np.zeros(len(self._blocks), array.dtype)
+
+    def send(self, signature: Signature) -> Flow:
+        """Send all blocks at the predicted exponents; returns the groups, complete."""
+        fits = (float_exponents(self.codes) <= self.exponents) | (self.codes == ZERO_CODE)
+        opened = open_call(self._context, signature, NO_CODES, self._error)
+        groups: list[Group] = []
+        for numbers in self.sender.cut.groups():
+            fitting = fits[numbers.start : numbers.stop] & (self._error is None)
+            rows = np.where(
+                fitting[:, None], self.sender.cut.rows(self._blocks, numbers), np.zeros(1, self._blocks.dtype)
+            )
+            refused = Status.RANGE if self._error is None else Status.ABORT
+            statuses = [Status.OK if fit else refused for fit in fitting]
+            final = numbers.stop == self.sender.cut.number
+            groups.append(self.sender.submit(self._lanes.encode(rows, numbers), numbers, statuses, final=final))
+            yield lambda: opened.differ or self._context.window.queued < GROUP
+            if opened.differ:
+                break
+        # Ranks whose calls differ may never send each other's blocks; one that gives up does.
+        yield lambda: opened.differ or (opened.answered and all(group.complete() for group in groups))
+        opened.check(self._error)
+        return groups
+
+    def receive(self, groups: list[Group]) -> Flow:
+        """Decode what came; returns the numbers of the blocks whose exponents must be agreed on, and all exponents for the next
+        call as far as the results tell them: one more than the sum's own, since a sum may be smaller than its parts.
+
+        Every rank has the same results, and so the same doubts: about blocks that did not fit on some rank, and about those
+        whose sums are all small. Either the values are small, or they cancel out, and the agreement tells which.
+        """
+        for group in groups:
+            self.sender.finish(group)
+        if self.sender.verdict.highest >= Status.ABORT:
+            yield SUBMITTED
+        self.sender.verdict.raise_failure(self._error)
+        smallest = self._smallest()
+        doubtful, following = [], []
+        for group in groups:
+            self.sender.store(group, self._lanes, self.result)
+            exponents, largest = self.exponents[group.numbers], self._largest_sums(group)
+            small = (largest < smallest) & (exponents > LOWEST)
+            doubtful.append(small | (np.array(group.statuses) == Status.RANGE))
+            own = np.frexp(largest)[1] + exponents - fixed_point.scale_bits(self._lane, self._context.workers)
+            following.append(np.where(largest == 0, LOWEST, np.maximum(own + 1, LOWEST)))
+        return np.flatnonzero(np.concatenate(doubtful)), np.concatenate(following)
+
+    def _smallest(self) -> int:
+        """A block whose largest sum is so many quanta has values within :func:`coarseness` of its exponent: 1/n of the sum
+        is of one rank, and less than a quantum of that is rounding."""
+        workers = self._context.workers
+        lost = coarseness(self._lane, workers) - (workers - 1).bit_length()
+        bits = fixed_point.scale_bits(self._lane, workers)
+        return max(1 << max(bits - lost, 0), 1 if self._dither is None else workers + 1)
+
+    def _largest_sums(self, group: Group) -> NDArray[np.float64]:
+        """The largest magnitude of each block's sums, in quanta."""
+        sums = fixed_point.decode_integers(group.lanes, group.data_cnt, self._lane, self._context.workers)
+        sums[self.sender.cut.beyond(group.numbers)] = 0  # padding, where there is no sum
+        return np.asarray(np.abs(sums.astype(np.float64)).max(axis=1))
+
+    def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, history: History) -> Flow:
+        """Send those of the doubtful blocks again, at the exponents that were agreed on, whose prediction was wrong."""
+        predicted, exact = self.exponents[doubtful], float_exponents(agreed)
+        coarse = predicted - exact > coarseness(self._lane, self._context.workers)
+        again = (agreed != ZERO_CODE) & ((exact > predicted) | coarse)
+        self.exponents[doubtful[again]] = exact[again]
+        self.exponents[doubtful[agreed == ZERO_CODE]] = LOWEST
+        wrong = doubtful[again]
+        history.count_redone(len(wrong))
+        for first in range(0, len(wrong), GROUP):
+            numbers = wrong[first : first + GROUP]
+            rows = self.sender.cut.rows(self._blocks, numbers)
+            group = self.sender.submit(self._lanes.encode(rows, numbers), numbers)
+            yield group.complete
+            self.sender.store(group, self._lanes, self.result)
+
+    def note_quantum(self) -> None:
+        """Tell the report how coarse the coarsest block is."""
+        scaled = self.exponents[self.exponents > LOWEST]
+        quantum = fixed_point.coarsest_quantum(scaled, self._lane, self._context.workers)
+        self._context.report.note_quantum(quantum)
+
+
+def coarseness(lane: Lane, workers: int) -> int:
+    """How many bits a predicted exponent may be above the one that the ranks would have agreed on: two that the prediction
+    adds, those by which a sum may be larger than its parts, and an eighth of what the lane has, so that values may fall a
+    little without another round."""
+    return 2 + (workers - 1).bit_length() + fixed_point.scale_bits(lane, workers) // 8

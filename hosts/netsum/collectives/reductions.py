@@ -1,0 +1,273 @@
+"""The reductions that a communicator offers: allreduce, reduce and reduce_scatter.
+
+They are one thing: every rank contributes an array, the switch combines the arrays block by block, and a layout says who
+gets which part of the result.
+
+Cost, for S bytes of lanes a rank: S out; in, what the rank gets, and a header for each block that it does not get. One
+round trip more for the agreement (none with predicted scales). Lanes: float32, float16 and bfloat16 4 bytes an element,
+float64 8, integers as many as the sum needs; min, max, and, or, xor the type's own width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from netsum.collectives.agreed_sum import agreed_sum
+from netsum.collectives.agreement import NO_CODES, agree
+from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
+from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.finite import not_finite
+from netsum.collectives.history import History, Signature
+from netsum.collectives.integer_sum import integer_sum
+from netsum.collectives.lanewise import lanewise
+from netsum.collectives.layout import Layout
+from netsum.collectives.options import ARITHMETIC, Options, check_options, compressed
+from netsum.collectives.predicted_sum import predicted_sum
+from netsum.collectives.product import product
+from netsum.errors import Behind, Degraded, Unsupported
+from netsum.fixed_point import INTEGERS, Array
+from netsum.wire.schema import EVERYONE
+from netsum.work import SUBMITTED, Flow, Work
+
+
+def reduce_array(
+    context: Context, collective: str, array: Array, layout: Layout, options: Options, history: History
+) -> Flow:
+    """The flow of a reduction of a C-contiguous array; returns the layout's segments, new and flat. Those that this rank
+    does not get hold nothing. Chooses the arithmetic by operation and type."""
+    signature: Signature = (collective, array.dtype.name, array.shape, options.agreed)
+    if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
+        signature += (layout.counts, layout.owners)
+    if not array.size:
+        yield from agree(context, signature, NO_CODES)
+        if context.error is not None:
+            raise context.error
+        yield SUBMITTED
+        return [np.empty(0, array.dtype) for _ in layout.counts]
+    if not context.give:
+        array = np.zeros_like(array)
+    error = context.error or not_finite(context.rank, array)
+    if options.op not in ARITHMETIC:
+        parts = yield from lanewise(context, array, layout, options.op, signature, error)
+    elif array.dtype.name in INTEGERS:
+        parts = yield from integer_sum(context, array, layout, signature)
+    else:
+        known = options.scale == "predicted" and signature in history.predictions.exponents
+        float_sum = predicted_sum if known else agreed_sum
+        parts = yield from float_sum(context, array, layout, options, signature, history, error)
+    if error is not None:
+        raise error  # The others have not heard of it: they were done without this rank.
+    if context.report.lost:
+        raise Behind(context.report)
+    if options.late == "raise" and context.report.degraded:
+        raise Degraded(context.report)
+    return parts
+
+
+class Reductions(Caller):
+    """Methods of :class:`netsum.Communicator`; :class:`netsum.errors` are what they raise."""
+
+    def allreduce(
+        self,
+        x: ArrayLike,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        scale: str = "agreed",
+        bits: int | None = None,
+        rounding: str = "nearest",
+        late: str = "accept",
+        give: bool = True,
+        timeout: float | None = None,
+    ) -> Array:
+        """Reduce ``x`` over all ranks; every rank gets the result.
+
+        Args:
+            x: array of any shape and size; equal shapes and types on all ranks.
+            op: ``sum``, ``mean`` (of float16, bfloat16, float32, float64; ``sum`` also of signed and unsigned integers of 8 to
+                64 bits), ``min``, ``max`` (these and bool), ``and``, ``or``, ``xor`` (integers and bool). ``product`` (as
+                ``sum``) runs on the hosts, at the cost of an :meth:`all_gather`.
+            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
+            scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
+                last call of the same kind and skip that round trip; blocks that do not fit, or that it is far too coarse for,
+                are sent again.
+            bits: 8 or 16: carry a sum or mean of floats in lanes of so many bits, for a quarter or half of the bytes of
+                float32; the quantum grows as below, with w = ``bits``. Default: 32, for float64 64.
+            rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an
+                element of the sum is then off by less than n quanta.
+            late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
+                divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
+                next call of the same kind (sums and means of floats). ``wait``, on all ranks alike: wait for every rank.
+                ``raise``: Degraded.
+            give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
+                late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
+            timeout: seconds; default: the communicator's.
+
+        Returns:
+            ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
+            (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
+            32 (64 for float64); with predicted scales e is up to floor(b / 8) + 2 + ceil(log2 n) more, 2^b being the largest
+            power of two in a lane. ``report.quantum`` says what it was.
+
+        Raises:
+            Unsupported: type, operation or ``out`` does not go. The others raise Aborted, as for every error of arguments.
+            NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
+            DoesNotFit: an integer sum does not fit the type; on every rank.
+            Mismatch: the ranks made different calls; on every rank.
+            Behind: this rank was so late that results are gone; nothing was returned.
+            Degraded: partial results and ``late="raise"``.
+            BadTimeout, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
+
+        Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
+        """
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, late, give)
+        return self._begin("allreduce", prepare, timeout, predicted=scale == "predicted").wait()
+
+    def allreduce_async(
+        self,
+        x: ArrayLike,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        scale: str = "agreed",
+        bits: int | None = None,
+        rounding: str = "nearest",
+        late: str = "accept",
+        give: bool = True,
+        timeout: float | None = None,
+    ) -> Work[Array]:
+        """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, late, give)
+        return self._begin("allreduce", prepare, timeout, background=True, predicted=scale == "predicted")
+
+    def _allreduce(
+        self,
+        x: ArrayLike,
+        op: str,
+        out: Array | None,
+        scale: str,
+        bits: int | None,
+        rounding: str,
+        late: str,
+        give: bool,
+    ) -> Call[Array]:
+        array = as_array(x)
+        options = check_options(array.dtype, op, scale, late, degrade=self._degrades)
+        options = compressed(options, array.dtype, bits, rounding, self.size)
+        if not give and (not self._degrades or options.firm):
+            raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
+        error = wrong_out(out, array.shape, array.dtype)
+        if op == "product":
+            return Call("allreduce", write_out(out, lambda context: product(context, array)), array.nbytes, error=error)
+
+        def flow(context: Context) -> Flow:
+            layout = Layout.whole(array.size)
+            (result,) = yield from reduce_array(context, "allreduce", array, layout, options, self._history)
+            return result.reshape(array.shape)
+
+        return Call("allreduce", write_out(out, flow), array.nbytes, firm=options.firm, give=give, error=error)
+
+    def reduce(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Array | None:
+        """Reduce ``x`` over all ranks; ``root`` gets the result, the others None.
+
+        Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and
+        DoesNotFit is raised by the root alone. Cost: S bytes of lanes out of every rank, S into the root, a header for each
+        block into the others.
+        """
+        return self._begin("reduce", partial(self._reduce, x, root, op, out, late), timeout).wait()
+
+    def reduce_async(
+        self,
+        x: ArrayLike,
+        root: int = 0,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Work[Array | None]:
+        """Begin :meth:`reduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        return self._begin("reduce", partial(self._reduce, x, root, op, out, late), timeout, background=True)
+
+    def _reduce(self, x: ArrayLike, root: int, op: str, out: Array | None, late: str) -> Call[Array | None]:
+        array = as_array(x)
+        options = self._options(array, op, late)
+        check_root(root, self.size)
+        error = wrong_out(out, array.shape, array.dtype) if self.rank == root else None
+
+        def flow(context: Context) -> Flow:
+            layout = Layout.whole(array.size, root)
+            (result,) = yield from reduce_array(context, "reduce", array, layout, options, self._history)
+            return result.reshape(array.shape) if context.rank == root else None
+
+        return Call("reduce", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
+
+    def reduce_scatter(
+        self,
+        x: ArrayLike,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Array:
+        """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
+
+        ``counts``: how many rows each rank gets, together as many as ``x`` has; default: equally many. The other arguments,
+        result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and DoesNotFit
+        is raised by the ranks in whose part it happens. Cost: S bytes of lanes out of every rank, S/n into it, a header for
+        each block of the others' parts.
+        """
+        prepare = partial(self._reduce_scatter, x, op, out, counts, late)
+        return self._begin("reduce_scatter", prepare, timeout).wait()
+
+    def reduce_scatter_async(
+        self,
+        x: ArrayLike,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+        late: str = "accept",
+        timeout: float | None = None,
+    ) -> Work[Array]:
+        """Begin :meth:`reduce_scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
+        prepare = partial(self._reduce_scatter, x, op, out, counts, late)
+        return self._begin("reduce_scatter", prepare, timeout, background=True)
+
+    def _reduce_scatter(
+        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, late: str
+    ) -> Call[Array]:
+        array = np.atleast_1d(as_array(x))
+        options = self._options(array, op, late)
+        rows = rows_to_each(counts, len(array), self.size)
+        shape = (rows[self.rank], *array.shape[1:])
+        error = wrong_out(out, shape, array.dtype)
+
+        def flow(context: Context) -> Flow:
+            elements = int(np.prod(array.shape[1:], dtype=np.int64))
+            layout = Layout([count * elements for count in rows], range(len(rows)))
+            parts = yield from reduce_array(context, "reduce_scatter", array, layout, options, self._history)
+            return parts[context.rank].reshape(shape)
+
+        return Call("reduce_scatter", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
+
+    def _options(self, array: Array, op: str, late: str) -> Options:
+        if late == "carry" or op == "product":
+            what = "late='carry'" if late == "carry" else "op='product'"
+            raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
+        return check_options(array.dtype, op, late=late, degrade=self._degrades)

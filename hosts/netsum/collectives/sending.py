@@ -1,0 +1,227 @@
+"""Sends the blocks of a call and takes their results: a group of blocks at a time, as fast as the window takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.block import Block
+from netsum.collectives.agreement import Agreement, Verdict
+from netsum.collectives.call import Context
+from netsum.collectives.layout import GROUP, Layout
+from netsum.fixed_point import WIRE_LANES, Array, Numbers
+from netsum.report import Report
+from netsum.wire.codec import Header
+from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
+from netsum.work import SUBMITTED, Condition, Flow
+
+
+class Lanes(Protocol):
+    """How the values of a call become lanes, and lanes values: :mod:`netsum.fixed_point` has one for each kind of
+    arithmetic."""
+
+    @property
+    def lane(self) -> Lane:
+        """The width of the lanes."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values that come back."""
+
+    def encode(self, rows: Array, numbers: Numbers) -> Array:
+        """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
+
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+        """Values of these blocks' results, one row a block. ``data_cnt`` ranks contributed to each, of ``src_cnt`` that
+        answered."""
+
+
+class Group:
+    """Some blocks of a call, one a row, and their results as they come."""
+
+    def __init__(self, numbers: Numbers, width: int, lane: Lane) -> None:
+        self.numbers = numbers
+        self.rows = rows = len(numbers)
+        self.missing = rows
+        self.lanes = np.zeros((rows, width), WIRE_LANES[lane])
+        self._bytes = self.lanes.view(np.uint8).reshape(rows, -1)
+        self.data_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.src_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.statuses = [0] * rows
+        self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
+        self.mine: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
+        self._late: list[int] = []  # rows whose result is without this member's contribution
+        self._lost: list[int] = []
+        self._degraded = 0
+
+    def complete(self) -> bool:
+        """Whether every result is there, or known to be lost."""
+        return self.missing == 0
+
+    def record_result(self, row: int, header: Header, payload: memoryview) -> None:
+        """The result of one block has come."""
+        self.missing -= 1
+        self.statuses[row] = header.status
+        self.data_cnt[row] = header.data_cnt
+        self.src_cnt[row] = header.src_cnt
+        if header.degraded:
+            self._degraded += 1
+            if header.age_op == AgeOp.LATE:
+                self._late.append(row)
+        if payload:
+            size = min(len(payload), self._bytes.shape[1])
+            self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
+
+    def record_loss(self, row: int) -> None:
+        """There will be no result for this block."""
+        self.missing -= 1
+        self._lost.append(row)
+
+    def missed(self) -> list[int]:
+        """Numbers of the blocks whose result is without this member's contribution."""
+        rows = {*self._late, *self._lost}
+        if self.passed is not None:
+            rows.update(int(row) for row in np.flatnonzero(self.passed))
+        return [int(self.numbers[row]) for row in sorted(rows)]
+
+    def report_to(self, report: Report, *, unfit: bool = True) -> None:
+        """Add this complete group to the call's report. ``unfit``: blocks were passed because their values did not fit."""
+        report.blocks += self.rows
+        report.degraded += self._degraded
+        report.late += len(self._late)
+        report.lost += len(self._lost)
+        report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
+        report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0
+        if len(self._lost) < self.rows:
+            there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
+            fewest = int(there.min())
+            report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
+
+
+class Sender:
+    """Sends a call's array, cut into blocks.
+
+    Attributes:
+        cut: the blocks.
+        verdict: what the statuses of the results come to.
+        missed: numbers of the blocks whose result is without this member's contribution.
+    """
+
+    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane) -> None:
+        self._context = context
+        self._op = op
+        self._lane = lane
+        self.verdict = Verdict()
+        self.cut = layout.cut(context.block_bytes // lane.bytes, lane.bytes)
+        self.missed: list[int] = []
+        context.outline.blocks += self.cut.number
+
+    def send(self, array: Array, lanes: Lanes, agreed: Agreement, *, skip_zeros: bool = False) -> Flow:
+        """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, padded too and in the lanes' dtype.
+        ``skip_zeros``: blocks that are zeros on every rank are not sent."""
+        result = np.zeros(len(array), lanes.dtype)  # blocks that are not sent stay 0
+        pending: deque[Group] = deque()
+        for group_numbers in self.cut.groups():
+            yield agreed.known(group_numbers)
+            numbers = agreed.nonzero(group_numbers) if skip_zeros else group_numbers
+            self._count_skipped(len(group_numbers) - len(numbers))
+            if not len(numbers):
+                continue
+            rows, passed = self.cut.rows(array, numbers), agreed.unfit(numbers)
+            if passed is not None:
+                rows = np.where(passed[:, None], np.zeros(1, rows.dtype), rows)
+            final = group_numbers.stop == self.cut.number
+            pending.append(self.submit(lanes.encode(rows, numbers), numbers, passed=passed, final=final))
+            yield self.room()
+            self._receive(pending, lanes, result)
+        yield SUBMITTED
+        while pending:
+            yield pending[0].complete
+            self._receive(pending, lanes, result)
+        self.verdict.raise_failure(None)
+        return result
+
+    def _count_skipped(self, blocks: int) -> None:
+        self._context.report.skipped += blocks
+        self._context.outline.skipped += blocks
+
+    def _receive(self, pending: deque[Group], lanes: Lanes, result: Array) -> None:
+        """Decode the groups that are complete, in order, into the result."""
+        while pending and pending[0].complete():
+            group = pending.popleft()
+            self.finish(group)
+            if self.verdict.highest == Status.OK:
+                self.store(group, lanes, result)
+
+    def store(self, group: Group, lanes: Lanes, result: Array) -> None:
+        """Decode a complete group into the result."""
+        rows = lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt)
+        self.cut.place(result, rows, group.numbers, group.mine)
+
+    def finish(self, group: Group) -> None:
+        """Note how a complete group went."""
+        for status in group.statuses:
+            self.verdict.add(status)
+        group.report_to(self._context.report, unfit=self._context.give)
+        self.missed += group.missed()
+
+    def room(self) -> Condition:
+        """A condition: the window has taken most of what was submitted, so the next group can be converted."""
+        window = self._context.window
+        return lambda: window.queued < GROUP
+
+    def submit(
+        self,
+        lanes: Array,
+        numbers: Numbers,
+        statuses: Sequence[Status] | None = None,
+        *,
+        passed: NDArray[np.bool_] | None = None,
+        final: bool = False,
+        source: int = EVERYONE,
+        more: bool = False,
+    ) -> Group:
+        """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
+        status; rows that are ``passed`` are answered and nothing is added. ``source``: this rank, if no other has payloads for
+        these blocks. ``more``: the call's next blocks go together with these."""
+        group = Group(numbers, self.cut.width, self._lane)
+        group.passed = passed
+        group.mine = self.cut.mine(self._context.rank, numbers)
+        raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
+        stride = self._context.block_bytes
+        window, gen = self._context.window, self._context.gen
+        sizes, owners = self.cut.sizes, self.cut.owner
+        for row, number in enumerate(numbers):
+            status = Status.OK if statuses is None else statuses[row]
+            size = sizes[number]
+            passing = passed is not None and bool(passed[row])
+            payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
+            firm = self._context.firm
+            block = Block(gen, self._op, self._lane, payload, status, owners[number], firm=firm, passing=passing)
+            block.room = size if passing else 0
+            last = row == len(numbers) - 1
+            block.more, block.source = more or not last, source
+            block.final = final and last
+            block.on_result = partial(group.record_result, row)
+            block.on_lost = partial(group.record_loss, row)
+            window.submit(block)
+        return group
+
+    def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
+        """Submit empty contributions to the blocks ``numbers``, whose payloads are those of ``source``; with room for the
+        results if they are ``wanted``. ``more``: as in :meth:`submit`."""
+        group = Group(numbers, self.cut.width, self._lane)
+        for row, number in enumerate(numbers):
+            dest, firm = self.cut.owner[number], self._context.firm
+            block = Block(self._context.gen, self._op, self._lane, dest=dest, firm=firm)
+            block.room = self.cut.sizes[number] if wanted else 0
+            block.more, block.source = more or row < len(numbers) - 1, source
+            block.on_result = partial(group.record_result, row)
+            block.on_lost = partial(group.record_loss, row)
+            self._context.window.submit(block)
+        return group

@@ -1,0 +1,410 @@
+"""The window of a job whose blocks a switch combines: the host's half of the protocol (:mod:`netsum.window`).
+
+One window W serves all calls of a job together:
+
+* block b is sent only when every result up to b - W is held (this is what lets the switch reuse slots, docs/protocol.md);
+* a contribution is sent again until the block's result is held, and kept for W more blocks after that;
+* a result belongs to a block by job, block id within the live window, and generation;
+* results tell when to give way to another job, :mod:`netsum.give_way`;
+* in a job that degrades, a result may be partial, and a block whose result is gone from the switch (STALE) counts as settled;
+* after a switch restart all ranks send again from the first block that some rank does not hold (:meth:`SwitchWindow.resume`).
+
+Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with
+a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
+block, and it alone, so that waiting for a straggler causes no storm: its result says whether more is missing, and as long as
+repeated blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298: Karn's rule (no
+sample of a block that was sent twice), exponential backoff up to a cap; but it learns the lowest of several samples. When
+repeated blocks get two results, they were repeated too early: then the backoff grows until a block gets its result at the
+first try.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from netsum.block import ID_MASK, Block, Packet, id_distance
+from netsum.descriptor import Descriptor
+from netsum.fits import fits
+from netsum.give_way import GiveWay
+from netsum.overtaking import Overtaking
+from netsum.refusal import Disagreement, Refusal
+from netsum.round_trip import RoundTrip
+from netsum.stats import Stats
+from netsum.transports.base import Transport
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, AgeOp, Lane, Op, Outcome, Status
+
+MAX_RTO: Final = 2.0
+"""Cap of the exponential backoff."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    block: Block
+    packet: Packet
+    time: float  # of the first transmission
+    way: int  # over which root
+    order: int  # of the last transmission among all
+    tries: int = 1
+
+
+_RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
+_WHATEVER_GENERATION: Final = frozenset({Status.ABORT, Status.MISMATCH})
+"""Such a result may bear the signature of another rank's call."""
+
+
+class SwitchWindow:
+    """One member's window over one epoch of a job."""
+
+    combiner = "switch"
+    needs_tending = False  # between calls, the switch's slots hold what others may still need
+    speaks = False
+
+    def __init__(self, descriptor: Descriptor, join_deadline: float = 0.0) -> None:
+        """``join_deadline``: until then UNKNOWN_JOB and NOT_MEMBER are taken for a controller that is not done yet."""
+        self._job_id = descriptor.job_id
+        self._src_id = descriptor.src_id
+        self._rank = descriptor.rank
+        self._workers = descriptor.workers
+        self._first_id = descriptor.first_block_id
+        self._size = descriptor.window
+        self._largest = descriptor.block_bytes
+        self._join_deadline = join_deadline
+        self._degrade = descriptor.block_exp_ms > 0
+        self._queue: deque[Block] = deque()
+        self._sent: dict[int, _Sent] = {}
+        self._kept: dict[int, Block] = {}
+        self._kept_from = 0
+        self._held: set[int] = set()  # held beyond `base`
+        self._again: dict[int, None] = {}  # serials to be sent again, in this order
+        self._overtaking = Overtaking(descriptor.roots)
+        self._alarm: float | None = None
+        self._backoff = 1
+        self._burst = 1
+        self._needed = False  # a block sent twice got its result since the timer expired
+        self._repeated: set[int] = set()  # serials that the timer has repeated
+        self._twice = 0  # results of those that came twice since a block got its own at the first try
+        self.base = 0  # every result below is held, and came in this epoch
+        self.prefix = 0  # every result below is held
+        self.heard = 0  # results of blocks below this were seen, whether this rank has come to them or not
+        self.present = self._workers - len(descriptor.evicted)  # workers in the last whole result
+        self.next_serial = 0  # of the next block to be sent
+        self.submitted = 0
+        self._trip = RoundTrip()
+        self._way = GiveWay(self._size, descriptor.block_exp_ms)
+        self.stats = Stats()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued and every result is held."""
+        return not self._queue and not self._sent
+
+    @property
+    def queued(self) -> int:
+        """Blocks that wait for the window."""
+        return len(self._queue)
+
+    def block_id(self, serial: int) -> int:
+        """A block's id on the wire."""
+        return (self._first_id + serial) & ID_MASK
+
+    def submit(self, block: Block) -> int:
+        """Queue the next block; returns its serial."""
+        self._queue.append(block)
+        self.submitted += 1
+        return self.submitted - 1
+
+    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
+        """A new epoch that goes on where the last one was: send again from this block, in the ranks' common view the first
+        that some rank does not hold, out of the contributions that were kept. Results that this rank holds count only when
+        they have come again, since the switch's slots are empty. The ``roots`` may be others. False: a contribution is not
+        there any more.
+        """
+        blocks = self.blocks_from(first_block_id)
+        if blocks is None:
+            return False
+        first = self._serial(first_block_id)
+        self._queue = deque(blocks)
+        self.base = self.next_serial = first
+        for serial in [serial for serial in self._kept if serial >= first]:
+            del self._kept[serial]
+        self._sent.clear()
+        self._held.clear()
+        self._again.clear()
+        self._overtaking = Overtaking(roots)
+        self._alarm, self._backoff, self._burst, self._needed = None, 1, 1, False
+        self.stats.resumes += 1
+        return True
+
+    def blocks_from(self, block_id: int) -> list[Block] | None:
+        """All that was submitted from this block on; None when a contribution is not there any more."""
+        first = self._serial(block_id)
+        sent = [
+            self._sent[at].block if at in self._sent else self._kept.get(at) for at in range(first, self.next_serial)
+        ]
+        if first > self.next_serial or None in sent:
+            return None
+        return [block for block in sent if block is not None] + list(self._queue)
+
+    def _serial(self, block_id: int) -> int:
+        return self.base + id_distance(block_id, self.block_id(self.base))
+
+    def poll(self, now: float) -> list[Packet]:
+        """What is to be sent now: timed-out blocks again, then new ones as far as the window goes."""
+        packets: list[Packet] = []
+        if self._alarm is not None and now >= self._alarm:
+            self._expire()
+        for serial in self._again:
+            sent = self._sent.pop(serial, None)
+            if sent is not None:
+                self.stats.retransmissions += 1
+                sent.tries += 1
+                sent.order = self._overtaking.next_order()
+                self._sent[serial] = sent  # last: `_sent` is in the order of transmission
+                packets.append(sent.packet)
+        self._again.clear()
+        room = self._way.room(now) - len(self._sent)
+        while self._queue and room > 0 and self.next_serial < self.base + self._size:
+            block = self._queue.popleft()
+            packet = self._pack(self.next_serial, block, block.room)
+            way = self._overtaking.way(self.block_id(self.next_serial))
+            self._sent[self.next_serial] = _Sent(block, packet, now, way, self._overtaking.next_order())
+            self.next_serial += 1
+            room -= 1
+            self.stats.blocks += 1
+            packets.append(packet)
+        if packets:
+            self.stats.packets_sent += len(packets)
+            self.stats.bytes_sent += sum(len(part) for packet in packets for part in packet)
+            if self._alarm is None:
+                self._alarm = now + min(self._trip.rto * self._backoff, MAX_RTO)
+        return packets
+
+    def outgoing(self, now: float) -> list[Packet]:  # noqa: ARG002 - nobody but the switch waits for this member's packets
+        """Nothing."""
+        return []
+
+    def tend(self, transport: Transport) -> None:
+        """Nothing to do."""
+
+    def leave(self, transport: Transport) -> None:
+        """Nothing to do."""
+
+    def explain(self, now: float) -> None:
+        """Only the controller can read the switch's records."""
+
+    @property
+    def _hasty(self) -> bool:
+        """Whether the timer is faster than the way to the switch and back. (A few times, the network may have doubled it.)"""
+        return self._twice > 8
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`poll` may have something to send although nothing arrives; None while nothing is outstanding."""
+        if self._queue and not self._sent and self._way.until:
+            return self._way.until
+        return self._alarm
+
+    def _expire(self) -> None:
+        """The timer: the oldest blocks again. One when nothing has come since the last time, which is how waiting for
+        a straggler looks; twice as many as then when that helped, which is how the loss of a whole flight looks."""
+        self._alarm = None
+        if self._overtaking.doubtful:
+            self._overtaking.believe()
+            self._find_overtaken()
+            if self._again:
+                self._repeated.update(self._again)
+                return
+        if self._needed and not self._hasty:
+            self._burst, self._backoff = min(2 * self._burst, self._size), 1
+        else:
+            self._burst, self._backoff = 1, min(2 * self._backoff, 1 << 16)
+        self._needed = False
+        for serial in sorted(self._sent)[: self._burst]:
+            self._again[serial] = None
+        self._repeated.update(self._again)
+
+    def overrule(self, status: Status) -> list[Packet]:
+        """Empty contributions with ``status`` to every outstanding block, in place of what was sent, and to the next one,
+        for which the others may wait when they have this member's contributions to all before; not retransmitted."""
+        blocks = {serial: sent.block for serial, sent in self._sent.items()}
+        if self.next_serial < self.base + self._size:
+            blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)
+        empties = {serial: Block(block.gen, block.op, block.lane, status=status) for serial, block in blocks.items()}
+        return [self._pack(serial, block, 0) for serial, block in empties.items()]
+
+    def _pack(self, serial: int, block: Block, room: int) -> Packet:
+        header = pack_header(
+            Header(
+                job_id=self._job_id,
+                block_id=self.block_id(serial),
+                final=int(block.final),
+                degraded=int(block.passing),
+                firm=int(block.firm and self._degrade),
+                src_id=self._src_id,
+                src_cnt=0 if block.passing else 1,
+                gen_id=block.gen,
+                grad_cnt=len(block.payload) >> block.lane,
+                op=block.op,
+                lane=block.lane,
+                status=block.status,
+                dest=block.dest,
+                data_cnt=1 if block.payload else 0,
+            )
+        )
+        if block.payload:
+            return header, block.payload
+        return (header, bytes(room)) if room else (header,)
+
+    def receive(self, packet: memoryview, now: float) -> None:
+        """Take a packet from the switch. :class:`Refusal` when it refused a block for good, :class:`Disagreement` when a
+        member's call differs; anything else that makes no sense is counted and ignored."""
+        stats = self.stats
+        stats.packets_received += 1
+        stats.bytes_received += len(packet)
+        if len(packet) < HEADER_BYTES:
+            stats.malformed += 1
+            return
+        header = parse_header(packet)
+        if header.version != VERSION or header.job_id != self._job_id:
+            stats.malformed += 1
+            return
+        serial = self._serial(header.block_id)
+        sent = self._sent.get(serial)
+        if sent is None:
+            self._not_waited_for(serial, header)
+        elif header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
+            stats.malformed += 1
+            if self._degrade and header.status < Status.STALE:
+                raise Refusal(serial, Outcome.SIGNATURE)  # of the others' call, closed before this rank made another
+        elif header.status == Status.REFUSED:
+            self._refused(serial, header, now)
+        elif header.status == Status.STALE:
+            stats.stale += 1
+            if not self._degrade:
+                raise Refusal(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
+            self._lose(serial, sent, now)
+        elif header.status == Status.MISMATCH:
+            raise Disagreement(serial)
+        elif header.status == Status.AGAIN:
+            self._fetch(serial, sent)
+        elif header.status > Status.MISMATCH:
+            stats.malformed += 1
+        else:
+            self._result(serial, sent, header, packet[HEADER_BYTES:], now)
+
+    def _not_waited_for(self, serial: int, header: Header) -> None:
+        if 0 <= serial < self.next_serial:
+            self.stats.duplicates += 1
+            self._twice += serial in self._repeated
+        elif self._degrade and serial >= self.next_serial and header.status < Status.STALE:
+            self.stats.ahead += 1
+            self.heard = max(self.heard, serial + 1)
+        else:
+            self.stats.malformed += 1
+
+    def _refused(self, serial: int, header: Header, now: float) -> None:
+        self.stats.refused += 1
+        refusal = Refusal(serial, header.age_op)
+        name = refusal.reason.name if refusal.reason else str(header.age_op)
+        self.stats.refusals[name] = self.stats.refusals.get(name, 0) + 1
+        if refusal.reason in _RETRIED and now < self._join_deadline:
+            return  # the timer sends it again
+        raise refusal
+
+    def _result(self, serial: int, sent: _Sent, header: Header, payload: memoryview, now: float) -> None:
+        if header.status == Status.OK and not fits(sent.block, header, len(payload), self._workers, self._degrade):
+            self.stats.malformed += 1
+            return
+        size = min(header.payload_bytes, len(payload))
+        for_me = header.dest in (EVERYONE, self._rank)
+        if header.status == Status.OK and for_me and header.data_cnt and not size:
+            self._fetch(serial, sent)
+            return
+        self._measure(sent, now)
+        self._way.heard(bool(header.give_way), now)
+        self.stats.gave_way += header.give_way
+        self._settle(serial, sent)
+        if not sent.block.delivered:
+            sent.block.delivered = True
+            self.stats.degraded += header.degraded
+            self.stats.late += header.age_op == AgeOp.LATE
+            if not header.degraded and header.status == Status.OK:
+                self.present = header.src_cnt
+            if sent.block.on_result is not None:
+                sent.block.on_result(header, payload[:size])
+        self._hold(serial)
+        self._find_overtaken()
+
+    def _settle(self, serial: int, sent: _Sent) -> None:
+        del self._sent[serial]
+        self._kept[serial] = sent.block
+
+    def _lose(self, serial: int, sent: _Sent, now: float) -> None:
+        """The others have gone on without us, and the result is gone. Of what else is outstanding it probably is too, and
+        only asking again tells."""
+        self.stats.lost += 1
+        self._backoff = 1
+        self._needed |= sent.tries > 1
+        self._overtaking.arrived(sent.way, sent.order)
+        self._settle(serial, sent)
+        self._alarm = now + (self._trip.srtt or self._trip.rto) if self._sent else None
+        sent.block.delivered = True
+        if sent.block.on_lost is not None:
+            sent.block.on_lost()
+        self._hold(serial)
+        self._find_overtaken()
+
+    def _fetch(self, serial: int, sent: _Sent) -> None:
+        """The result is in the slot but did not fit the packet that brought the news: ask with one that has room."""
+        self.stats.notices += 1
+        if not sent.block.payload:
+            sent.packet = self._pack(serial, sent.block, self._largest)
+        self._again[serial] = None
+
+    def _hold(self, serial: int) -> None:
+        if serial != self.base:
+            self._held.add(serial)
+            return
+        self.base += 1
+        while self.base in self._held:
+            self._held.remove(self.base)
+            self.base += 1
+        self.prefix = max(self.prefix, self.base)
+        while self._kept_from < self.base - self._size:
+            self._kept.pop(self._kept_from, None)
+            self._repeated.discard(self._kept_from)
+            self._kept_from += 1
+
+    def _find_overtaken(self) -> None:
+        """Send again what was sent well before something whose result has come."""
+        for serial, sent in self._sent.items():
+            if self._overtaking.too_young(sent.order):
+                return
+            if serial not in self._again and self._overtaking.overtaken(sent.way, sent.order):
+                self.stats.fast_retransmissions += 1
+                self._again[serial] = None
+
+    def _measure(self, sent: _Sent, now: float) -> None:
+        """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result
+        is for (Karn), so it tells no time, and order only if nothing more comes for a round trip: after a straggler's
+        first block the rest of its flight does."""
+        if sent.tries == 1:
+            if self._hasty:
+                self._trip.begin_anew(now - sent.time)
+            self._twice = 0
+        if not self._hasty:
+            self._backoff = 1
+        if sent.tries > 1 and not self._hasty:
+            self._needed = True
+            self._overtaking.perhaps(sent.way, sent.order)
+        pause = self._trip.srtt if self._overtaking.doubtful and self._trip.srtt is not None else self._trip.rto
+        self._alarm = now + min(pause * self._backoff, MAX_RTO) if len(self._sent) > 1 else None
+        if sent.tries > 1:
+            return
+        self._burst = 1
+        self._overtaking.arrived(sent.way, sent.order)
+        self._trip.learn(now - sent.time)
+        self.stats.rtt = self._trip.srtt or 0.0

@@ -1,0 +1,176 @@
+"""What every window does (:class:`netsum.window.Window`), whoever combines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from netsum.backend import open_window, resume_window
+from netsum.block import ID_MASK, Block, id_distance
+from netsum.descriptor import Descriptor
+from netsum.peers.window import PeerWindow
+from netsum.switch_window import SwitchWindow
+from netsum.transports import MemoryTransport
+from netsum.window import Window
+from netsum.wire.codec import Header
+from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Status
+
+from tests.hosts.network import MemoryNetwork, descriptor
+from tests.hosts.peers import PeerNetwork, peer_descriptor
+
+WINDOW = 8
+# The types are the contract's first half: mypy holds both to the Protocol.
+KINDS: dict[
+    str, tuple[Callable[[Descriptor], Window], Callable[..., Descriptor], type[MemoryNetwork | PeerNetwork]]
+] = {
+    "switch": (SwitchWindow, descriptor, MemoryNetwork),
+    "others": (PeerWindow, peer_descriptor, PeerNetwork),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def make(kind: str, **changes: object) -> Window:
+    """The window of rank 0 of 2."""
+    make_window, describe, _ = KINDS[kind]
+    return make_window(describe(0, 2, window=WINDOW, **changes))
+
+
+def block(number: int = 0, **changes: object) -> Block:
+    filled = Block(3, Op.SUM, Lane.L32, bytes([number % 256]) * CHUNK_BYTES)
+    for name, value in changes.items():
+        setattr(filled, name, value)
+    return filled
+
+
+def test_a_descriptor_opens_the_window_of_its_kind(kind: str) -> None:
+    make_window, describe, _ = KINDS[kind]
+    window = open_window(describe(0, 2))
+    assert type(window) is make_window
+    assert window.combiner == kind
+    assert window.present == 2
+
+
+def test_serials_and_ids_count_from_the_first_block(kind: str) -> None:
+    window = make(kind, first_block_id=ID_MASK)
+    assert [window.submit(block(number)) for number in range(3)] == [0, 1, 2]
+    assert [window.block_id(serial) for serial in range(3)] == [ID_MASK, 0, 1]
+    assert [id_distance(window.block_id(serial), ID_MASK) for serial in range(3)] == [0, 1, 2]
+    assert (window.submitted, window.queued, window.next_serial, window.base, window.prefix) == (3, 3, 0, 0, 0)
+
+
+def test_at_most_a_window_is_begun_and_outgoing_begins_nothing(kind: str) -> None:
+    window = make(kind)
+    for number in range(3 * WINDOW):
+        window.submit(block(number))
+    window.outgoing(0.0)
+    assert (window.next_serial, window.queued) == (0, 3 * WINDOW)
+    assert window.next_deadline() is None
+    for now in (0.0, 0.5, 5.0):
+        window.poll(now)
+        assert (window.next_serial, window.queued) == (WINDOW, 2 * WINDOW)
+
+
+def test_what_was_submitted_can_be_had_again(kind: str) -> None:
+    window = make(kind)
+    blocks = [block(number) for number in range(2 * WINDOW)]
+    for each in blocks:
+        window.submit(each)
+    window.poll(0.0)
+    assert window.blocks_from(window.block_id(0)) == blocks
+    assert window.blocks_from(window.block_id(5)) == blocks[5:]
+    assert window.blocks_from(window.block_id(WINDOW)) == blocks[WINDOW:]
+    assert window.blocks_from(window.block_id(-1)) is None
+    assert window.blocks_from(window.block_id(WINDOW + 1)) is None
+
+
+@pytest.mark.parametrize("following", list(KINDS))
+def test_an_epoch_goes_on_with_either_kind(kind: str, following: str) -> None:
+    window, (make_window, describe, _) = make(kind), KINDS[following]
+    blocks = [block(number) for number in range(WINDOW)]
+    for each in blocks:
+        window.submit(each)
+    window.poll(0.0)
+    stats = window.stats
+    resumed = resume_window(window, describe(0, 2, window=WINDOW, first_block_id=window.block_id(2)))
+    assert resumed is not None
+    assert type(resumed) is make_window
+    assert resumed.stats is stats
+    assert stats.resumes == 1
+    assert resumed.queued == WINDOW - 2
+    assert resumed.blocks_from(window.block_id(2)) == blocks[2:]
+    assert resume_window(make(kind), describe(0, 2, first_block_id=99)) is None
+
+
+@pytest.mark.parametrize("packet", [b"", b"\0", b"\xff" * 16, bytes(300)])
+def test_what_makes_no_sense_is_counted_and_changes_nothing(kind: str, packet: bytes) -> None:
+    window = make(kind)
+    window.submit(block())
+    window.poll(0.0)
+    window.receive(memoryview(packet), 0.1)
+    assert (window.base, window.next_serial, window.heard) == (0, 1, 0)
+    assert window.stats.malformed == 1
+
+
+def test_tending_and_leaving_begin_nothing_and_end(kind: str) -> None:
+    window, transport = make(kind), MemoryTransport()
+    window.submit(block())
+    began = time.monotonic()
+    window.tend(transport)
+    window.leave(transport)
+    assert time.monotonic() - began < 1.0
+    assert (window.next_serial, window.queued) == (0, 1)
+    assert window.needs_tending is (kind == "others")
+
+
+def test_overruled_blocks_are_told(kind: str) -> None:
+    window = make(kind)
+    window.submit(block())
+    window.poll(0.0)
+    assert all(window.overrule(Status.MISMATCH) for _ in range(3))
+    assert window.base == 0
+
+
+def test_it_says_whom_it_waits_for_or_that_only_the_controller_can(kind: str) -> None:
+    window = make(kind)
+    window.submit(block())
+    window.poll(0.0)
+    known = window.explain(0.5)
+    if kind == "switch":
+        assert known is None
+    else:
+        assert known is not None
+        sentence, ranks = known
+        assert sentence
+        assert set(ranks) <= {1}
+    assert not window.speaks or kind == "others"
+
+
+def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:
+    """Two windows over a network in memory: more blocks than a window, and each result once on each."""
+    make_window, _, make_network = KINDS[kind]
+    network = make_network(2, window=WINDOW)
+    windows = [make_window(each) for each in network.descriptors]
+    got: list[list[tuple[int, bytes]]] = [[], []]
+    for rank, window in enumerate(windows):
+        for number in range(3 * WINDOW):
+
+            def record(header: Header, payload: memoryview, rank: int = rank) -> None:
+                got[rank].append((header.block_id, bytes(payload)))
+
+            window.submit(block(number, on_result=record))
+    deadline = time.monotonic() + 20.0
+    while any(window.base < 3 * WINDOW for window in windows):
+        assert time.monotonic() < deadline
+        for window, transport in zip(windows, network.transports, strict=True):
+            transport.send(window.poll(time.monotonic()))
+            for packet in transport.recv(0.0):
+                window.receive(packet, time.monotonic())
+    assert sorted(got[0]) == sorted(got[1])
+    assert [each for each, _ in sorted(got[0])] == [windows[0].block_id(serial) for serial in range(3 * WINDOW)]
+    assert sorted(got[0])[7][1] == (2 * 0x07070707).to_bytes(4, "big") * (CHUNK_BYTES // 4)
+    assert all(window.prefix == window.base == window.next_serial and not window.queued for window in windows)
