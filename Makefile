@@ -76,6 +76,7 @@ detection: $(READY)  ## how long a block waits for a straggler, against block_ex
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py
 	@$(BIN)/python -m netsum.wire.to_lua
+	@$(BIN)/python -m netsum.wire.to_docs
 
 p4-check: $(READY)
 	@$(BIN)/python p4src/compile.py --check

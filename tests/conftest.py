@@ -27,6 +27,7 @@ SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
 NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "bmv2": (lambda: shutil.which("simple_switch_grpc"), "simple_switch_grpc is not on PATH: install it"),
+    "p4c": (lambda: shutil.which("p4c-bm2-ss"), "p4c-bm2-ss is not on PATH: install p4c"),
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
     "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),

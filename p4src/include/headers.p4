@@ -83,10 +83,10 @@ const bit<2> FROM_PARENT     = 1;
 const bit<2> FROM_CONTROLLER = 2;
 
 // How the payload of this packet meets the slot's buffer: block.p4 and parent.p4 decide, aggregate.p4 does it.
-const bit<4> COMBINE_NOTHING = 0;
-const bit<4> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
-const bit<4> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
-const bit<4> COMBINE_BY      = 8;   // plus the operation: buffer and payload both become what they combine to
+const bit<8> COMBINE_NOTHING = 0;
+const bit<8> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
+const bit<8> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
+const bit<8> COMBINE_BY      = 16;  // plus the operation: buffer and payload both become what they combine to
 
 // What the packet becomes: deliver.p4 decides, reply.p4 writes it.
 const bit<2> REPLY_NOTHING = 0;
@@ -128,7 +128,7 @@ struct metadata_t {
     bit<8>   workers;         // member: workers behind it
     bit<16>  udp_port;        // member: UDP source port in this epoch
     bit<32>  slot;            // index into the registers
-    bit<4>   combine;         // see COMBINE_*
+    bit<8>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result goes out without payload
     bit<1>   give_way;        // a job of a higher priority is busy

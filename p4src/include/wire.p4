@@ -91,6 +91,8 @@ const bit<8> KIND_CLAIM = 2;
 
 // SUM, MIN, MAX, AND, OR, XOR, COPY
 #define OP_IS_KNOWN(x) (x <= 6)
+// MIN, MAX
+#define OP_COMPARES(x) (x >= 1 && x <= 2)
 // L8, L16, L32, L64
 #define LANE_IS_KNOWN(x) (x <= 3)
 // HOST, UP, DOWN
@@ -111,6 +113,30 @@ const bit<8> KIND_CLAIM = 2;
 #define OUTCOME_IS_REFUSAL(x) (x >= 8 && x <= 13)
 // The reason that a REFUSED answer gives.
 #define REASON(x) x[3:0]
+
+// The operations.
+
+#define SUM(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f + held; STORE(h, f, i)
+#define MIN(h, f, i) HOLD(h, f, i) COMPARE(h, f, i) hdr.h.f = (held & wins) | (hdr.h.f & ~wins); STORE(h, f, i)
+#define MAX(h, f, i) HOLD(h, f, i) COMPARE(h, f, i) hdr.h.f = (hdr.h.f & wins) | (held & ~wins); STORE(h, f, i)
+#define AND(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f & held; STORE(h, f, i)
+#define OR(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f | held; STORE(h, f, i)
+#define XOR(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f ^ held; STORE(h, f, i)
+#define OPERATIONS(n) \
+    action sum##n() { EACH##n(SUM, chunks##n) } \
+    action min##n() { EACH##n(MIN, chunks##n) } \
+    action max##n() { EACH##n(MAX, chunks##n) } \
+    action and##n() { EACH##n(AND, chunks##n) } \
+    action or##n() { EACH##n(OR, chunks##n) } \
+    action xor##n() { EACH##n(XOR, chunks##n) }
+#define COMBINE(n) \
+    if (meta.combine == COMBINE_BY + (bit<8>)OP_SUM) { sum##n(); } \
+    else if (meta.combine == COMBINE_STORE) { store##n(); } \
+    else if (meta.combine == COMBINE_BY + (bit<8>)OP_MIN) { min##n(); } \
+    else if (meta.combine == COMBINE_BY + (bit<8>)OP_MAX) { max##n(); } \
+    else if (meta.combine == COMBINE_BY + (bit<8>)OP_AND) { and##n(); } \
+    else if (meta.combine == COMBINE_BY + (bit<8>)OP_OR) { or##n(); } \
+    else if (meta.combine == COMBINE_BY + (bit<8>)OP_XOR) { xor##n(); }
 
 header netsum_h {
     bit<8>    job_id;          // the aggregation job

@@ -16,49 +16,18 @@
 
 #define STORE(h, f, i) buffer##i.write(meta.slot, hdr.h.f);
 #define LOAD(h, f, i)  buffer##i.read(hdr.h.f, meta.slot);
-#define SUM(h, f, i)   buffer##i.read(held, meta.slot); \
-                       hdr.h.f = hdr.h.f + held; \
-                       buffer##i.write(meta.slot, hdr.h.f);
+#define HOLD(h, f, i)  buffer##i.read(held, meta.slot);
 // Lane-wise comparison (Hacker's Delight, 2-18): with `top` the top bit of every lane, the borrow-free difference says in
 // each lane's top bit whether ours >= held; that bit is then widened to a mask of its lane.
-#define COMPARE(h, f, i) buffer##i.read(held, meta.slot); \
-                       low = (hdr.h.f | top) - (held & ~top); \
+#define COMPARE(h, f, i) low = (hdr.h.f | top) - (held & ~top); \
                        wins = ((hdr.h.f & ~held) | (~(hdr.h.f ^ held) & low)) & top; \
                        wins = (wins - (wins >> shift)) | wins;
-#define MAX(h, f, i)   COMPARE(h, f, i) \
-                       hdr.h.f = (hdr.h.f & wins) | (held & ~wins); \
-                       buffer##i.write(meta.slot, hdr.h.f);
-#define MIN(h, f, i)   COMPARE(h, f, i) \
-                       hdr.h.f = (held & wins) | (hdr.h.f & ~wins); \
-                       buffer##i.write(meta.slot, hdr.h.f);
-#define AND(h, f, i)   buffer##i.read(held, meta.slot); \
-                       hdr.h.f = hdr.h.f & held; \
-                       buffer##i.write(meta.slot, hdr.h.f);
-#define OR(h, f, i)    buffer##i.read(held, meta.slot); \
-                       hdr.h.f = hdr.h.f | held; \
-                       buffer##i.write(meta.slot, hdr.h.f);
-#define XOR(h, f, i)   buffer##i.read(held, meta.slot); \
-                       hdr.h.f = hdr.h.f ^ held; \
-                       buffer##i.write(meta.slot, hdr.h.f);
 
+// The operations themselves (SUM, MIN and so on, OPERATIONS and COMBINE) are in wire.p4: a row of the schema each.
 #define ACTIONS(n) \
     action store##n() { EACH##n(STORE, chunks##n) } \
     action load##n()  { hdr.chunks##n.setValid(); EACH##n(LOAD, chunks##n) } \
-    action sum##n()   { EACH##n(SUM, chunks##n) } \
-    action min##n()   { EACH##n(MIN, chunks##n) } \
-    action max##n()   { EACH##n(MAX, chunks##n) } \
-    action and##n()   { EACH##n(AND, chunks##n) } \
-    action or##n()    { EACH##n(OR, chunks##n) } \
-    action xor##n()   { EACH##n(XOR, chunks##n) }
-
-#define COMBINE(n) \
-    if (meta.combine == COMBINE_BY + OP_SUM)      { sum##n(); } \
-    else if (meta.combine == COMBINE_STORE)       { store##n(); } \
-    else if (meta.combine == COMBINE_BY + OP_MAX) { max##n(); } \
-    else if (meta.combine == COMBINE_BY + OP_MIN) { min##n(); } \
-    else if (meta.combine == COMBINE_BY + OP_AND) { and##n(); } \
-    else if (meta.combine == COMBINE_BY + OP_OR)  { or##n(); } \
-    else                                          { xor##n(); }
+    OPERATIONS(n)
 
 control Aggregate(inout headers_t hdr, in metadata_t meta) {
     DropPayload() drop_payload;
@@ -88,7 +57,7 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
             if (RECORD_CHUNKS(meta.record)[1:1] == 1) { load2(); }
             if (RECORD_CHUNKS(meta.record)[0:0] == 1) { load1(); }
         } else if (meta.combine != COMBINE_NOTHING) {
-            if (meta.combine == COMBINE_BY + OP_MAX || meta.combine == COMBINE_BY + OP_MIN) {
+            if (OP_COMPARES(hdr.netsum.op)) {
                 shift = (8w8 << hdr.netsum.lane) - 1;
                 if (hdr.netsum.lane == LANE_L8)       { top = TOP_BITS_8; }
                 else if (hdr.netsum.lane == LANE_L16) { top = TOP_BITS_16; }

@@ -128,7 +128,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt || hdr.netsum.op == OP_COPY) {
                     meta.outcome = OUTCOME_SIGNATURE;
                 } else {
-                    meta.combine = COMBINE_BY + hdr.netsum.op;
+                    meta.combine = COMBINE_BY + (bit<8>)hdr.netsum.op;
                 }
             }
 

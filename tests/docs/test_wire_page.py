@@ -6,6 +6,7 @@ import re
 
 import pytest
 from netsum.wire import schema
+from netsum.wire.to_docs import page_text
 
 from tests.docs.pages import ROOT, blocks
 
@@ -21,6 +22,11 @@ TEXT = " ".join(PAGE.read_text("utf-8").split())
 def test_tables_are_the_schema(fields: tuple[schema.Field, ...]) -> None:
     rows = "\n".join(f"| {field.name} | {field.bits} | {field.doc} |" for field in fields)
     assert rows in PAGE.read_text("utf-8")
+
+
+def test_the_table_of_operations_is_the_schemas() -> None:
+    text = PAGE.read_text("utf-8")
+    assert text == page_text(text), "run `make p4` and commit the result"
 
 
 @pytest.mark.parametrize("value", [*schema.Op, *schema.Status], ids=lambda value: value.name)

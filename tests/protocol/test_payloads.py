@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import reduce
-from operator import and_, or_, xor
 
 import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, Lane, Op, Outcome
 
-from tests.model.lanes import CHUNK_BITS, join, split
+from tests.model.lanes import CHUNK_BITS, ORACLES, join, split
 from tests.model.rules import Payload
 from tests.protocol import star
 from tests.protocol.frames import Datagram, chunk_bytes
@@ -24,13 +23,6 @@ FIRST = star.JOBS[star.TRIO].first_block_id
 
 
 COMBINING = tuple(op for op in Op if op != Op.COPY)
-BY_LANE: dict[Op, Callable[[tuple[int, ...]], int]] = {
-    Op.MIN: min,
-    Op.MAX: max,
-    Op.AND: lambda values: reduce(and_, values),
-    Op.OR: lambda values: reduce(or_, values),
-    Op.XOR: lambda values: reduce(xor, values),
-}
 
 
 def combined(op: Op, lane: Lane, payloads: list[Payload]) -> Payload:
@@ -39,7 +31,8 @@ def combined(op: Op, lane: Lane, payloads: list[Payload]) -> Payload:
         return tuple(sum(chunks) % (1 << CHUNK_BITS) for chunks in zip(*payloads, strict=True))
     lanes = [[split(chunk, lane) for chunk in payload] for payload in payloads]
     columns = [zip(*chunks, strict=True) for chunks in zip(*lanes, strict=True)]
-    return tuple(join([BY_LANE[op](values) for values in column], lane) for column in columns)
+    ones = (1 << lane.bits) - 1
+    return tuple(join([reduce(ORACLES[op], values) & ones for values in column], lane) for column in columns)
 
 
 def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> Iterator[tuple[Step, Payload]]:

@@ -12,10 +12,10 @@ from netsum.collectives.options import ORDER
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.fixed_point import Array, OwnLanes
-from netsum.wire.schema import Op
+from netsum.wire.schema import COMBINING, Op
 from netsum.work import Flow
 
-OPS: Final = {"min": Op.MIN, "max": Op.MAX, "and": Op.AND, "or": Op.OR, "xor": Op.XOR}
+OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 
 
 def lanewise(

@@ -9,22 +9,21 @@ import numpy as np
 
 from netsum.errors import Unsupported
 from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane
-from netsum.wire.schema import Lane
+from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
-ORDER: Final = ("min", "max")
-BITS: Final = ("and", "or", "xor")
+ORDER: Final = tuple(op.name.lower() for op in COMBINING if op.values == "order")
+BITS: Final = tuple(op.name.lower() for op in COMBINING if op.values == "bits")
 OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
 LATE: Final = ("accept", "carry", "wait", "raise")
+_TYPES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": frozenset({"bool"})}
 TYPES: Final = {
-    "sum": FLOATS | INTEGERS,
     "mean": FLOATS,
     "product": FLOATS | INTEGERS,
-    **dict.fromkeys(ORDER, FLOATS | INTEGERS | {"bool"}),
-    **dict.fromkeys(BITS, INTEGERS | {"bool"}),
+    **{op.name.lower(): frozenset().union(*(_TYPES[word] for word in op.types.split())) for op in COMBINING},
 }
 """The types that each operation takes."""
 

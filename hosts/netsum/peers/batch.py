@@ -13,17 +13,11 @@ from netsum.fixed_point import WIRE_LANES, Array
 from netsum.peers.plan import Rows
 from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
+from netsum.wire.schema import COMBINING, EVERYONE, AgeOp, Lane, Op, Status
 
-_OPS: Final = {
-    Op.SUM: np.add,  # lanes are unsigned: modulo 2^w
-    Op.MIN: np.minimum,
-    Op.MAX: np.maximum,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-}
-_MOST: Final = {"op": Op.COPY, "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
+_UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
+"""What combines unsigned lanes: a sum is modulo 2^w."""
+_MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _SIGNATURE: Final = ("gen_id", "op", "lane", "dest")
 
 
@@ -137,7 +131,10 @@ class Batch:
             chosen = kinds == kind
             lanes = WIRE_LANES[Lane(kind & 0xFF)]
             ours = self._data[index[chosen]].view(lanes)
-            _OPS[Op(kind >> 8)](ours, data[chosen].view(lanes), out=ours)
+            combine, *after = _UFUNCS[Op(kind >> 8)]
+            combine(ours, data[chosen].view(lanes), out=ours)
+            for ufunc in after:
+                ufunc(ours, out=ours)
             self._data[index[chosen]] = ours.view(np.uint8)
 
     def result(self, row: int, job_id: int, block_id: int, rank: int) -> tuple[Header, memoryview]:

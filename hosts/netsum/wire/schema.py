@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 VERSION: Final = 1
 """Version of the extension; a packet of another version is malformed."""
@@ -72,15 +72,48 @@ HEADER_BYTES: Final = sum(field.bits for field in HEADER_FIELDS) // 8
 
 
 class Op(IntEnum):
-    """How the payloads of a block combine, lane by lane."""
+    """How the payloads of a block combine: one row an operation, from which the P4 macros, the options of the host library,
+    the algorithms without a switch, the dissector and the table in docs/wire.md are made.
 
-    SUM = 0
-    MIN = 1
-    MAX = 2
-    AND = 3
-    OR = 4
-    XOR = 5
-    COPY = 6
+    Contributions combine in any order and in any grouping, so an operation must be commutative and associative, and a lane
+    must be all that it remembers. An empty contribution is not combined: it stands for the identity.
+    """
+
+    p4: str
+    """What the slot's chunk becomes, of ``ours`` (the packet's) and ``held`` (the slot's); ``wins`` is all ones in the lanes
+    where ours >= held. Both are 2048 bits wide: what carries from lane to lane is up to the expression."""
+    ufuncs: str
+    """The same in numpy, on arrays of unsigned lanes: a function of two arrays, then functions of its result."""
+    identity: int
+    """The identity's lanes: 0, or -1 for all ones."""
+    values: str
+    """How hosts turn values into lanes: ``biased`` (fixed point), in their ``order``, or as their own ``bits``."""
+    types: str
+    """Types of values, as words for people and for netsum.collectives.options."""
+
+    # fmt: off
+    #      no.  P4                                      numpy          id.  values    types
+    SUM  = (0, "ours + held",                           "add",          0, "biased", "floats integers")
+    MIN  = (1, "(held & wins) | (ours & ~wins)",        "minimum",     -1, "order",  "floats integers bool")
+    MAX  = (2, "(ours & wins) | (held & ~wins)",        "maximum",      0, "order",  "floats integers bool")
+    AND  = (3, "ours & held",                           "bitwise_and", -1, "bits",   "integers bool")
+    OR   = (4, "ours | held",                           "bitwise_or",   0, "bits",   "integers bool")
+    XOR  = (5, "ours ^ held",                           "bitwise_xor",  0, "bits",   "integers bool")
+    COPY = 6  # nothing combines: a block has one payload
+    # fmt: on
+
+    def __new__(
+        cls, number: int, p4: str = "", ufuncs: str = "", identity: int = 0, values: str = "", types: str = ""
+    ) -> Self:
+        op = int.__new__(cls, number)
+        op._value_ = number
+        op.p4, op.ufuncs, op.identity, op.values, op.types = p4, ufuncs, identity, values, types
+        return op
+
+
+COMBINING: Final = tuple(op for op in Op if op.p4)
+"""The operations; COPY brings a payload from one member to the others."""
+COMPARING: Final = frozenset(op for op in COMBINING if "wins" in op.p4)
 
 
 class Lane(IntEnum):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from enum import IntEnum
 
@@ -62,6 +63,7 @@ def _predicate(name: str, bits: int, members: Collection[IntEnum]) -> str:
 def _predicates() -> list[str]:
     return [
         _predicate("OP_IS_KNOWN", 4, tuple(schema.Op)),
+        _predicate("OP_COMPARES", 4, schema.COMPARING),
         _predicate("LANE_IS_KNOWN", 4, tuple(schema.Lane)),
         _predicate("HOP_IS_KNOWN", 2, tuple(schema.Hop)),
         _predicate("STATUS_IS_KNOWN", 4, tuple(schema.Status)),
@@ -73,6 +75,25 @@ def _predicates() -> list[str]:
         _predicate("OUTCOME_IS_REFUSAL", 5, schema.REFUSALS),
         "// The reason that a REFUSED answer gives.\n#define REASON(x) x[3:0]",
     ]
+
+
+def _operations() -> list[str]:
+    """Macros for aggregate.p4: what each operation does to a field; an action for each, on a header of n chunks; and the
+    choice among them. STORE comes second there, since most packets sum, and one in each block stores."""
+    lines = []
+    for op in schema.COMBINING:
+        expression = re.sub(r"\bours\b", "hdr.h.f", op.p4)
+        compare = "COMPARE(h, f, i) " * (op in schema.COMPARING)
+        lines.append(f"#define {op.name}(h, f, i) HOLD(h, f, i) {compare}hdr.h.f = {expression}; STORE(h, f, i)")
+    actions = [f"action {op.name.lower()}##n() {{ EACH##n({op.name}, chunks##n) }}" for op in schema.COMBINING]
+    chosen = [
+        f"if (meta.combine == COMBINE_BY + (bit<8>)OP_{op.name}) {{ {op.name.lower()}##n(); }}"
+        for op in schema.COMBINING
+    ]
+    chosen.insert(1, "if (meta.combine == COMBINE_STORE) { store##n(); }")
+    lines.append(" \\\n    ".join(["#define OPERATIONS(n)", *actions]))
+    lines.append(" \\\n    else ".join([f"#define COMBINE(n) \\\n    {chosen[0]}", *chosen[1:]]))
+    return lines
 
 
 def _wide_header(chunks: int) -> str:
@@ -156,6 +177,8 @@ def p4_text() -> str:
         "\n".join(_constants(schema.PacketOutKind, "KIND", 8)),
         "// Which values of a field belong together. Nothing else may ask for an order among them.",
         "\n".join(_predicates()),
+        "// The operations.",
+        "\n".join(_operations()),
         _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
         "// The block record, "
