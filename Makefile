@@ -62,10 +62,10 @@ soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=
 	@scripts/as-root $(TRIALS) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
-	@scripts/as-root $(BIN)/netsum bench $(ARGS)
+	@scripts/as-root $(BIN)/netsum bench switches $(ARGS)
 
 algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; writes the table that `auto` chooses by
-	@scripts/as-root $(BIN)/netsum bench --algorithms --table hosts/netsum/peers/choice.json $(ARGS)
+	@scripts/as-root $(BIN)/netsum bench algorithms --table hosts/netsum/peers/choice.json $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
 	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)

@@ -1,4 +1,4 @@
-"""The controller as an object: what the command line and the testbeds use."""
+"""The controller as an object, as the command line and the testbeds use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netsum_controller.http.api import HttpServer
 from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
 from netsum_controller.jobs.membership import Membership, describe
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
 from netsum_controller.site import Site
@@ -65,11 +65,11 @@ class Controller:
     def push(self, *, force: bool = False, take_over: bool = False) -> list[reconcile.Report]:
         """Load the program on every switch that lacks it, and all that belongs there; again, it changes nothing. ``take_over``
         removes jobs that this state file does not know; else they are a :class:`netsum_controller.errors.StateError`."""
-        return reconcile.reconcile(self.site, force=force, take_over=take_over)
+        return list(reconcile.reconcile(self.site, force=force, take_over=take_over))
 
     def reconcile(self) -> list[reconcile.Report]:
-        """The same, after a switch restarted: its jobs come back under a new epoch."""
-        return reconcile.reconcile(self.site)
+        """The same after a switch has restarted: its jobs come back under a new epoch."""
+        return list(reconcile.reconcile(self.site))
 
     def create_job(self, spec: JobSpec) -> Job:
         """Install a job. The same spec again returns the job that is there; only a new one has its ``token``."""
@@ -88,7 +88,7 @@ class Controller:
         return eviction.admit(self.site, name, rank)
 
     def move(self, name: str, algorithm: str) -> moving.Move:
-        """Let a switch combine in a job ("switch"), its members ("ring", ...), or a switch if one can ("auto")."""
+        """Change who combines in a job: a switch ("switch"), its members ("ring", ...), or a switch if possible ("auto")."""
         return moving.move(self.site, name, algorithm)
 
     def jobs(self) -> list[Job]:
@@ -118,11 +118,11 @@ class Controller:
         rank: int,
         instance: str,
         link: Mapping[str, Any] | None = None,
-        place: Place | None = None,
+        progress: Progress | None = None,
         peer: str | None = None,
     ) -> Descriptor:
-        """Take a rank, or with a ``place`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link, place, peer)
+        """Take a rank, or with a ``progress`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
+        return self.membership.join(name, token, rank, instance, link, progress, peer)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""
@@ -142,11 +142,11 @@ class Controller:
         tls: tuple[str | Path, str | Path] | None = None,
         metrics_token: str | None = None,
     ) -> str:
-        """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free one). ``advertise`` is the
-        host name or address that members are told, if it is not ``host``. Every ``watch`` seconds (None: never) each
-        switch is looked at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its
-        key, it is HTTPS. With a ``metrics_token``, ``GET /metrics`` asks for it. While it serves, blocks of degrade jobs
-        age (:mod:`netsum_controller.watching.sweeper`)."""
+        """Start the HTTP endpoint in its own threads; returns its URL (port 0: a free port). ``advertise`` is the host name or
+        address that members are told instead of ``host``. Every ``watch`` seconds (None: never) each switch is looked
+        at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its key, it is HTTPS.
+        With a ``metrics_token``, ``GET /metrics`` requires it. While it serves, blocks of degrade jobs age
+        (:mod:`netsum_controller.watching.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
             metrics = Metrics(self.site, self.sweeps)

@@ -2,7 +2,7 @@
 
 ::
 
-    ControllerError            exit code 1: it was asked right, and it did not work
+    ControllerError            exit code 1: the request was right, but it did not work
     +-- InputError             exit code 2: a file, an option or a name is wrong; nothing was changed
     +-- Refused                the job does not fit, or contradicts one that is there; nothing was changed
     |   +-- NoSwitch           no switch can serve the job: room or a path is missing
@@ -84,7 +84,7 @@ class CannotResume(ControllerError):
 
 
 class Busy(ControllerError):
-    """Cannot be done now; ask again in ``retry_ms`` milliseconds."""
+    """It cannot be done now; ask again in ``retry_ms`` milliseconds."""
 
     def __init__(self, message: str, retry_ms: int) -> None:
         super().__init__(message)

@@ -11,8 +11,8 @@ from netsum_controller.state.model import Job
 
 
 def set_up(level: int, kind: str) -> None:
-    """Print records of this level and above to stderr, as ``kind``: ``text`` or ``json``, an object a line. Where somebody has
-    set logging up already, nothing changes."""
+    """Print records of this level and above to stderr, as ``kind``: ``text`` or ``json``, an object a line. If
+    logging is set up already, nothing changes."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(kind))
     logging.basicConfig(level=level, handlers=[handler])

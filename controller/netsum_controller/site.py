@@ -58,11 +58,11 @@ class Site:
 
 
 def find_down(site: Site) -> frozenset[str]:
-    """Ask every switch whether it is there, all at once, and set ``site.down``. A switch whose address is not known yet is
-    not down. Where no switch has another beside it there is no way around any: only those that were down are asked, whether
-    they are back.
+    """Ask all switches at once whether they are there, and set ``site.down``. A switch whose address is not known yet is not
+    down. Without links between switches there is no way around any: then only those that were down are asked whether they
+    are back.
 
-    One call each that disturbs nobody; :data:`PATIENCE` at most.
+    One call to each, which disturbs nobody and takes :data:`PATIENCE` at most.
     """
     switches = site.topology.switches
     names = [name for name in switches if site.topology.links or name in site.down]
@@ -75,7 +75,7 @@ def find_down(site: Site) -> frozenset[str]:
 
 
 def answers(site: Site, name: str) -> bool:
-    """Whether a switch is there, or might be: its address is not known yet, or no question can be asked."""
+    """Whether a switch is there, or may be: its address is not known yet, or it cannot be asked."""
     switch = site.topology.switches[name]
     if switch.p4runtime is None:
         return True
@@ -85,5 +85,5 @@ def answers(site: Site, name: str) -> bool:
     except grpc.RpcError as error:
         return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     except ControllerError:
-        return True  # a PEM file of ours is missing, which says nothing of the switch
+        return True  # one of our PEM files is missing, which says nothing about the switch
     return True

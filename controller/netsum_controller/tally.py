@@ -1,4 +1,4 @@
-"""Counts of what the controller does while it runs, for whoever watches it."""
+"""Counts what the controller does while it runs, for its metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tally:
             self._counts.setdefault(name, Counter())[labels] += 1
 
     def forget(self, name: str, labels: Iterable[Labels]) -> None:
-        """Drop the counts of these labels: what they are about is gone."""
+        """Drop the counts of these labels, whose subject is gone."""
         with self._guard:
             counts = self._counts.get(name, Counter())
             for each in labels:

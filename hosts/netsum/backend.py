@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
+from netsum.peers.peer_window import PeerWindow
 from netsum.peers.transport import PeerSocket, PeerTransport
-from netsum.peers.window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports.base import Transport
 from netsum.transports.links import open_link

@@ -23,10 +23,10 @@ def id_distance(block_id: int, origin: int) -> int:
 
 @dataclass(slots=True)
 class Block:
-    """One contribution. ``room`` is how many bytes of zeros an empty one carries where a result with payload is
-    expected (a result leaves the switch only in a packet that had room for it). ``firm``: the block waits for every rank also in
-    a job that degrades. ``passing``: this rank answers, adds nothing, and is not to be counted. ``on_result`` gets the
-    result's header and payload; the payload is valid during the call only. ``on_lost`` is told that there will be none.
+    """One contribution. ``room`` is how many bytes of zeros an empty one carries where a result with payload is expected (a
+    result leaves the switch only in a packet that had room for it). ``firm``: the block waits for every rank also in a job
+    that degrades. ``passing``: this rank answers, adds nothing, and is not to be counted. ``on_result`` gets the result's
+    header and payload; the payload is valid during the call only. ``on_lost`` is told that there will be none.
 
     For a job without a switch: ``more``: the next block was submitted together with this one, on every rank. ``source``: the
     one rank that has a payload; EVERYONE: any may have one."""

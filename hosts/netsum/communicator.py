@@ -119,16 +119,6 @@ class Communicator(Reductions, Exchanges):
         return self._recovery.descriptor if self._recovery is not None else self._descriptor
 
     @property
-    def rank(self) -> int:
-        """This member's rank, 0..size-1."""
-        return self._descriptor.rank
-
-    @property
-    def size(self) -> int:
-        """How many members the job has, those included that were evicted: ranks are 0..size-1."""
-        return self._descriptor.workers
-
-    @property
     def present(self) -> int:
         """How many ranks the job waits for, as the last result told: ``size`` less those that the controller evicted."""
         return self._window.present
@@ -234,10 +224,6 @@ class Communicator(Reductions, Exchanges):
         for array, new in zip(state, received, strict=True):
             array[...] = new
         return furthest
-
-    @property
-    def _degrades(self) -> bool:
-        return self._descriptor.block_exp_ms > 0
 
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:
         self._engine.home.check()

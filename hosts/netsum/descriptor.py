@@ -68,16 +68,16 @@ class Descriptor:
     """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``.
 
     ``block_exp_ms`` above 0: the job degrades, a block that waits longer is closed when ``quorum`` workers are in it.
-    ``roots``: where several switches make results, which of them (numbered from 0) those of each stripe; a block's stripe is its
-    id modulo their number.
-    ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``: ranks that are out.
+    ``roots``: where several switches make results, which of them (numbered from 0) those of each stripe; a block's stripe
+    is its id modulo their number. ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``:
+    ranks that are out.
 
     ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
     size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (32 hex
-    digits) what they seal their datagrams of this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
+    digits) what they seal what they say in this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
-    ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open with
-    :mod:`netsum.collectives.opening`.
+    ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open
+    with :mod:`netsum.collectives.opening`.
     """
 
     job: str

@@ -1,8 +1,8 @@
 """Drives calls: what they submit goes through the window and the transport, and their results come back.
 
-A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition to wait for; it is resumed when the
-condition holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same block the same
-id; when a flow yields :data:`SUBMITTED` the next one may start, while the first still waits for results.
+A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition to wait for; it is resumed
+when the condition holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same
+block the same id; when a flow yields :data:`SUBMITTED` the next one may start, while the first still waits for results.
 
 Whoever waits for a call drives the engine: no thread runs unless a call was started asynchronously, and then one thread drives
 it in the background for as long as calls are outstanding.
@@ -358,7 +358,8 @@ class Engine:
         return works
 
     def close(self) -> None:
-        """End calls under way with Closed, and give the transport back. May be called twice. Of no effect in a forked process."""
+        """End calls under way with Closed, and give the transport back. May be called twice. Of no effect in a forked
+        process."""
         if not self.home.here:
             return
         with self._gate:

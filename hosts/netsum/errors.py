@@ -173,9 +173,9 @@ class Refused(CommunicatorError):
 
 
 class Desynchronized(CommunicatorError):
-    """A new epoch of the job began, and this communicator belongs to an earlier one; or this rank was so late that it cannot know
-    what calls the others have made. :meth:`netsum.Communicator.resync`, or join again. Or its descriptor came as a file that was
-    used before: the message says so; make new files for all ranks."""
+    """A new epoch of the job began, and this communicator belongs to an earlier one; or this rank was so late that it
+    cannot know what calls the others have made. :meth:`netsum.Communicator.resync`, or join again. Or its descriptor came
+    as a file that was used before: the message says so; make new files for all ranks."""
 
 
 class Evicted(CommunicatorError):

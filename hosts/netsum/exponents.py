@@ -43,9 +43,7 @@ ZERO_CODE: Final = 0
 """Code of a block of zeros."""
 LOWEST: Final = -1073
 """Exponent of float64's smallest number: of a block below it, nothing can be predicted."""
-HIGHEST: Final = 1024
-"""Exponent of float64's largest number."""
-_FLOAT_OFFSET: Final = 1100  # codes 27..2124
+_FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
 
 Codes = NDArray[np.uint16]
 
@@ -126,11 +124,6 @@ def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
     """Exponents for the next call, after these were agreed on. Of a block of zeros nothing is known: whatever comes next is
     sent again at a scale that fits it."""
     return np.where(codes == ZERO_CODE, LOWEST, float_exponents(codes) + 1)
-
-
-def codes_of_exponents(exponents: NDArray[np.int64]) -> Codes:
-    """Codes of given exponents, cut at the ends of float64's range."""
-    return (np.clip(exponents, LOWEST, HIGHEST) + _FLOAT_OFFSET).astype(np.uint16)
 
 
 def lane_code(largest: int, workers: int) -> int:

@@ -1,4 +1,4 @@
-"""Which results can be a block's."""
+"""Whether a result can be that of a block."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ block under way, and pauses before each, twice as long each time that it hears i
 packet a member now and then, and still comes to its end. The first result without it ends the pause, and every one lets one
 more block go, which doubles the window in a round trip (as TCP's slow start).
 
-It only ever holds blocks back, so the window's own rule stays as it is. On one switch all ranks of a job hear the same, since
-results are multicast; in a tree only those who share a switch with the busy job do, and the others wait for them. So that nobody
-is taken for late, no pause is longer than a quarter of the time after which the job's blocks age.
+It only ever holds blocks back, so the window's own rule stays as it is. On one switch all ranks of a job hear the same,
+since results are multicast; in a tree only those who share a switch with the busy job do, and the others wait for them. So
+that nobody is taken for late, no pause is longer than a quarter of the time after which the job's blocks age.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 SHORTEST_PAUSE: Final = 0.005
 """Seconds before the first block that asks whether the way is free."""
 LONGEST_PAUSE: Final = 0.04
-"""Seconds between such blocks in the end: 25 a second, so that nobody waits for ever."""
+"""Seconds between such blocks in the end: 25 blocks a second, so that no job stops for ever."""
 
 
 class GiveWay:

@@ -1,8 +1,8 @@
 """A communicator is at home in the process that made it.
 
-A forked child has a copy of everything, sockets and block ids included: what it sent would be taken for its parent's, and what it
-received its parent would lack. So it may use nothing of it, and whatever it does (call, leave a ``with`` block, end), its parent
-and the other ranks notice nothing.
+A forked child has a copy of everything, sockets and block ids included. What it sent would be taken for its parent's, and
+what it received its parent would lack. So it may use nothing of it, and whatever it does (make a call, leave a ``with``
+block, exit), its parent and the other ranks notice nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netsum.errors import Closed
 
 
 class Home:
-    """The process that this was made in."""
+    """Remembers the process in which it was made."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -40,7 +40,7 @@ _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 
 
 def stays_home(sock: socket.socket) -> None:
-    """A child is not to have this socket: it would take its packets, and hold its port when the parent is gone."""
+    """Close this socket in forked children, which would take its packets, and hold its port when the parent is gone."""
     _sockets.add(sock)
 
 

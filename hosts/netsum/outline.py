@@ -1,4 +1,4 @@
-"""What a call is and how large, as its flow tells it: for the words of errors."""
+"""What a call is and how large it is, as its flow tells it, for error messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from netsum.block import id_distance
 
 @dataclass
 class Outline:
-    """``call`` in words; ``first``: id of its first block; ``opening`` blocks in which the ranks agree, and ``blocks`` of data,
-    of which ``skipped`` are not sent. What is not known yet is empty or 0."""
+    """The ``call`` in words; the id of its ``first`` block; how many ``opening`` blocks it has, in which the ranks agree,
+    and how many ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
 
     call: str = ""
     first: int | None = None
@@ -19,7 +19,8 @@ class Outline:
     skipped: int = 0
 
     def progress(self, base: int) -> str:
-        """How far it has come, when every result below the block ``base`` is held; "" when its size is not known."""
+        """How far the call has come if every result below the block ``base`` is held; the call alone if its size is not
+        known."""
         if self.first is None or not self.blocks:
             return self.call
         held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way

@@ -1,7 +1,7 @@
-"""What a Timeout says: how far the call came, and whom it waits for, where that is known.
+"""What a Timeout says: how far the call came, and whom it waits for, if that is known.
 
-A rank is named on evidence alone: the switch's record lacks it, or it answers nobody, in a block that has waited for a while. As
-long as results come, the call was too large for its time, and nobody is late.
+A rank is named only on evidence: a block has waited for a while, and the switch's record lacks the rank, or the rank answers
+nobody. As long as results come, nobody is late: the call was too large for its time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ANSWER: Final = 3.0
 
 
 class Overdue:
-    """Of one communicator. ``explain(block_id)`` asks the controller whom a block waits for."""
+    """Explains one communicator's timeouts. ``explain(block_id)`` asks the controller whom a block waits for."""
 
     def __init__(self, explain: Callable[[int], Whom] | None) -> None:
         self._explain = explain
         self._early: Question[Whom] | None = None
 
     def foresee(self, work: Work[Any], window: Window, silence: Silence, now: float) -> None:
-        """Ask ahead of the deadline, where there is time: one who does not answer then is not waited for."""
+        """Ask ahead of the deadline, if there is time: a controller that does not answer then is not waited for."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, window, silence, now):

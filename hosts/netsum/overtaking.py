@@ -1,7 +1,8 @@
 """Which packets were overtaken by later ones, and so are probably lost (RACK, RFC 8985, with a count of packets for its
 reordering window). Pure.
 
-Only packets of one way: the blocks of a job with several roots go over different switches, and one that is slower loses nothing.
+Only packets of one way: the blocks of a job with several roots go over different switches, and one that is slower loses
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ class Overtaking:
     """Numbers transmissions; learns which have arrived."""
 
     def __init__(self, roots: Sequence[int] = ()) -> None:
-        """``roots``: the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. None: one root."""
+        """``roots``: the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. None: one
+        root."""
         self._roots = tuple(roots) or (0,)
         ways = max(self._roots) + 1
         self._late = REORDERING * ways  # their packets are sent by turns

@@ -1,4 +1,4 @@
-"""A question to the controller, asked on a thread of its own: whoever asks goes on sending and receiving meanwhile, for a
+"""A question to the controller, asked on a thread of its own: meanwhile the member goes on sending and receiving, since a
 controller that hangs must hold up nobody."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """Asked when made, at ``asked`` (``time.monotonic()``)."""
+    """A question is asked when it is made, at ``asked`` (``time.monotonic()``)."""
 
     def __init__(self, ask: Callable[[], Answer]) -> None:
         self.asked = time.monotonic()
@@ -30,7 +30,7 @@ class Question(Generic[Answer]):
         self._over.set()
 
     def answered(self, timeout: float = 0.0) -> bool:
-        """Whether it is answered, within ``timeout`` seconds."""
+        """Whether the answer comes within ``timeout`` seconds."""
         return self._over.wait(max(0.0, timeout))
 
     def answer(self) -> Answer:

@@ -1,4 +1,4 @@
-"""What a member does when the switch suddenly refuses it, or says nothing: it asks the controller what has become of the job.
+"""When the switch suddenly refuses a member, or says nothing, the member asks the controller what has become of the job.
 
 A switch that restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
 rank reports the first block whose result it does not hold, and all go on from the lowest, out of the contributions that
@@ -19,20 +19,20 @@ from netsum.transports.base import Transport
 from netsum.wire.schema import Outcome
 
 ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})
-"""Refusals that a new epoch explains."""
+"""Refusals that a new epoch may explain."""
 _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
 """Those of them that may come before the controller knows anything: the switch is up again, and it has not looked yet."""
 PAUSE: Final = 0.1
 """Seconds between two questions, at least."""
 BRIEF: Final = 0.02
-"""Seconds that an answer is waited for on the spot: most come at once."""
+"""How many seconds to wait for an answer on the spot: most come at once."""
 LONGEST: Final = 2.0
-"""Seconds after which a question is given up that somebody answers byte by byte."""
+"""Seconds after which a question is given up, even if somebody answers it byte by byte."""
 
 
 class Recovery:
-    """``descriptor`` is the epoch's in which this member is; ``reason`` says what it is waiting for, if it is; ``moving``: for
-    the others, to go over to another epoch with it."""
+    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if it does; ``moving``: it
+    waits for the others, to enter another epoch with them."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Recovery:
         ask: Callable[[int, int], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, needs)`` asks the controller once: the current descriptor, :class:`NotReady` when it has none yet, or the
-        error that the communicator ends with. ``needs`` is the first block whose result is not held."""
+        """``ask(epoch, needs)`` asks the controller once: the current descriptor, :class:`NotReady` when it has none yet,
+        or the error that the communicator ends with. ``needs`` is the first block whose result is not held."""
         self.descriptor = descriptor
         self.reason = ""
         self._ask = ask
@@ -66,7 +66,8 @@ class Recovery:
 
     @property
     def holds(self) -> bool:
-        """Whether to begin nothing, so that what was told of this member remains true: it waits for others, or is asking."""
+        """Whether to begin nothing, so that what the controller was told of this member remains true: it is asking, or
+        waits for others."""
         return self.moving or self._question is not None
 
     def due(self, now: float) -> bool:

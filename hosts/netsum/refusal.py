@@ -1,4 +1,4 @@
-"""What a packet from the switch may put an end to: a block, or all of them."""
+"""What may end a block, or all of them: a refusal by the switch, or another rank's call."""
 
 from __future__ import annotations
 

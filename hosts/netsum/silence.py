@@ -1,4 +1,4 @@
-"""A member hears nothing, or nothing new: has everything gone on elsewhere?"""
+"""When a member hears nothing, or nothing new, the job may have moved on without it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from typing import Final
 
 PATIENCE: Final = 1.0
-"""Seconds without a result, of a block that waits for one, after which the controller is asked."""
+"""Seconds that a block waits for its result before the controller is asked."""
 MAX_PATIENCE: Final = 4.0
 LOOK: Final = 5.0
-"""Seconds between two questions of a member for all, where no switch would ever refuse anybody."""
+"""Seconds between two questions that one member asks for all, in a job without a switch, which would refuse them."""
 
 
 class Silence:
-    """Tells when to ask: after a while without results, then twice as much later, up to a cap. ``moved``: when the last result
-    came that was waited for, or the waiting began."""
+    """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved``: when the last
+    result that was waited for came, or the waiting began."""
 
     def __init__(self) -> None:
         self.moved = 0.0
@@ -35,7 +35,7 @@ class Silence:
         return True
 
     def look(self, now: float) -> bool:
-        """Whether to ask although nothing is amiss: a job without a switch may have got one."""
+        """Whether to ask although nothing is amiss: a job without a switch may have been given one."""
         if now - self._looked < LOOK:
             return False
         self._looked = now

@@ -2,20 +2,19 @@
 
 One window W serves all calls of a job together:
 
-* block b is sent only when every result up to b - W is held (this is what lets the switch reuse slots, docs/protocol.md);
+* block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
 * a contribution is sent again until the block's result is held, and kept for W more blocks after that;
 * a result belongs to a block by job, block id within the live window, and generation;
 * results tell when to give way to another job, :mod:`netsum.give_way`;
 * in a job that degrades, a result may be partial, and a block whose result is gone from the switch (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank does not hold (:meth:`SwitchWindow.resume`).
 
-Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with
-a count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer sends again the oldest
-block, and it alone, so that waiting for a straggler causes no storm: its result says whether more is missing, and as long as
-repeated blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298: Karn's rule (no
-sample of a block that was sent twice), exponential backoff up to a cap; but it learns the lowest of several samples. When
-repeated blocks get two results, they were repeated too early: then the backoff grows until a block gets its result at the
-first try.
+Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with a
+count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer repeats the oldest block,
+and it alone, so that waiting for a straggler causes no storm. Its result says whether more is missing: as long as repeated
+blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298 (Karn's rule, exponential
+backoff up to a cap), but it learns the lowest of several samples. Repeated blocks that get two results were repeated too
+early: then the backoff grows until a block gets its result at the first try.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class SwitchWindow:
     """One member's window over one epoch of a job."""
 
     combiner = "switch"
-    needs_tending = False  # between calls, the switch's slots hold what others may still need
+    needs_tending = False
     speaks = False
 
     def __init__(self, descriptor: Descriptor, join_deadline: float = 0.0) -> None:
-        """``join_deadline``: until then UNKNOWN_JOB and NOT_MEMBER are taken for a controller that is not done yet."""
+        """``join_deadline``: until then UNKNOWN_JOB and NOT_MEMBER mean that the controller is not done yet."""
         self._job_id = descriptor.job_id
         self._src_id = descriptor.src_id
         self._rank = descriptor.rank
@@ -118,11 +117,9 @@ class SwitchWindow:
         return self.submitted - 1
 
     def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
-        """A new epoch that goes on where the last one was: send again from this block, in the ranks' common view the first
-        that some rank does not hold, out of the contributions that were kept. Results that this rank holds count only when
-        they have come again, since the switch's slots are empty. The ``roots`` may be others. False: a contribution is not
-        there any more.
-        """
+        """A new epoch goes on where the last one was: send again from this block, out of the contributions that were kept.
+        Results that this rank holds count only when they have come again: the switch's slots are empty. The ``roots`` may be
+        others. False: a contribution is not there any more."""
         blocks = self.blocks_from(first_block_id)
         if blocks is None:
             return False
@@ -183,22 +180,20 @@ class SwitchWindow:
                 self._alarm = now + min(self._trip.rto * self._backoff, MAX_RTO)
         return packets
 
-    def outgoing(self, now: float) -> list[Packet]:  # noqa: ARG002 - nobody but the switch waits for this member's packets
-        """Nothing."""
-        return []
+    def outgoing(self, now: float) -> list[Packet]:  # noqa: ARG002
+        return []  # nobody but the switch waits for this member's packets
 
     def tend(self, transport: Transport) -> None:
-        """Nothing to do."""
+        """Nothing to do: the switch's slots hold what others may still need."""
 
-    def leave(self, transport: Transport) -> None:
-        """Nothing to do."""
+    leave = tend
 
     def explain(self, now: float) -> None:
-        """Only the controller can read the switch's records."""
+        """Nobody: only the controller can read the switch's records."""
 
     @property
     def _hasty(self) -> bool:
-        """Whether the timer is faster than the way to the switch and back. (A few times, the network may have doubled it.)"""
+        """Whether the timer is faster than a round trip. (The network may have doubled a few results.)"""
         return self._twice > 8
 
     def next_deadline(self) -> float | None:
@@ -208,8 +203,8 @@ class SwitchWindow:
         return self._alarm
 
     def _expire(self) -> None:
-        """The timer: the oldest blocks again. One when nothing has come since the last time, which is how waiting for
-        a straggler looks; twice as many as then when that helped, which is how the loss of a whole flight looks."""
+        """The timer repeats the oldest block if nothing has come since the last time (a straggler is waited for), and twice as
+        many blocks as then if that helped (a whole flight was lost)."""
         self._alarm = None
         if self._overtaking.doubtful:
             self._overtaking.believe()
@@ -227,13 +222,11 @@ class SwitchWindow:
         self._repeated.update(self._again)
 
     def overrule(self, status: Status) -> list[Packet]:
-        """Empty contributions with ``status`` to every outstanding block, in place of what was sent, and to the next one,
-        for which the others may wait when they have this member's contributions to all before; not retransmitted."""
+        """Empty contributions with ``status`` to every outstanding block, and to the next, for which others may wait."""
         blocks = {serial: sent.block for serial, sent in self._sent.items()}
         if self.next_serial < self.base + self._size:
             blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)
-        empties = {serial: Block(block.gen, block.op, block.lane, status=status) for serial, block in blocks.items()}
-        return [self._pack(serial, block, 0) for serial, block in empties.items()]
+        return [self._pack(at, Block(was.gen, was.op, was.lane, status=status), 0) for at, was in blocks.items()]
 
     def _pack(self, serial: int, block: Block, room: int) -> Packet:
         header = pack_header(
@@ -259,8 +252,7 @@ class SwitchWindow:
         return (header, bytes(room)) if room else (header,)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet from the switch. :class:`Refusal` when it refused a block for good, :class:`Disagreement` when a
-        member's call differs; anything else that makes no sense is counted and ignored."""
+        """Take a packet from the switch; see :meth:`netsum.window.Window.receive`."""
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += len(packet)
@@ -343,8 +335,7 @@ class SwitchWindow:
         self._kept[serial] = sent.block
 
     def _lose(self, serial: int, sent: _Sent, now: float) -> None:
-        """The others have gone on without us, and the result is gone. Of what else is outstanding it probably is too, and
-        only asking again tells."""
+        """The others went on without us, and the result is gone; other results may be, too, and only asking again tells."""
         self.stats.lost += 1
         self._backoff = 1
         self._needed |= sent.tries > 1
@@ -388,9 +379,8 @@ class SwitchWindow:
                 self._again[serial] = None
 
     def _measure(self, sent: _Sent, now: float) -> None:
-        """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result
-        is for (Karn), so it tells no time, and order only if nothing more comes for a round trip: after a straggler's
-        first block the rest of its flight does."""
+        """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result is for
+        (Karn): it tells no time, and order only if nothing more comes for a round trip, as a straggler's flight would."""
         if sent.tries == 1:
             if self._hasty:
                 self._trip.begin_anew(now - sent.time)

@@ -1,4 +1,4 @@
-"""What a member tells about itself: each call as it ends, and the log."""
+"""What a member reports about itself: each call as it ends, and the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAULTS: Final = (
     *("retransmissions", "duplicates", "stale", "refused", "malformed", "redone"),
     *("degraded", "late", "lost", "resumes"),
 )
-"""Counts of :class:`netsum.Stats` that are 0 where nothing ever goes wrong."""
+"""Those counts of :class:`netsum.Stats` that stay 0 as long as nothing goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CallEnd:
     """A call that has ended.
 
     Attributes:
-        collective: ``allreduce``, ``broadcast`` or ``barrier``.
+        collective: ``allreduce``, ``broadcast`` and so on.
         seconds: from its start.
         nbytes: size of this rank's array.
         error: what it raises; None: it has a result.
@@ -49,7 +49,7 @@ Watcher = Callable[[CallEnd], None]
 
 
 class MemberLog:
-    """The log of one member; what happens often is told once in a while."""
+    """The log of one member. What happens often is logged once in a while."""
 
     def __init__(self, job: str | None, rank: int | None, seldom: Seldom | None = None) -> None:
         self._log: FieldLogger = logger_for(job, rank)

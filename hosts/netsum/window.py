@@ -4,8 +4,8 @@ Blocks have *serials*: 0, 1, 2… from the epoch's first block on; a block's id 
 modulo 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a
 window more; so no two ranks are further apart than a window, and all can go back to the first block that anybody lacks.
 
-There are two: :class:`netsum.switch_window.SwitchWindow`, and :class:`netsum.peers.window.PeerWindow` where the members combine
-each other's contributions. Nobody else may need to know which one it has.
+There are two: :class:`netsum.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow` where the members
+combine each other's contributions. Nobody else may need to know which one it has.
 """
 
 from __future__ import annotations

@@ -1,23 +1,28 @@
-"""What the commands share that check something for a while (verify, matrix, soak, fuzz): options, progress, Ctrl-C, and the JSON
-line and exit code at the end."""
+"""The frame of the commands that check or measure something for a while: options, progress, totals, Ctrl-C, and the JSON line and
+exit code at the end."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 from netsum.descriptor import ALGORITHMS, SWITCH
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.switches import choose_switch
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as a shell has it."""
 
 AUTO: Final = "simple_switch_grpc if it is on PATH (and we are root), else the embedded one"
 
@@ -31,6 +36,35 @@ def switch_option(auto: str = AUTO) -> Callable[[Any], Any]:
 def seed_option(what: str = "everything follows from it") -> Callable[[Any], Any]:
     """``--seed``."""
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
+
+
+def only_option(what: str, also: str) -> Callable[[Any], Any]:
+    """``--only NUMBER``, of the rounds, jobs or batches that follow from a seed; ``also``: an older name of the option."""
+    told = f"only this {what} of the seed (to see it again)"
+    return click.option("--only", also, "only", type=click.IntRange(min=0), help=told)
+
+
+def list_option(name: str, kind: type, low: float, high: float, default: str, told: str = "") -> Callable[[Any], Any]:
+    """An option that takes ``1,2,4``, each within bounds. Integers may be ranges, too: ``1-8``."""
+
+    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[Any, ...]:
+        values: list[Any] = []
+        try:
+            for word in text.split(","):
+                first, dash, last = word.partition("-") if kind is int else (word, "", "")
+                values += range(int(first), int(last) + 1) if dash else [kind(word)]
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is not a list of numbers like {low:g},{high:g}") from None
+        if not values or not all(low <= value <= high for value in values):
+            raise click.BadParameter(f"{text!r}: each must be within {low:g}..{high:g}")
+        return tuple(values)
+
+    return click.option(name, callback=read, default=default, show_default=True, help=told)
+
+
+def comma(values: Any) -> str:
+    """As :func:`list_option` takes them."""
+    return ",".join(map(str, values))
 
 
 algorithm_option = click.option(
@@ -49,13 +83,22 @@ duration_option = click.option(
 )
 topology_option = click.option(
     "--topology",
-    "topology_file",
     type=click.Path(path_type=Path),
     help="a YAML file [default: a star]",
 )
 rootless_option = click.option(
     "--rootless", is_flag=True, help="the embedded switch over loopback even when we are root"
 )
+
+
+def option_words(options: Any, *names: str) -> list[str]:
+    """The command-line options that give a dataclass its values, for those of ``names`` that differ from their defaults."""
+    usual = {field.name: field.default for field in fields(options) if field.default is not MISSING}
+    given = {name: getattr(options, name) for name in names if getattr(options, name) != usual[name]}
+    return [
+        f"--{name.replace('_', '-')} {comma(value) if isinstance(value, tuple) else value}"
+        for name, value in given.items()
+    ]
 
 
 def chosen_switch(switch: str, *, rootless: bool) -> str:
@@ -65,37 +108,80 @@ def chosen_switch(switch: str, *, rootless: bool) -> str:
     return "embedded" if rootless else choose_switch(switch)
 
 
-class Counted(Protocol):
+@dataclass
+class Totals:
     """What a run counts; right at any moment."""
 
-    interrupted: bool
+    switch: str
+    seed: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
 
-    def to_json(self) -> str:
-        """One line."""
+    @property
+    def made(self) -> int:
+        """How much was tried: none proves nothing."""
+        raise NotImplementedError
+
+    @property
+    def failures(self) -> int:
+        """How often something was as it never should be."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> float:
+        """How far the run is, in the unit of its bar."""
+        return self.seconds
+
+    @property
+    def note(self) -> str:
+        """What stands beside the bar."""
+        return ""
 
     @property
     def exit_code(self) -> int:
-        """1: something was wrong."""
+        """0 when all went as it should, 1 when something did not or nothing was tried, 130 when Ctrl-C ended the run."""
+        if self.failures:
+            return 1
+        if self.interrupted:
+            return INTERRUPTED
+        return 0 if self.made else 1
+
+    def figures(self) -> dict[str, Any]:
+        """The last line as data."""
+        return asdict(self) | {"seconds": round(self.seconds, 1)}
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(self.figures())
+
+
+class Screen:
+    """What a run shows: lines, and below them on a terminal a bar."""
+
+    def __init__(self, say: Callable[[str], None] = print, bar: Progress | None = None) -> None:
+        self.say = say
+        self._bar = bar
+        self._task: TaskID | None = None
+        self._total = 0.0
+
+    def begin(self, total: float, what: str = "") -> None:
+        """A bar of its own for what comes next."""
+        self._total = total
+        if self._bar is not None:
+            self._task = self._bar.add_task(what, total=total, note="")
+
+    def show(self, totals: Totals) -> None:
+        """Bring the bar up to date."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=min(totals.done, self._total), note=totals.note)
 
 
 @contextmanager
-def counting(totals: Counted) -> Iterator[None]:
-    """Around a run: Ctrl-C ends it, and what was counted is printed; then the program exits."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        yield
-    except KeyboardInterrupt:
-        totals.interrupted = True
-    finally:
-        sys.setswitchinterval(interval)
-    click.echo(totals.to_json())
-    sys.exit(totals.exit_code)
-
-
-def progress_bar(console: Console) -> Progress:
-    """What a task is, its time and a note; on a terminal, else only what is said is shown."""
-    return Progress(
+def running(totals: Totals, console: Console | None = None) -> Iterator[Screen]:
+    """Around a run: Ctrl-C ends it, what was counted is printed as the last line, and the program exits with its code."""
+    end_on_signals()
+    console = console or Console()
+    bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -105,11 +191,17 @@ def progress_bar(console: Console) -> Progress:
         disable=not console.is_terminal,
     )
 
-
-def say_beside(bar: Progress) -> Callable[[str], None]:
-    """Prints lines above the bar, as they are."""
-
     def say(line: str) -> None:
         bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    return say
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with bar:
+            yield Screen(say, bar)
+    except KeyboardInterrupt:
+        totals.interrupted = True
+    finally:
+        sys.setswitchinterval(interval)
+    click.echo(totals.to_json())
+    sys.exit(totals.exit_code)

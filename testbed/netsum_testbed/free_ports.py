@@ -1,4 +1,4 @@
-"""UDP ports of the loopback that nobody has, for sockets that somebody else is to open.
+"""Ports of the loopback that nobody has, of UDP and of TCP, for sockets that somebody else is to open.
 
 They lie below the ports that the kernel gives to who asks for any, so that none is given away between the looking and the
 opening.
@@ -28,12 +28,12 @@ def hold_address(stack: ExitStack) -> str:
     first = first if first > _SPAN + 1024 else _USUAL
     for _ in range(_TRIES):
         port = random.randrange(first - _SPAN, first)
-        sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         try:
-            sock.bind((LOOPBACK, port))
+            for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+                stack.enter_context(socket.socket(socket.AF_INET, kind)).bind((LOOPBACK, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             continue
         return f"{LOOPBACK}:{port}"
-    raise TestbedError(f"no UDP port from {first - _SPAN} to {first - 1} is free on {LOOPBACK}")
+    raise TestbedError(f"no port from {first - _SPAN} to {first - 1} is free on {LOOPBACK}")

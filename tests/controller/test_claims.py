@@ -16,7 +16,7 @@ from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, StateError
 from netsum_controller.jobs.claims import claim_numbers
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import scattered
 from netsum_controller.state.model import SERIAL, Rejoin
 
@@ -134,7 +134,7 @@ def test_taking_over(controller: Controller, copy: Copy) -> None:
     with pytest.raises(StateError):
         controller.create_job(spec("y", "h4"))
     with pytest.raises(CannotResume):
-        second.join("x", "correct-horse", 0, "b", place=Place(newest - 1, 0))
+        second.join("x", "correct-horse", 0, "b", progress=Progress(newest - 1, 0))
 
 
 def test_a_claim_whose_answer_is_lost_is_asked_again(controller: Controller, switch: FakeSwitch) -> None:

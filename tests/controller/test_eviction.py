@@ -12,7 +12,7 @@ from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import Item, JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.state.model import Job, JobState, Late
 
@@ -214,7 +214,7 @@ def test_evicted_after_a_restart(
     needs = [job.epoch.first_block_id + 5 + rank for rank in range(3)]
     for rank in (0, 1, 2, 0):
         with suppress(Busy):
-            resumed = controller.join("resnet", TOKEN, rank, "a", place=Place(job.epoch.number, needs[rank]))
+            resumed = controller.join("resnet", TOKEN, rank, "a", progress=Progress(job.epoch.number, needs[rank]))
     assert resumed.first_block_id == needs[0]
     switch.records[job.slot_base] = pack_record(epoch=resumed.epoch, block_id=needs[0] + ahead, state=2)
     done = controller.evict("resnet", 1)

@@ -35,7 +35,7 @@ def test_topology_round_trip() -> None:
         ("port: 2", "port: 510", "6: hosts.h2.port: "),
         ("switch: s1, port: 2", "switch: s9, port: 2", "6: hosts.h2.switch: there is no switch 's9'"),
         ("00:00:02", "00:00:zz", "6: hosts.h2.mac: not a MAC address"),
-        ('"02:6e:73:00:00:02"', "12", "6: hosts.h2.mac: a MAC address must be a text"),
+        ('"02:6e:73:00:00:02"', "12", "6: hosts.h2.mac: a MAC address must be a string"),
         ("02:6e:73:00:00:02", "03:6e:73:00:00:02", "6: hosts.h2.mac: a group"),
         ("00:00:02", "00:00:fe", "6: hosts.h2.mac: 02:6e:73:00:00:fe is already that of switches.s1"),
         ("10.0.0.3", "10.0.0", "7: hosts.h3.ip: not an IPv4 address"),

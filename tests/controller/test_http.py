@@ -200,7 +200,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
         ("POST", "/v1/jobs/resnet/join", {"rank": 3, "instance": "a"}, TOKEN, 404, "has no rank 3"),
         ("POST", "/v1/jobs/resnet/join", {"rank": "0", "instance": "a"}, TOKEN, 400, "rank must be a number"),
         ("POST", "/v1/jobs/resnet/join", {"rank": True, "instance": "a"}, TOKEN, 400, "rank must be a number"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0}, TOKEN, 400, "instance must be a text"),
+        ("POST", "/v1/jobs/resnet/join", {"rank": 0}, TOKEN, 400, "instance must be a string"),
         ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": ""}, TOKEN, 400, "1 to 256 characters"),
         ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": 3}, TOKEN, 400, "link must be an object"),
         (

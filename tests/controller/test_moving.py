@@ -23,7 +23,7 @@ from netsum_controller.errors import (
 from netsum_controller.jobs import moving
 from netsum_controller.jobs.groups import open_group
 from netsum_controller.jobs.reconcile import Report
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState, Rejoin
 from netsum_controller.watching.watcher import Watcher
 
@@ -43,16 +43,16 @@ def peer(rank: int) -> str:
     return f"10.0.0.{rank + 1}:{4000 + rank}"
 
 
-def ask(controller: Controller, rank: int, place: Place | None = None, instance: str = "") -> Descriptor | None:
+def ask(controller: Controller, rank: int, place: Progress | None = None, instance: str = "") -> Descriptor | None:
     """One request of a rank; None when it shall ask again."""
     try:
         who = instance or f"i{rank}"
-        return controller.join("resnet", TOKEN, rank, who, place=place, peer=peer(rank))
+        return controller.join("resnet", TOKEN, rank, who, progress=place, peer=peer(rank))
     except Busy:
         return None
 
 
-def everyone(controller: Controller, places: list[Place] | None = None) -> list[Descriptor]:
+def everyone(controller: Controller, places: list[Progress] | None = None) -> list[Descriptor]:
     """What the ranks get when they have all asked, each as often as it must."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
@@ -173,15 +173,15 @@ def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpe
     again = controller.move("resnet", "ring")
     assert (again.changed, again.new_epoch, again.job) == (False, None, done.job)
     first = old[0].first_block_id
-    needs = [Place(old[0].epoch, first + ahead) for ahead in (5, 3, 4)]
+    needs = [Progress(old[0].epoch, first + ahead) for ahead in (5, 3, 4)]
     assert ask(controller, 0, needs[0]) is None
     with pytest.raises(Busy, match="its members combine themselves from now on, and rank"):
-        controller.join("resnet", TOKEN, 1, "i1", place=needs[1], peer=peer(1))
+        controller.join("resnet", TOKEN, 1, "i1", progress=needs[1], peer=peer(1))
     new = everyone(controller, needs)
     assert {(one.resumes, one.first_block_id, one.algorithm) for one in new} == {(old[0].epoch, first + 3, "ring")}
     assert new[0].peer_key
     assert len(new[0].peers) == 3
-    here = [Place(one.epoch, first + 9) for one in new]
+    here = [Progress(one.epoch, first + 9) for one in new]
     assert ask(controller, 0, here[0]) == replace(new[0], resumes=None)  # nothing has changed
     assert controller.move("resnet", "auto").job.by_switch
     back = everyone(controller, here)
@@ -196,7 +196,7 @@ def test_who_does_not_come_back_can_be_replaced(controller: Controller, spec: Jo
     controller.create_job(spec)
     old = everyone(controller)
     controller.move("resnet", "ring")
-    places = [Place(old[0].epoch, old[0].first_block_id)] * 3
+    places = [Progress(old[0].epoch, old[0].first_block_id)] * 3
     assert ask(controller, 0, places[0]) is None
     assert ask(controller, 1, instance="another") is None  # begins anew
     with pytest.raises(CannotResume):
@@ -212,7 +212,7 @@ def test_evicting_from_a_job_without_a_switch_begins_anew(controller: Controller
     assert (done.changed, done.new_epoch) == (True, controller.job("resnet").epoch.number)
     assert not controller.evict("resnet", 1).changed
     with pytest.raises(CannotResume):
-        ask(controller, 0, Place(old[0].epoch, old[0].first_block_id))
+        ask(controller, 0, Progress(old[0].epoch, old[0].first_block_id))
     with pytest.raises(Evicted):
         ask(controller, 1)
     assert ask(controller, 0) is None
@@ -321,7 +321,7 @@ def test_a_controller_that_is_killed_in_a_move(
     if to == "switch":
         controller.move("resnet", "ring")
         at = controller.job("resnet").epoch
-        everyone(controller, [Place(number, at.first_block_id) for number in [at.resumes or 0] * 3])
+        everyone(controller, [Progress(number, at.first_block_id) for number in [at.resumes or 0] * 3])
     old = controller.job("resnet").epoch
 
     def die(*_: Any, **__: Any) -> None:
@@ -338,7 +338,7 @@ def test_a_controller_that_is_killed_in_a_move(
     controller.reconcile()
     if to == "ring":
         assert switch.installed == empty
-    new = everyone(controller, [Place(old.number, old.first_block_id + rank) for rank in range(3)])
+    new = everyone(controller, [Progress(old.number, old.first_block_id + rank) for rank in range(3)])
     assert {(one.algorithm, one.first_block_id) for one in new} == {(to, old.first_block_id)}
     assert controller.job("resnet").state is JobState.READY
     assert not controller.reconcile()[0].changed
@@ -360,7 +360,7 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
         wait_until(lambda: not controller.job("resnet").by_switch)
         assert controller.job("stays").epoch == stays.epoch
         assert controller.job("files").epoch.number == files.epoch.number
-        new = everyone(controller, [Place(old[0].epoch, old[0].first_block_id)] * 3)
+        new = everyone(controller, [Progress(old[0].epoch, old[0].first_block_id)] * 3)
         assert {(one.algorithm, one.resumes) for one in new} == {("auto", old[0].epoch)}
         wait_until(lambda: "job resnet: switch s1 does not answer; it goes on under epoch" in caplog.text)
         switch.start()  # its link was cut: it has forgotten nothing, and still has the job

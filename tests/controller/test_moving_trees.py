@@ -12,7 +12,7 @@ from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import FakeFabric
@@ -50,8 +50,8 @@ def rejoin(controller: Controller, epoch: int, first: int) -> list[Descriptor]:
     for _ in range(2):
         for rank in range(controller.job("wide").workers):
             try:
-                place = Place(epoch, first)
-                found[rank] = controller.join("wide", TOKEN, rank, "a", place=place, peer=f"10.0.0.{rank + 1}:4000")
+                place = Progress(epoch, first)
+                found[rank] = controller.join("wide", TOKEN, rank, "a", progress=place, peer=f"10.0.0.{rank + 1}:4000")
             except Busy:
                 continue
     return [found[rank] for rank in sorted(found)]

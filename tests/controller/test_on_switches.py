@@ -14,7 +14,7 @@ from netsum.wire import Outcome, Status
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
 from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, start, summed, wait_until
@@ -198,12 +198,12 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     contribute(live, members[0], first + 2, 1)  # nothing is let in before all have rejoined
     header, _ = receive(live, members[0])
     assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
-    places = [Place(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
+    places = [Progress(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
     for rank in (0, 2):
         with pytest.raises(Busy, match="rank"):
-            on_live.join("resnet", TOKEN, rank, "a", place=places[rank])
-    on_live.join("resnet", TOKEN, 1, "a", place=places[1])
-    resumed = [on_live.join("resnet", TOKEN, rank, "a", place=places[rank]) for rank in range(3)]
+            on_live.join("resnet", TOKEN, rank, "a", progress=places[rank])
+    on_live.join("resnet", TOKEN, 1, "a", progress=places[1])
+    resumed = [on_live.join("resnet", TOKEN, rank, "a", progress=places[rank]) for rank in range(3)]
     assert {(one.resumes, one.first_block_id) for one in resumed} == {(members[0].epoch, first + 1)}
     assert summed(live, resumed, first + 1, [10, 20, 30]) == 60
     assert summed(live, resumed, first + 2, [1, 1, 5]) == 7

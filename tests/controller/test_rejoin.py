@@ -15,7 +15,7 @@ from netsum.descriptor import Descriptor
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
-from netsum_controller.jobs.rejoin import Place, lowest
+from netsum_controller.jobs.rejoin import Progress, lowest
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
@@ -36,8 +36,8 @@ class Member:
     def rejoin(self, finished: int = 0) -> Descriptor:
         """Rejoin, ``finished`` blocks later than last time; a descriptor that resumes is taken."""
         self.needs = (self.needs + finished) % SERIAL
-        place = Place(self.descriptor.epoch, self.needs)
-        answer = self.controller.join(self.job, TOKEN, self.rank, self.instance, place=place)
+        place = Progress(self.descriptor.epoch, self.needs)
+        answer = self.controller.join(self.job, TOKEN, self.rank, self.instance, progress=place)
         if answer.epoch == self.descriptor.epoch:
             assert answer.resumes is None
         else:
@@ -240,7 +240,7 @@ def test_a_rank_of_another_process(controller: Controller, members: list[Member]
 
 def test_an_epoch_that_never_was(controller: Controller, members: list[Member]) -> None:
     with pytest.raises(CannotResume, match="epoch 12 cannot be continued"):
-        controller.join("resnet", TOKEN, 0, "a0", place=Place(12, 0))
+        controller.join("resnet", TOKEN, 0, "a0", progress=Progress(12, 0))
     controller.delete_job("resnet")
     controller.create_job(JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8, token=TOKEN))
     assert "has begun since" in gone(members[0])

@@ -17,7 +17,7 @@ from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import IdRange, Rejoin
@@ -140,9 +140,9 @@ class Rejoining(RuleBasedStateMachine):
         host = self.hosts.get(rank)
         if host is None:
             return
-        place = Place(host.descriptor.epoch, host.needs)
+        place = Progress(host.descriptor.epoch, host.needs)
         try:
-            descriptor = self.controller.join("job", TOKEN, rank, host.instance, place=place)
+            descriptor = self.controller.join("job", TOKEN, rank, host.instance, progress=place)
         except (Busy, SwitchError):
             return
         except CannotResume:

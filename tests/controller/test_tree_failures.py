@@ -8,7 +8,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, NoSwitch, SwitchError, Unreachable
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
@@ -49,10 +49,10 @@ def epochs_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str,
 
 def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
     """All rejoin, lacking the same block."""
-    place = Place(old.epoch.number, old.epoch.first_block_id + needs)
+    place = Progress(old.epoch.number, old.epoch.first_block_id + needs)
     for rank in range(4):
         try:
-            controller.join("wide", TOKEN, rank, "a", place=place)
+            controller.join("wide", TOKEN, rank, "a", progress=place)
         except Busy:
             assert rank < 3
     return controller.job("wide")
@@ -134,7 +134,7 @@ def test_a_root_goes_while_the_members_come_back_from_another_restart(
     fabric.switches["leaf1"].restart()
     controller.reconcile()
     with pytest.raises(Busy):
-        controller.join("wide", TOKEN, 0, "a", place=Place(job.epoch.number, job.epoch.first_block_id))
+        controller.join("wide", TOKEN, 0, "a", progress=Progress(job.epoch.number, job.epoch.first_block_id))
     fabric.switches["spine2"].stop()
     with pytest.raises(SwitchError):
         controller.reconcile()

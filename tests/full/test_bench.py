@@ -23,7 +23,7 @@ def switch(request: pytest.FixtureRequest) -> str:
 @pytest.mark.root
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
-    ran = CliRunner().invoke(bench, ["--switch", switch, "--repetitions", "1", "--rounds", "200"])
+    ran = CliRunner().invoke(bench, ["switches", "--switch", switch, "--repetitions", "1", "--rounds", "200"])
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
     figures = last[switch]
@@ -37,7 +37,6 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 def test_a_collective_is_timed_and_checked(switch: str) -> None:
     options = [
-        "--collective",
         "allreduce",
         "--switch",
         switch,
@@ -59,19 +58,13 @@ def test_a_collective_is_timed_and_checked(switch: str) -> None:
 @pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 @pytest.mark.full
 def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
-    options = ["--collective", "allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
+    options = ["allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
     ran = CliRunner().invoke(bench, [*options, "--flood"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.output.splitlines()[-1])
     (alone,), flooded = found[switch], found["flooded"][switch]
     assert flooded["flood_pps"] > 0
     assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]
-
-
-def test_a_flood_is_for_collectives() -> None:
-    ran = CliRunner().invoke(bench, ["--flood"])
-    assert ran.exit_code == 2
-    assert "--flood is for --collective allreduce" in ran.output
 
 
 def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:

@@ -34,7 +34,7 @@ def switch(request: pytest.FixtureRequest) -> str:
 @pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "choice.json"
-    options = ["--algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]
+    options = ["algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]
     ran = CliRunner().invoke(bench, [*options, "--iterations", "2", "--repetitions", "1", "--table", str(file)])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.output.splitlines()[-1])
@@ -111,17 +111,3 @@ def test_the_members_of_a_bench_know_each_other() -> None:
     assert [one.rank for one in each] == [0, 1, 2]
     assert len(set(each[0].peers)) == 3
     assert {(one.peers, one.peer_key, one.algorithm) for one in each} == {(each[0].peers, each[0].peer_key, "ring")}
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--algorithms", "--collective", "allreduce"], "--algorithms times allreduce: without --collective"),
-        (["--table", "somewhere"], "--table is for --algorithms"),
-        (["--algorithms", "--flood"], "--flood is for --collective allreduce"),
-    ],
-)
-def test_options_that_do_not_go_together(options: list[str], words: str) -> None:
-    ran = CliRunner().invoke(bench, options)
-    assert ran.exit_code == 2
-    assert words in ran.output

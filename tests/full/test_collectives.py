@@ -10,8 +10,8 @@ import pytest
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.verify.cells import KINDS, Cell, Kind
 from netsum_testbed.verify.members import joined
-from netsum_trials.exact.cells import KINDS, Cell, Kind
 
 from tests.hosts.cells import cell_of, check
 

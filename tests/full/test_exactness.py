@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_testbed.verify.cases import DTYPES, FLOAT_FILLS, FLOATS, INTEGER_FILLS, INTEGERS, Call, Round
+from netsum_testbed.verify.call import start
+from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
 from netsum_testbed.verify.check import Checker
-from netsum_testbed.verify.data import contribution
+from netsum_testbed.verify.rounds import DTYPES, FLOATS
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, Members
 
 SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]
+INTEGERS = [dtype for dtype in DTYPES if dtype not in FLOATS]
 OPERATIONS = [(dtype, op) for dtype in DTYPES for op in (("sum", "mean", "max") if dtype in FLOATS else ("sum", "max"))]
 
 # A wire knows nothing of types: all combinations of type, size, shape and values are tried on one fabric, and each of them
@@ -25,35 +28,20 @@ ON_ONE_FABRIC = pytest.mark.parametrize("fabric", FABRICS[:1], indirect=True)
 EVERY_FABRIC = [FABRICS[0], pytest.param("namespace-embedded", marks=pytest.mark.root), FABRICS[2]]
 
 
-def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Call:
-    """A call; ``options`` are fields of :class:`Call`."""
-    values = {"fill": "normal" if dtype in FLOATS else "full", "scale": "agreed", "in_place": False, "strided": False}
-    values |= {"joined": False, **options}
-    return Call(index=0, dtype=dtype, op=op, shape=shape, delays=(0.0,) * workers, **values)  # type: ignore[arg-type]
+def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Cell:
+    """An allreduce; ``options`` are fields of :class:`Cell`."""
+    cell = Cell((11, 0, 0), 0, Kind("allreduce", op, dtype), workers, math.prod(shape), shape=shape)
+    return replace(cell, **options)
 
 
-def check(communicators: list[Communicator], *calls: Call, chunks: int = 16) -> None:
+def check(communicators: list[Communicator], *calls: Cell, chunks: int = 16) -> None:
     """Make the calls on every rank and hold the results to the reference. Calls with predicted scales need a job of their
     own: they depend on those before."""
-    numbered = tuple(replace(call, index=index) for index, call in enumerate(calls))
-    round_ = Round(seed=11, index=0, workers=len(communicators), window=64, chunks=chunks, calls=numbered)
-    checker = Checker(round_)
-    for call in numbered:
-        found = results(on_all(communicators, lambda comm, call=call: make(round_, call, comm)))  # type: ignore[misc]
-        assert checker.complaints(call, found) == [], call.describe()
-
-
-def make(round_: Round, call: Call, comm: Communicator) -> Any:
-    """One rank's part."""
-    array = contribution(round_, call, comm.rank)
-    before = array.copy()
-    out = array if call.in_place else None
-    result = comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=PATIENCE)
-    if call.in_place:
-        assert result is array
-    else:
-        assert array.tobytes() == before.tobytes(), "the input was changed"
-    return np.asarray(result)
+    checker = Checker(256 * chunks)
+    for index, call in enumerate(calls):
+        cell = replace(call, seed=(11, 0, index), index=index)
+        found = results(on_all(communicators, lambda comm, cell=cell: start(comm, cell, PATIENCE)()))  # type: ignore[misc]
+        assert checker.complaints(cell, found) == [], cell.describe()
 
 
 @ON_ONE_FABRIC

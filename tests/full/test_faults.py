@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.run import Options, Run
 
 from tests.full.calls import PATIENCE, on_all, results
@@ -20,9 +21,9 @@ def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: 
     options = Options(
         duration=60.0, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
     )
-    totals = Totals("any", seed=options.seed)
-    Run(fabric, options, totals).run()
-    assert (totals.calls, totals.wrong, totals.timeouts) == (40, 0, 0)
+    totals = CellTotals("any", seed=options.seed)
+    Run(fabric, options, totals, Screen()).run()
+    assert (totals.cells, totals.wrong, totals.timeouts) == (40, 0, 0)
     assert min(totals.dropped, totals.duplicated, totals.reordered) > 0
 
 

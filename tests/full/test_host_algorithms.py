@@ -11,13 +11,15 @@ import pytest
 from click.testing import CliRunner
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
 from netsum_controller.config.job_spec import JobSpec
+from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.members import joined
+from netsum_trials.bytes.costs import COSTS
+from netsum_trials.bytes.hosts import measure_without
 from netsum_trials.exact.command import matrix
-from netsum_trials.exact.host_volume import RULES, measure
-from netsum_trials.exact.report import Totals
+from netsum_trials.exact.report import MatrixTotals
 from netsum_trials.exact.run import Options, Run
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
@@ -32,11 +34,11 @@ def without() -> Iterator[Fabric]:
 
 @pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
-    options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), losses=(0.01,), seed=7, algorithm=algorithm)
-    totals, said = Totals("embedded", algorithm, seed=7), list[str]()
-    Run(without, options, totals, said.append).run()
+    options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
+    totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
+    Run(without, options, totals, Screen(said.append), "star").run()
     assert said == []
-    assert totals.cases == 24
+    assert totals.cells == 24
     assert totals.dropped > 0
 
 
@@ -94,12 +96,12 @@ def test_verify_checks_an_algorithm() -> None:
 
 
 def test_matrix_checks_an_algorithm() -> None:
-    options = ["--topology", "star", "--jobs", "1", "--workers", "3", "--sizes", "0,65", "--losses", "0"]
+    options = ["--topology", "star", "--jobs", "1", "--workers", "3", "--sizes", "0,65", "--loss", "0"]
     ran = CliRunner().invoke(matrix, ["--switch", "embedded", "--rootless", *options, "--algorithm", "auto"])
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
     assert (last["algorithm"], last["wrong"], last["cases"]) == ("auto", 0, 24)
-    assert [row["collective"] for row in last["bytes"]] == list(RULES)
+    assert [row["collective"] for row in last["bytes"]] == [cost.collective for cost in COSTS]
     assert "Bytes by auto, of all ranks together" in ran.output
 
 
@@ -107,7 +109,7 @@ def test_matrix_checks_an_algorithm() -> None:
 def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, algorithm: str) -> None:
     spec = JobSpec(name=f"volume-{algorithm.replace('_', '-')}", members=tuple(without.topology.hosts)[:4])
     with joined(without, spec, algorithm=algorithm) as members:
-        volumes = measure(members.communicators, 1 << 16)
+        volumes = measure_without(members.communicators, 1 << 16)
     for volume in volumes:
         assert volume.measured >= volume.expected, volume
         if not volume.again and not volume.formula.startswith(">"):
@@ -116,4 +118,4 @@ def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, alg
 
 def test_what_is_wrong_is_said_with_its_algorithm() -> None:
     again = Options(algorithm="ring", topologies=("star",)).replay("embedded", "star", 3)
-    assert again == 'make matrix SWITCH=embedded SEED=1 ARGS="--topology star --job 3 --algorithm ring"'
+    assert again == 'make matrix SWITCH=embedded SEED=1 ARGS="--topology star --only 3 --algorithm ring"'

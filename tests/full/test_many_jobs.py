@@ -16,9 +16,9 @@ from netsum.errors import CommunicatorError, JoinError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.cases import Round, make_round
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
+from netsum_testbed.verify.rounds import Round, make_round
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
@@ -49,14 +49,14 @@ def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
             round_ = of[comm]
             together.wait(PATIENCE)
             return [
-                comm.allreduce(contribution(round_, call, comm.rank), op=call.op, scale=call.scale, timeout=PATIENCE)
+                comm.allreduce(contribution(call, comm.rank), op=call.kind.op, scale=call.scale, timeout=PATIENCE)
                 for call in round_.calls
             ]
 
         found = iter(results(on_all(list(of), work)))
         for round_ in rounds:
             ranks = [next(found) for _ in range(round_.workers)]
-            checker = Checker(round_)
+            checker = Checker(256 * round_.chunks)
             for call in round_.calls:
                 assert checker.complaints(call, [np.asarray(rank[call.index]) for rank in ranks]) == [], call.describe()
 

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner
 from netsum.communicator import Communicator
 from netsum.errors import Timeout
+from netsum_testbed.checking import Screen
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.verify.command import verify, worker_counts
-from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.command import verify
+from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.run import Options, Run
 
 from tests.full.calls import PATIENCE
@@ -51,10 +52,10 @@ def test_the_last_line_is_one_json_object() -> None:
     assert (last["duplicated"], last["reordered"]) == (0, 0)
 
 
-def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[Totals, list[str]]:
+def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[CellTotals, list[str]]:
     """A short run in which every rank's every float32 result goes through ``spoil``."""
     said: list[str] = []
-    totals = Totals("embedded", seed=SHORT.seed)
+    totals = CellTotals("embedded", seed=SHORT.seed)
     honest = Communicator.allreduce
 
     def allreduce(self: Communicator, x: Any, *args: Any, **options: Any) -> Any:
@@ -63,7 +64,7 @@ def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[Totals, list
 
     with pytest.MonkeyPatch.context() as patch, open_fabric("embedded", hosts=3, rootless=True) as fabric:
         patch.setattr(Communicator, "allreduce", allreduce)
-        Run(fabric, SHORT, totals, say=said.append).run()
+        Run(fabric, SHORT, totals, Screen(said.append)).run()
     return totals, said
 
 
@@ -76,7 +77,7 @@ def test_a_wrong_sum_is_counted_and_how_to_see_it_again_is_said() -> None:
     assert totals.wrong > 0
     assert totals.exit_code == 1
     assert any("not the reference: 1 of" in line for line in said)
-    again = "netsum verify --switch embedded --seed 4 --round 0 --workers 3 --max-elements 3000"
+    again = "netsum verify --switch embedded --seed 4 --only 0 --workers 3 --max-elements 3000"
     assert any(again in line for line in said)
 
 
@@ -92,7 +93,7 @@ def test_a_call_that_times_out_is_counted_as_that() -> None:
 
 
 def test_a_round_can_be_made_again_alone() -> None:
-    options = ["--switch", "embedded", "--rootless", "--round", "2", "--seed", "4", "--max-elements", "500"]
+    options = ["--switch", "embedded", "--rootless", "--only", "2", "--seed", "4", "--max-elements", "500"]
     ran = CliRunner().invoke(verify, options)
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
@@ -115,8 +116,8 @@ def test_ctrl_c_still_ends_in_the_json_line() -> None:
 
 @pytest.mark.parametrize(("text", "counts"), [("4", (4,)), ("2,4", (2, 4)), ("1-3,8", (1, 2, 3, 8))])
 def test_worker_counts(text: str, counts: tuple[int, ...]) -> None:
-    command = verify.params[0]
-    assert worker_counts(None, command, text) == counts  # type: ignore[arg-type]
+    context = verify.make_context("verify", ["--workers", text])
+    assert context.params["workers"] == counts
 
 
 @pytest.mark.parametrize("text", ["0", "65", "4-", "two", ""])

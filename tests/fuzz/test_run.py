@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 from netsum.wire.schema import Outcome
+from netsum_testbed.checking import Screen
 from netsum_trials import SEARCH_PATH
 from netsum_trials.strangers.command import fuzz
 from netsum_trials.strangers.expect import Verdict
 from netsum_trials.strangers.in_process import InProcess
-from netsum_trials.strangers.report import Tally, Totals
+from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.run import Plan, Run
 from netsum_trials.strangers.setup import SetupError
 from netsum_trials.strangers.site import PAIR, TRIO
@@ -25,17 +26,18 @@ from netsum_trials.strangers.target import Echo, Packet, Target
 PACKETS = 3000
 
 
-def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[Tally, list[str]]:
+def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[FuzzTotals, list[str]]:
     """What a run on the target came to, and what it said."""
-    tally, said = Tally(), list[str]()
-    Run(target, Plan(packets, **options), tally, said.append).run()
-    return tally, said
+    totals, said = FuzzTotals("any"), list[str]()
+    Run(target, Plan(packets, **options), "any", totals, Screen(said.append)).run()
+    return totals, said
 
 
 def test_strangers_change_nothing(target: Target) -> None:
-    tally, said = fuzzed(target)
+    totals, said = fuzzed(target)
     assert said == []
-    assert not tally.failed
+    assert not totals.failures
+    tally = totals.tally("any")
     assert tally.packets == PACKETS
     assert sum(tally.outcomes.values()) + tally.forwarded + tally.forged + tally.arp == PACKETS
     refusals = {outcome.name.lower() for outcome in Outcome if outcome >= Outcome.DUPLICATE}
@@ -100,8 +102,8 @@ class SwallowsAnAnswer(Broken):
     "kind", [ForgetsASource, LosesAGradient, DropsAGroup, DropsAnEntry, Miscounts, SwallowsAnAnswer]
 )
 def test_a_change_is_found(kind: type[Broken]) -> None:
-    tally, said = fuzzed(kind(), 1000)
-    assert tally.state_changes
+    totals, said = fuzzed(kind(), 1000)
+    assert totals.tally("any").state_changes
     assert said
 
 
@@ -110,8 +112,8 @@ def test_an_answer_that_is_larger_than_its_question_is_found() -> None:
         def fail(self) -> None:
             self.echo.answer_bytes[1] += 1 << 30
 
-    tally, _ = fuzzed(Amplifies(), 1000)
-    assert (tally.amplified, tally.failed) == (1, True)
+    totals, _ = fuzzed(Amplifies(), 1000)
+    assert (totals.tally("any").amplified, totals.exit_code) == (1, 1)
 
 
 def test_an_exception_of_the_program_is_a_crash() -> None:
@@ -120,8 +122,8 @@ def test_an_exception_of_the_program_is_a_crash() -> None:
             self.pipeline.process = None  # type: ignore[method-assign,assignment]
             return super().send(packets, verdicts)
 
-    tally, said = fuzzed(Raises(), 1000)
-    assert tally.crashes == 1
+    totals, said = fuzzed(Raises(), 1000)
+    assert totals.tally("any").crashes == 1
     assert "the program failed on" in said[0]
 
 
@@ -144,7 +146,7 @@ def test_command_ends_in_a_json_line() -> None:
 
 
 def test_exit_codes() -> None:
-    totals = Totals(1)
+    totals = FuzzTotals("any", 1)
     assert totals.exit_code == 1, "nothing was sent: nothing was shown"
     totals.tally("embedded").packets = 5
     assert totals.exit_code == 0

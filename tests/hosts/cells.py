@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum_trials.exact.call import start
-from netsum_trials.exact.cells import Cell, Kind, make_cell
-from netsum_trials.exact.expect import complaints
+from netsum_testbed.verify.call import start
+from netsum_testbed.verify.cells import Cell, Kind
+from netsum_testbed.verify.check import Checker
+from netsum_trials.exact.deal import make_cell
 
 from tests.hosts.calls import on_each
 
@@ -38,6 +39,6 @@ def check(communicators: Sequence[Communicator], cells: Sequence[Cell]) -> None:
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-    size = communicators[0].descriptor.block_bytes
+    checker = Checker(communicators[0].descriptor.block_bytes)
     for number, cell in enumerate(cells):
-        assert complaints(cell, size, [outcome[number] for outcome in outcomes]) == [], cell.describe()
+        assert checker.complaints(cell, [outcome[number] for outcome in outcomes]) == [], cell.describe()

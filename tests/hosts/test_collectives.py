@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
-from netsum_trials.exact.cells import COLLECTIVES, KINDS, Cell, Kind
-from netsum_trials.exact.expect import complaints
-from netsum_trials.exact.volume import RANKS, measure
+from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
+from netsum_testbed.verify.check import Checker
+from netsum_trials.bytes.hosts import RANKS, measure
 
 from tests.hosts.calls import good, on_each, ranks
 from tests.hosts.cells import SIZES, cell_of, check
@@ -236,9 +236,9 @@ def test_the_check_finds_what_is_wrong() -> None:
     with ranks(2) as communicators:
         check(communicators, [cell])
         results = on_each(communicators, lambda comm: comm.reduce(np.arange(5, dtype=np.int32), root=1))
-    assert "differ" in complaints(cell, 1024, results)[0]
-    assert complaints(cell, 1024, results[::-1]) == ["rank 0 has a result", "rank 1 has no result"]
-    assert "int64[5]" in complaints(cell, 1024, [None, np.zeros(5, np.int64)])[0]
+    assert "differ" in Checker(1024).complaints(cell, results)[0]
+    assert Checker(1024).complaints(cell, results[::-1]) == ["rank 0 has a result", "rank 1 has no result"]
+    assert "int64[5]" in Checker(1024).complaints(cell, [None, np.zeros(5, np.int64)])[0]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ CALLS: dict[str, Callable[[Communicator], Any]] = {
 @pytest.fixture
 def pair() -> Iterator[list[Communicator]]:
     """Two ranks over real sockets, that combine by themselves."""
-    taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    taken = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(2)]
     for sock in taken:
         sock.bind(("127.0.0.1", 0))
     peers = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in taken)

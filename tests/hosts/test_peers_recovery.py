@@ -15,7 +15,7 @@ from netsum import silence
 from netsum.communicator import Communicator
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor
 from netsum.errors import Desynchronized
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
 from netsum.transports import Faults, FaultyTransport, Transport
 

@@ -1,122 +1,120 @@
-"""Seals: who hears every datagram, and sends what it likes in whatever order, is taken for nobody and repeats nothing."""
+"""Seals: who hears every byte, and sends what it likes on connections of its own or of others, is taken for nobody."""
 
 from __future__ import annotations
-
-import random
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.seal import HELD, REORDERED, Seal
-from netsum.peers.wire import RANK, SEAL
-from netsum.transports.base import Packet
+from netsum.peers.seal import Identity, Seal
+from netsum.peers.wire import HELLO, TAG_BYTES
 
 KEY = bytes(16)
+OTHER_KEY = bytes(15) + b"\1"
+BODIES = [b"", b"hello", b"and", b"again", b"again"]
 
 
-class Ends:
-    """Two processes, and all that was ever sent between them."""
+class Connection:
+    """From one process to another, and all that passed."""
 
-    def __init__(self, key: bytes = KEY) -> None:
-        self.seals = [Seal(KEY, 0, [1]), Seal(key, 1, [0])]
-        self.flown: list[tuple[int, bytes]] = []
-        self.taken: list[bytes] = []
+    def __init__(self, sender: Identity, receiver: Identity, to: int = 1) -> None:
+        self.greeting = receiver.greet()
+        answer = sender.answer(self.greeting, to)
+        assert answer is not None
+        self.hello, self.closing = answer
+        self.met = receiver.meet(self.greeting, self.hello)
+        self.frames = [(self.closing.tag((body,)), body) for body in BODIES]
 
-    def send(self, sender: int, packets: Iterable[Packet]) -> list[tuple[int, bytes]]:
-        """Datagrams on the way, with their receivers."""
-        flying = [(1 - sender, b"".join(packet)) for packet in packets]
-        self.flown += flying
-        return flying
-
-    def say(self, sender: int, text: bytes) -> list[tuple[int, bytes]]:
-        return self.send(sender, [self.seals[sender].close(1 - sender, (text,))])
-
-    def arrive(self, receiver: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        opened = self.seals[receiver].open(memoryview(datagram))
-        if opened is None:
-            return []
-        if opened.says:
-            self.taken.append(datagram[SEAL.size + RANK.size :])
-        return self.send(receiver, opened.answers)
-
-    def arrive_all(self, flying: list[tuple[int, bytes]]) -> None:
-        while flying:
-            flying = [each for way in flying for each in self.arrive(*way)]
+    @property
+    def opening(self) -> Seal:
+        assert self.met is not None
+        return self.met[1]
 
 
 @pytest.fixture
-def met() -> Ends:
-    ends = Ends()
-    ends.arrive_all(ends.say(0, b"hello"))
-    ends.arrive_all(ends.say(1, b"and you"))
-    assert ends.taken == [b"hello", b"and you"]
-    return ends
+def ends() -> tuple[Identity, Identity]:
+    return Identity(KEY, 0), Identity(KEY, 1)
 
 
-def test_what_is_said_before_the_other_is_known_is_held_and_comes(met: Ends) -> None:
-    late = Ends()
-    late.flown.clear()
-    for number in range(HELD + 2):
-        late.say(0, b"%d" % number)  # lost: nobody is there yet
-    late.arrive_all(late.say(0, b"now"))
-    assert late.taken == [*(b"%d" % number for number in range(3, HELD + 2)), b"now"]
-    assert len(met.flown) == 2 + 1 + 1  # question, answer, and once a packet
+def test_members_know_each_other_and_take_every_frame(ends: tuple[Identity, Identity]) -> None:
+    for _ in range(2):
+        connection = Connection(*ends)
+        assert connection.met is not None
+        assert connection.met[0] == 0
+        assert all(connection.opening.holds(tag, (body,)) for tag, body in connection.frames)
+    back = Connection(ends[1], ends[0], to=0)
+    assert back.met is not None
+    assert back.met[0] == 1
 
 
-@given(st.integers(0, 10**6))
-def test_whatever_comes_again_and_in_whatever_order_is_taken_once(seed: int) -> None:
-    rng = random.Random(seed)
-    ends = Ends()
-    said = [b"%d" % number for number in range(20)]
-    for number, text in enumerate(said):
-        ends.say(number % 2, text)
-    for _ in range(400):
-        ends.arrive(*rng.choice(ends.flown))
-    for way in list(ends.flown):
-        ends.arrive_all([way])
-    assert sorted(ends.taken) == sorted(said)
+def test_a_frame_in_parts_is_the_same(ends: tuple[Identity, Identity]) -> None:
+    connection = Connection(*ends)
+    assert connection.opening.holds(connection.frames[0][0], ())
+    assert connection.opening.holds(connection.frames[1][0], (b"hel", b"lo"))
 
 
-def test_who_does_not_have_the_key_is_nobody(met: Ends) -> None:
-    assert Ends(key=bytes(15) + b"\1").say(1, b"hello")
-    for receiver, datagram in list(met.flown):
-        for at in range(len(datagram)):
-            other = bytearray(datagram)
-            other[at] ^= 0x10
-            assert met.seals[receiver].open(memoryview(other)) is None
-        assert met.seals[receiver].open(memoryview(datagram)[:-1]) is None
-        assert met.seals[1 - receiver].open(memoryview(datagram)) is None, "sent back to who has said it"
-    stranger = Ends(key=bytes(15) + b"\1")
-    stranger.arrive_all(stranger.say(1, b"hello"))
-    stranger.arrive_all(stranger.say(0, b"hello"))
-    assert stranger.taken == []
+def test_who_does_not_have_the_key_is_nobody(ends: tuple[Identity, Identity]) -> None:
+    assert Connection(Identity(OTHER_KEY, 0), ends[1]).met is None
+    assert Connection(*ends).met is not None, "the stranger's process is not the first of its rank"
 
 
-def test_a_process_with_the_key_of_another_run_is_not_gone_on_with(met: Ends) -> None:
-    """Copies of one descriptor: rank 1 comes again, and what its first process has said is sent again, too."""
-    recorded, first = list(met.flown), met.seals[1]
-    met.seals[1] = Seal(KEY, 1, [0])
-    met.taken.clear()
-    met.arrive_all(met.say(1, b"I am new"))
-    met.arrive_all(met.say(0, b"to the first"))
-    for way in recorded:
-        met.arrive_all([way])
-    assert met.taken == []
-    met.seals[1] = first
-    met.arrive_all(met.say(1, b"still here"))
-    assert met.taken == [b"still here"]
+@given(st.integers(0, HELLO.size * 8 - 1))
+def test_a_hello_that_was_changed_is_nobodys(bit: int) -> None:
+    receiver = Identity(KEY, 1)
+    greeting = receiver.greet()
+    answer = Identity(KEY, 0).answer(greeting, 1)
+    assert answer is not None
+    hello = bytearray(answer[0])
+    hello[bit // 8] ^= 1 << bit % 8
+    assert receiver.meet(greeting, bytes(hello)) is None
+    assert receiver.meet(greeting, answer[0]) is not None
 
 
-def test_too_late_is_dropped_and_not_taken_twice(met: Ends) -> None:
-    (early,) = met.say(0, b"early")
-    for number in range(REORDERED):
-        met.arrive_all(met.say(0, b"%d" % number))
-    met.taken.clear()
-    met.arrive_all([early])
-    assert met.taken == []
+def test_what_was_recorded_is_of_no_use_on_another_connection(ends: tuple[Identity, Identity]) -> None:
+    """To the same member, to another one, back to who has said it, or to a later process with the same key."""
+    recorded = Connection(*ends)
+    assert recorded.met is not None
+    for other in (*ends, Identity(KEY, 1), Identity(KEY, 2)):
+        assert other.meet(other.greet(), recorded.hello) is None
+    relayed = Identity(KEY, 2)
+    assert relayed.meet(recorded.greeting, recorded.hello) is None, "rank 0 has said it to rank 1"
+    again = Connection(*ends)
+    assert not again.opening.holds(*pair(recorded.frames[1]))
 
 
-@pytest.mark.parametrize("size", [0, 1, SEAL.size, SEAL.size + 1, 200])
-def test_what_is_no_datagram_of_members_is_nothing(size: int) -> None:
-    assert Seal(KEY, 0, [1]).open(memoryview(b"\1" * size)) is None
+def pair(frame: tuple[bytes, bytes]) -> tuple[bytes, tuple[bytes]]:
+    return frame[0], (frame[1],)
+
+
+@pytest.mark.parametrize("order", [[1], [0, 0], [0, 2], [0, 1, 1], [0, 1, 2, 4]])
+def test_frames_hold_in_their_turn_alone(ends: tuple[Identity, Identity], order: list[int]) -> None:
+    connection = Connection(*ends)
+    held = [connection.opening.holds(*pair(connection.frames[which])) for which in order]
+    assert held == [True] * (len(order) - 1) + [False], "though the last two bodies are the same"
+
+
+def test_frames_that_were_changed_do_not_hold(ends: tuple[Identity, Identity]) -> None:
+    for at in range(TAG_BYTES):
+        connection = Connection(*ends)
+        tag = bytearray(connection.frames[0][0])
+        tag[at] ^= 0x10
+        assert not connection.opening.holds(bytes(tag), (b"",))
+    for body in (b"x", b"\0"):
+        connection = Connection(*ends)
+        assert not connection.opening.holds(connection.frames[0][0], (body,))
+
+
+def test_a_process_with_the_key_of_another_run_is_not_gone_on_with(ends: tuple[Identity, Identity]) -> None:
+    """Copies of one descriptor: a rank comes again, and neither is heard nor spoken to."""
+    zero, one = ends
+    assert Connection(zero, one).met is not None
+    second = Identity(KEY, 0)
+    assert Connection(second, one).met is None
+    assert one.answer(second.greet(), 0) is None
+    assert one.answer(zero.greet(), 0) is not None
+    assert Connection(zero, one).met is not None, "the first is still there"
+
+
+def test_two_processes_have_neither_sessions_nor_greetings_in_common(ends: tuple[Identity, Identity]) -> None:
+    one = ends[0]
+    assert len({one.greet() for _ in range(100)}) == 100
+    assert len({Identity(KEY, 0).greet()[:16] for _ in range(100)}) == 100

@@ -1,11 +1,11 @@
-"""The members' sockets: who is heard, and who is not."""
+"""The members' connections: who is heard, who is not, and what happens when they break."""
 
 from __future__ import annotations
 
-import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,11 +16,16 @@ from netsum.backend import open_transport
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
-from netsum.peers.transport import PeerSocket, PeerTransport, own_address
-from netsum.transports import Transport
+from netsum.peers import connections
+from netsum.peers.seal import Identity
+from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
+from netsum.peers.wire import FRAME, GREETING
 
 from tests.hosts.calls import good, on_each, together
 from tests.hosts.peers import KEY, peer_descriptor
+
+LOST = b"\x01"
+"""What rank 1 sent before may be lost."""
 
 
 @pytest.fixture
@@ -34,28 +39,67 @@ def sockets() -> Iterator[list[PeerSocket]]:
 @pytest.fixture
 def descriptors(sockets: list[PeerSocket]) -> list[Descriptor]:
     addresses = tuple(each.address for each in sockets)
-    return [peer_descriptor(rank, 3, peers=addresses) for rank in range(3)]
-
-
-def received(transport: Transport, *others: Transport) -> list[bytes]:
-    """The next packets, within a second; meanwhile the others answer."""
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        for other in others:
-            assert other.recv(0) == []
-        if packets := transport.recv(0.01):
-            return [bytes(packet) for packet in packets]
-    return []
+    return [peer_descriptor(rank, 3, window=64, peers=addresses) for rank in range(3)]
 
 
 @pytest.fixture
-def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> list[PeerTransport]:
-    return [PeerTransport(*each) for each in zip(sockets, descriptors, strict=True)]
+def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iterator[list[PeerTransport]]:
+    opened = [PeerTransport(*each) for each in zip(sockets, descriptors, strict=True)]
+    yield opened
+    for each in opened:
+        each.close()
 
 
-def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(
-    sockets: list[PeerSocket], transports: list[PeerTransport]
-) -> None:
+def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
+    """The next packets, as many as told, within ten seconds; meanwhile the others do what they do for their connections."""
+    deadline = time.monotonic() + 10.0
+    packets: list[bytes] = []
+    while time.monotonic() < deadline and len(packets) < number:
+        for other in others:
+            assert other.recv(0) == []
+        packets += map(bytes, transport.recv(0.01))
+    return packets
+
+
+def until(condition: Callable[[], bool], *transports: PeerTransport) -> None:
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        for each in transports:
+            assert each.recv(0.01) == []
+
+
+class Stranger:
+    """Who connects to a member, and has whatever key it has."""
+
+    def __init__(self, transport: PeerTransport, sock: PeerSocket, key: bytes = bytes(16), rank: int = 1) -> None:
+        self._transport = transport
+        self.sock = socket.create_connection(sock.sock.getsockname(), timeout=1.0)
+        self.sock.setblocking(False)
+        self.greeting = self.read(GREETING.size)
+        answer = Identity(key, rank).answer(self.greeting, 0)
+        assert answer is not None
+        self.hello, self.seal = answer
+
+    def read(self, size: int) -> bytes:
+        """What the member sends; b"": it has closed the connection."""
+        for _ in range(100):
+            assert self._transport.recv(0.01) == [], "something of a stranger's is taken"
+            try:
+                return self.sock.recv(size)
+            except BlockingIOError:
+                continue
+            except ConnectionResetError:
+                return b""
+        raise AssertionError("the member neither speaks nor closes the connection")
+
+    def is_refused(self) -> bool:
+        refused = self.read(1) == b""
+        self.sock.close()
+        return refused
+
+
+def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(transports: list[PeerTransport]) -> None:
     one, two, three = transports
     one.send([(b"\x01head", b"piece"), (b"\x02", b"other"), (b"\x00", b"itself"), (b"\x07", b"nobody")])
     assert received(two, one) == [b"\x00headpiece"]
@@ -63,80 +107,176 @@ def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(
     two.send([(b"\x02joined in one part",)])
     assert received(three, two) == [b"\x01joined in one part"]
     assert one.recv(0) == []
-    assert three.fileno() == sockets[2].sock.fileno()
+    assert [each.strangers for each in transports] == [0] * 3
     two.close()
     assert (two.recv(None), two.fileno()) == ([], None)
     with pytest.raises(OSError, match="closed"):
         two.send([(b"\x00late",)])
 
 
-def overheard(sockets: list[PeerSocket], transports: list[PeerTransport]) -> bytes:
-    """A datagram of rank 1 to rank 0, as it passes."""
-    transports[1].send([(b"\x00", b"one")])
-    assert received(transports[0], transports[1]) == [b"\x01one"]
-    transports[1].send([(b"\x00", b"two")])
-    readable = select.poll()
-    readable.register(sockets[0].sock, select.POLLIN)
-    assert readable.poll(1000)
-    datagram = sockets[0].sock.recv(9000, socket.MSG_PEEK)
-    assert received(transports[0]) == [b"\x01two"]
-    return datagram
+def test_packets_of_any_size_come_whole_and_in_order(transports: list[PeerTransport]) -> None:
+    """Far more than a socket's buffers hold: what waits is bounded by two windows of blocks."""
+    one, two, _ = transports
+    rng = np.random.default_rng(1)
+    packets = [rng.bytes(size) for size in (0, 1, 60_000, 65_000, 3, 60_000, 1000)]
+    for turn in range(4):
+        one.send([(b"\x01", packet) for packet in packets])
+        assert received(two, one, number=len(packets)) == [b"\x00" + packet for packet in packets], f"turn {turn}"
 
 
-def test_the_key_never_travels(sockets: list[PeerSocket], transports: list[PeerTransport]) -> None:
-    assert KEY not in overheard(sockets, transports)
+def test_what_nobody_takes_is_not_kept_without_bound(transports: list[PeerTransport]) -> None:
+    one, two, _ = transports
+    for _ in range(2000):
+        one.send([(b"\x01", bytes(60_000))])
+        one.recv(0)
+    assert one._outgoing[1]._waiting_bytes < 400_000
+    assert bytes(60_000) == received(two, one)[0][1:]
 
 
-def test_who_hears_everything_can_neither_say_nor_repeat_anything(
-    sockets: list[PeerSocket], transports: list[PeerTransport]
+def test_what_is_sent_before_the_other_is_there_comes(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> None:
+    one = PeerTransport(sockets[0], descriptors[0])
+    one.send([(b"\x01", b"early")])
+    one.recv(0.05)
+    two = PeerTransport(sockets[1], descriptors[1])
+    assert received(two, one) == [b"\x00early"]
+    one.close()
+    two.close()
+
+
+def test_a_connection_that_breaks_is_made_again_and_what_may_be_lost_is_said(transports: list[PeerTransport]) -> None:
+    one, two, _ = transports
+    for number in range(3):
+        two.send([(b"\x00", b"%d" % number)])
+        assert received(one, two) == [b"\x01%d" % number]
+        one._close(one._incoming[1])
+        assert received(one, two) == [LOST], "it has nothing new to say, and says that"
+    assert one.strangers == 0
+    assert len(one._incoming) == 1
+
+
+def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: list[PeerTransport]) -> None:
+    one, two, _ = transports
+    two.send([(b"\x00", b"before")])
+    assert received(one, two) == [b"\x01before"]
+    way = two._outgoing[0]
+    assert way._sock is not None
+    way._sock.send(FRAME.pack(5, bytes(16)) + b"wrong")
+    assert received(one, two) == [LOST]
+    two.send([(b"\x00", b"after")])
+    assert received(one, two) == [b"\x01after"]
+    assert one.strangers == 1
+
+
+def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        there = "{}:{}".format(*listening.getsockname())
+        spied = PeerTransport(sockets[0], peer_descriptor(0, 2, peers=(sockets[0].address, there)))
+        spied.send([(b"\x01", b"message")])
+        passing, _ = listening.accept()
+        with passing:
+            passing.send(Identity(KEY, 1).greet())
+            heard = b""
+            for _ in range(100):
+                assert spied.recv(0.01) == []
+                with suppress(BlockingIOError):
+                    heard += passing.recv(9000, socket.MSG_DONTWAIT)
+        spied.close()
+    assert heard.endswith(b"message")
+    assert KEY not in heard
+    assert transports[0].strangers == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 9])
+def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
+    rank: int, transports: list[PeerTransport], sockets: list[PeerSocket]
 ) -> None:
-    datagram = overheard(sockets, transports)
-    other = bytearray(datagram)
-    other[-1] ^= 1  # what a member says begins as before
-    for each in (datagram, other, datagram[:-1], datagram + b"\0"):
-        sockets[1].sock.sendto(each, sockets[0].sock.getsockname())
-    assert received(transports[0]) == []
-    assert transports[0].strangers == 4
+    stranger = Stranger(transports[0], sockets[0], KEY if rank != 1 else bytes(16), rank)
+    stranger.sock.send(stranger.hello + FRAME.pack(4, stranger.seal.tag((b"evil",))) + b"evil")
+    assert stranger.is_refused()
+    assert transports[0].strangers == 1
 
 
-def test_what_was_said_to_an_earlier_process_is_not_taken_by_a_later_one(
-    sockets: list[PeerSocket], descriptors: list[Descriptor], transports: list[PeerTransport]
+def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
+    transports: list[PeerTransport], descriptors: list[Descriptor], sockets: list[PeerSocket]
 ) -> None:
-    datagram = overheard(sockets, transports)
-    later = PeerTransport(sockets[0], descriptors[0])
-    sockets[1].sock.sendto(datagram, sockets[0].sock.getsockname())
-    assert received(later) == []
-    transports[1].send([(b"\x00", b"to the earlier one")])
-    assert received(later, transports[1]) == []
-    assert later.strangers == 2
+    transports[1].close()
+    ahead = PeerTransport(sockets[1], replace(descriptors[1], peer_key="00" * 16))
+    ahead.send([(b"\x00", b"new")])
+    until(lambda: transports[0].strangers > 2, transports[0], ahead)
+    assert ahead.last_error in ("a member has closed the connection", "Connection reset by peer")
+    transports[0].close()
+    following = PeerTransport(sockets[0], replace(descriptors[0], peer_key="00" * 16))
+    assert received(following, ahead) == [LOST]
+    ahead.close()
+    following.close()
 
 
-def test_strangers_are_dropped_and_counted(
-    sockets: list[PeerSocket], descriptors: list[Descriptor], transports: list[PeerTransport]
+def test_what_a_stranger_says_without_end_is_not_kept(
+    transports: list[PeerTransport], sockets: list[PeerSocket]
 ) -> None:
+    stranger = Stranger(transports[0], sockets[0])
+    stranger.sock.send(bytes(100_000))
+    assert stranger.is_refused()
+
+
+def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
+    transports: list[PeerTransport], sockets: list[PeerSocket]
+) -> None:
+    stranger = Stranger(transports[0], sockets[0], KEY)
+    stranger.sock.send(stranger.hello + FRAME.pack(1 << 31, bytes(16)))
+    assert stranger.is_refused()
+    assert transports[0].strangers == 1
+
+
+def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
+    transports: list[PeerTransport], sockets: list[PeerSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, _ = transports
     address = sockets[0].sock.getsockname()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        stranger.sendto(KEY + b"\x01" + bytes(100), address)  # dropped by the kernel, uncounted
-    for datagram in (b"", KEY, KEY[:7], bytes(41) + b"\x01", bytes(41) + b"\x02not mine", bytes(41) + b"\x09nobody"):
-        sockets[1].sock.sendto(datagram, address)
-    last = PeerTransport(sockets[1], replace(descriptors[1], peer_key="00" * 16))  # of another epoch
-    last.send([(b"\x00", b"old")])
-    assert received(transports[0]) == []
-    transports[1].send([(b"\x00", b"good")])
-    assert received(transports[0], transports[1]) == [b"\x01good"]
-    assert transports[0].strangers == 7
+    silent = [socket.create_connection(address) for _ in range(3 * UNPROVEN)]
+    for _ in range(10):
+        one.recv(0)
+    assert len(one._unproven) == UNPROVEN + 2
+    two.send([(b"\x00", b"good")])
+    assert received(one, two) == [b"\x01good"], "and nobody is kept from connecting"
+    assert one.strangers >= 2 * UNPROVEN - 2
+    monkeypatch.setattr("netsum.peers.transport.PATIENCE", 0.05)
+    until(lambda: not one._unproven, one)
+    for each in silent:
+        each.close()
 
 
-def test_a_link_that_fails_for_a_moment_loses_packets() -> None:
+def test_who_connects_from_elsewhere_is_refused_unread(
+    transports: list[PeerTransport], sockets: list[PeerSocket]
+) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.2", 0))
+        stranger.connect(sockets[0].sock.getsockname())
+        stranger.settimeout(1.0)
+        until(lambda: transports[0].strangers == 1, transports[0])
+        assert stranger.recv(100) == b""
+
+
+def test_a_member_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PATIENCE", 0.05)
     sock = PeerSocket("127.0.0.1")
-    gone = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    gone.bind(("127.0.0.1", 0))
-    addresses = (sock.address, f"127.0.0.1:{gone.getsockname()[1]}")
-    gone.close()
-    transport = PeerTransport(sock, peer_descriptor(0, 2, peers=addresses), owns=True)
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        there = "{}:{}".format(*hung.getsockname())
+        transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True)
+        transport.send([(b"\x01", b"into the void")])
+        until(lambda: transport.last_error == "the connection is not answered", transport)
+        hung.setblocking(False)
+        accepted: list[socket.socket] = []
+        while len(accepted) < 2:
+            assert transport.recv(0.01) == []
+            with suppress(BlockingIOError):
+                accepted.append(hung.accept()[0])
+        for each in accepted:
+            each.close()
     for _ in range(3):
         transport.send([(b"\x01", b"into the void")])
-        assert transport.recv(0.01) == []
+        transport.recv(0.02)
+    until(lambda: transport.last_error == "Connection refused", transport)
     transport.close()
     assert sock.sock.fileno() == -1, "it owned the socket"
 
@@ -151,6 +291,8 @@ def test_addresses() -> None:
         PeerSocket("203.0.113.7")
     with pytest.raises(JoinError, match=sock.address):
         PeerSocket(sock.address)
+    with pytest.raises(JoinError, match=r"not all IPv4: .*somewhere"):
+        PeerTransport(sock, peer_descriptor(0, 2, peers=("127.0.0.1:1", "somewhere:9")))
     sock.close()
     with pytest.raises(JoinError, match="at which address rank 0"):
         open_transport(peer_descriptor(0, 2, peers=("", "127.0.0.1:9")))
@@ -165,5 +307,35 @@ def test_a_job_over_real_sockets_from_descriptors(sockets: list[PeerSocket], des
         total = good(on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank])))
         np.testing.assert_allclose(total, sum(arrays), rtol=0, atol=1e-6)
         good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank], root=2)))
+        assert sum(comm.stats.retransmissions for comm in communicators) == 0, "no connection broke"
+    finally:
+        together([partial(Communicator.close, comm) for comm in communicators])
+
+
+def test_connections_that_break_in_the_middle_of_calls_change_no_bit(
+    descriptors: list[Descriptor], sockets: list[PeerSocket]
+) -> None:
+    for each in sockets:
+        each.close()
+    communicators = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]
+    arrays = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(3)]
+
+    def calls(comm: Communicator) -> list[bytes]:
+        results = []
+        for number in range(10):
+            work = comm.allreduce_async(arrays[comm.rank] * number)
+            transport = comm._engine._transport
+            assert isinstance(transport, PeerTransport)
+            for incoming in list(transport._incoming.values())[: number % 3]:
+                incoming._sock.shutdown(socket.SHUT_RDWR)
+            results.append(work.wait().tobytes())
+        return results
+
+    try:
+        first, *others = on_each(communicators, calls)
+        assert others == [first] * 2
+        expected = sum(array.astype(np.float64) for array in arrays) * 9
+        np.testing.assert_allclose(np.frombuffer(first[-1], np.float32), expected, atol=1e-5)
+        assert sum(comm.stats.retransmissions for comm in communicators) > 0
     finally:
         together([partial(Communicator.close, comm) for comm in communicators])

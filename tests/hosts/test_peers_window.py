@@ -14,14 +14,14 @@ from netsum.block import Block
 from netsum.communicator import Communicator
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor
 from netsum.errors import Aborted, Closed, Mismatch, Timeout
-from netsum.peers import window as peer_window
+from netsum.peers import peer_window
 from netsum.peers.memory import memory_peers
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, Lane, Op, Status
-from netsum_trials.exact.cells import KINDS
+from netsum_testbed.verify.cells import KINDS
 
 from tests.hosts.calls import allreduce, good, on_each
 from tests.hosts.cells import cell_of, check

@@ -29,11 +29,11 @@ PATIENCE = 100_000
 """Packets that a loop is fed before the test says that it does not end."""
 
 
-def icmp_error(kind: int, code: int) -> bytes:
-    """An ICMP message about a datagram from HERE to THERE; "fragmentation needed" asks for packets of 600 bytes."""
+def icmp_error(kind: int, code: int, protocol: int = socket.IPPROTO_UDP, port: int = HERE[1]) -> bytes:
+    """An ICMP message about a packet from HERE to THERE; "fragmentation needed" asks for packets of 600 bytes."""
     addresses = socket.inet_aton(HERE[0]) + socket.inet_aton(THERE[0])
-    about = struct.pack(">BBHHHBBH", 0x45, 0, 4028, 0, 0x4000, 64, socket.IPPROTO_UDP, 0) + addresses
-    about += struct.pack(">HHHH", HERE[1], THERE[1], 4008, 0)
+    about = struct.pack(">BBHHHBBH", 0x45, 0, 4028, 0, 0x4000, 64, protocol, 0) + addresses
+    about += struct.pack(">HHHH", port, THERE[1], 4008, 0)  # of TCP: ports and a sequence number, which is not known
     bare = struct.pack(">BBHHH", kind, code, 0, 0, 600 if (kind, code) == (UNREACHABLE, 4) else 0) + about
     return bare[:2] + struct.pack(">H", internet_checksum(bare)) + bare[4:]
 
@@ -56,21 +56,8 @@ def frames() -> tuple[Transport, Transport]:
     return FramesTransport(here, HERE, THERE), FramesTransport(there, THERE, HERE)
 
 
-def peers() -> tuple[Transport, Transport]:
-    addresses = tuple(f"{host}:{port}" for host, port in (HERE, THERE))
-    one, other = (
-        PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True)
-        for rank in range(2)
-    )
-    other.send([(b"\x00",)])  # they have met before the stranger comes
-    one.recv(1.0)
-    one.send([(b"\x01",)])
-    other.recv(1.0)
-    return one, other
-
-
 @pytest.mark.root
-@pytest.mark.parametrize("open_pair", [udp, frames, peers])
+@pytest.mark.parametrize("open_pair", [udp, frames])
 def test_no_icmp_message_is_an_error_or_makes_packets_smaller(
     namespace: NetworkNamespace, open_pair: Callable[[], tuple[Transport, Transport]]
 ) -> None:
@@ -91,32 +78,63 @@ def test_no_icmp_message_is_an_error_or_makes_packets_smaller(
     assert namespace.call(attacked) == [2] * len(KINDS)
 
 
-class Flooded:
-    """A socket to which a stranger's datagram has always just come."""
+@pytest.mark.root
+def test_no_icmp_message_breaks_a_connection_between_members(namespace: NetworkNamespace) -> None:
+    addresses = tuple(f"{host}:{port}" for host, port in (HERE, THERE))
 
-    def __init__(self, inner: socket.socket, datagram: bytes, sender: tuple[str, int]) -> None:
-        self._inner, self._datagram, self._sender = inner, datagram, sender
+    def attacked() -> list[list[int]]:
+        ours, theirs = (
+            PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True)
+            for rank in range(2)
+        )
+        arrived = []
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stranger:
+            for kind, code in KINDS:
+                sizes: list[int] = []
+                ours.send([(LARGE,)])
+                for _ in range(100):
+                    ours.recv(0.001)
+                    sizes += map(len, theirs.recv(0.001))
+                    if sizes:
+                        break
+                arrived.append(sizes)
+                way = ours._outgoing[1]._sock
+                assert way is not None
+                port = way.getsockname()[1]
+                stranger.sendto(icmp_error(kind, code, socket.IPPROTO_TCP, port), (HERE[0], 0))
+        for each in (ours, theirs):
+            each.close()
+        return arrived
+
+    assert namespace.call(attacked) == [[len(LARGE)]] * len(KINDS), "nothing may be lost"
+
+
+class Flooded:
+    """A socket to which a stranger has always just connected."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
         self.looked_at = 0
 
-    def recvfrom_into(self, slot: memoryview) -> tuple[int, tuple[str, int]]:
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         self.looked_at += 1
-        assert self.looked_at < PATIENCE, "the loop does not end as long as a stranger sends"
-        slot[: len(self._datagram)] = self._datagram
-        return len(self._datagram), self._sender
+        assert self.looked_at < PATIENCE, "the loop does not end as long as a stranger connects"
+        return socket.socket(), ("127.0.0.1", 9)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.01, None])
-def test_receiving_from_peers_ends_while_a_stranger_sends(timeout: float | None) -> None:
+def test_receiving_from_peers_ends_while_a_stranger_connects(timeout: float | None) -> None:
     sock = PeerSocket("127.0.0.1")
     addresses = (sock.address, "127.0.0.1:9")
-    flooded = Flooded(sock.sock, b"\x01" * 100, ("127.0.0.1", 9))
+    flooded = Flooded(sock.sock)
     sock.sock = flooded  # type: ignore[assignment]
     transport = PeerTransport(sock, peer_descriptor(0, 2, peers=addresses), owns=True)
-    assert transport.recv(timeout) == []
-    assert transport.strangers == flooded.looked_at <= 2 * BATCH
+    with socket.create_connection(flooded.getsockname()):
+        assert transport.recv(timeout) == []
+    assert transport.strangers == flooded.looked_at == BATCH
     transport.close()
 
 

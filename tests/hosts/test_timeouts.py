@@ -17,7 +17,7 @@ from netsum.errors import NotReady, Timeout
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.silence import Silence
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
@@ -223,7 +223,7 @@ def test_only_who_says_so_or_says_nothing_is_late() -> None:
     peers.begin(peers.others[1])
     peers.wait(0.04, (1, 2))
     assert peers.window.explain(0.04) == (
-        "whom it waits for is not known: rank 2 cannot have answered yet",
+        "whom it waits for is not known: rank 1, 2 cannot have answered yet",
         (),
     ), "nobody was asked yet"
     peers.wait(0.5, (1, 2))

@@ -9,7 +9,7 @@ import pytest
 from netsum.backend import open_window, resume_window
 from netsum.block import ID_MASK, Block, id_distance
 from netsum.descriptor import Descriptor
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.switch_window import SwitchWindow
 from netsum.transports import MemoryTransport
 from netsum.window import Window

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from netsum.report import Report
-from netsum_trials.exact.cells import Cell
-from netsum_trials.exact.cells import Kind as CellKind
+from netsum_testbed.verify.cells import Cell
+from netsum_testbed.verify.cells import Kind as CellKind
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Kind
 from netsum_trials.soak.blame import BAD_LINK, BUSY, History

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.report import Report
-from netsum_testbed.verify.cases import FLOATS, INTEGERS, Call, make_round
+from netsum_testbed.verify.cells import COLLECTIVES, Cell
+from netsum_testbed.verify.cells import Kind as CellKind
 from netsum_testbed.verify.data import Array
-from netsum_trials.exact.cells import COLLECTIVES, Cell
-from netsum_trials.exact.cells import Kind as CellKind
-from netsum_trials.exact.data import contribution as cell_contribution
+from netsum_testbed.verify.data import contribution as cell_contribution
+from netsum_testbed.verify.rounds import DTYPES, FLOATS, make_round
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
 from netsum_trials.soak.blame import History
 from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, groups_of, make_plan
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.judge import Judge
-from netsum_trials.soak.report import Totals
+from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.subsets import combined, members_of
 from netsum_trials.soak.words import Answer
 
@@ -68,12 +68,20 @@ def degrading() -> Plan:
 def step_of(dtype: str, op: str, count: int = 300, *, late: str = "accept") -> Step:
     """An allreduce."""
     call = make_round(1, 0, calls=1).calls[0]
-    call = replace(call, dtype=dtype, op=op, shape=(count,), delays=(0.0,) * 8, joined=False, strided=False)
+    call = replace(
+        call,
+        kind=CellKind("allreduce", op, dtype),
+        size=count,
+        shape=None,
+        delays=(0.0,) * 8,
+        joined=False,
+        strided=False,
+    )
     return Step("allreduce", call, late=late)
 
 
 KINDS = [(dtype, op) for dtype in FLOATS for op in ("sum", "mean", "max")]
-KINDS += [(dtype, op) for dtype in INTEGERS for op in ("sum", "max")]
+KINDS += [(dtype, op) for dtype in DTYPES if dtype not in FLOATS for op in ("sum", "max")]
 
 
 @pytest.mark.parametrize(("dtype", "op"), KINDS)
@@ -179,9 +187,9 @@ def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
 
 def test_exact_jobs_are_checked_by_the_reference_of_verify() -> None:
     plan = next(p for n in range(100) if not (p := make_plan(3, n, EVERYTHING)).partial and p.workers == 3)
-    step = next(step for step in plan.steps if step.kind == "allreduce" and step.call.elements > 10)
+    step = next(step for step in plan.steps if step.kind == "allreduce" and step.call.size > 10)
     plan = replace(plan, steps=(step,), base=replace(plan.base, calls=(step.call,)))
-    result = np.zeros(step.call.shape, step.call.dtype)
+    result = np.zeros(step.call.form, step.call.kind.dtype)
     result.reshape(-1)[:] = 1
     assert judged(plan, answers(plan, step, result, Report(), range(3)))
 
@@ -204,13 +212,12 @@ def test_cells_are_checked_where_a_rank_has_a_result() -> None:
 
 @pytest.mark.parametrize("name", ["wrong", "hangs", "late_errors", "blamed"])
 def test_anything_wrong_is_exit_code_1(name: str) -> None:
-    totals = Totals("embedded", calls=5)
+    totals = SoakTotals("embedded", calls=5)
     assert totals.exit_code == 0
     setattr(totals, name, 1)
     assert totals.exit_code == 1
-    assert Totals("embedded").exit_code == 1
+    assert SoakTotals("embedded").exit_code == 1
 
 
 def test_calls_are_described() -> None:
     assert "reduce like allreduce sum of int8" in replace(step_of("int8", "sum"), kind="reduce", root=1).describe()
-    assert isinstance(step_of("int8", "sum").call, Call)

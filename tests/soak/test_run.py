@@ -17,6 +17,7 @@ import netsum
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum_testbed.checking import Screen
 from netsum_testbed.verify.data import Array
 from netsum_trials import SEARCH_PATH
 from netsum_trials.faults.make import GONE, Possible
@@ -25,7 +26,7 @@ from netsum_trials.soak import crew, run, worker
 from netsum_trials.soak.cases import Plan, Step, make_plan
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.outside import ServesOutside, open_outside
-from netsum_trials.soak.report import Totals
+from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
 
 FABRICS = [
@@ -52,11 +53,11 @@ def round_of(shape: str, workers: int = 3) -> int:
     return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
 
 
-def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> Totals:
+def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> SoakTotals:
     """One round with these faults."""
-    totals = Totals(fabric.switch, seed=1)
+    totals = SoakTotals(fabric.switch, seed=1)
     said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, said.append).run()
+    Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, Screen(said.append)).run()
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
     site = fabric.controller.site
@@ -177,12 +178,12 @@ def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyP
         return array if rank or step.kind != "allreduce" else np.asarray(array + 1, array.dtype)
 
     monkeypatch.setattr(worker, "contribution", off_by_one)
-    totals = Totals(fabric.switch, seed=1)
+    totals = SoakTotals(fabric.switch, seed=1)
     said: list[str] = []
-    Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, said.append).run()
+    Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
     assert totals.wrong > 0
     assert totals.exit_code == 1
-    assert any("again with: make soak" in line and 'SEED=1 ARGS="--round 0 --rootless"' in line for line in said)
+    assert any("again with: make soak" in line and 'SEED=1 ARGS="--only 0 --rootless"' in line for line in said)
 
 
 def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +195,9 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
         barrier(comm, **options)
 
     monkeypatch.setattr(Communicator, "barrier", impatient)
-    totals = Totals(fabric.switch, seed=1)
+    totals = SoakTotals(fabric.switch, seed=1)
     said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, said.append).run()
+    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, Screen(said.append)).run()
     assert totals.blamed == 1
     assert totals.exit_code == 1
 
@@ -207,10 +208,10 @@ def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pyte
     monkeypatch.setattr(run, "SILENCE", 0.1)
     monkeypatch.setattr(run, "LATE", 0.1)
     monkeypatch.setattr(crew, "STOPS", 0.1)
-    totals = Totals(fabric.switch, seed=1)
+    totals = SoakTotals(fabric.switch, seed=1)
     said: list[str] = []
     try:
-        Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, said.append).run()
+        Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
     finally:
         over.set()
         for thread in threading.enumerate():

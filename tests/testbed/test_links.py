@@ -11,20 +11,21 @@ from click.testing import CliRunner
 from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
-from netsum_trials.bytes import command, measure
-from netsum_trials.bytes.below import below
-from netsum_trials.bytes.measure import RANKS, SIZE, Bytes, Line, collectives, network
-from netsum_trials.bytes.report import Report
-from netsum_trials.bytes.rules import RULES, Place, frames, octets
-from netsum_trials.bytes.stripes import stripes
+from netsum_trials.bytes import command, links
+from netsum_trials.bytes.costs import COSTS, FRAME_HEADERS, Place, frames, headers
+from netsum_trials.bytes.hosts import RANKS, SIZE
+from netsum_trials.bytes.links import Line, LinkBytes, below, collectives, network, stripes
+from netsum_trials.bytes.report import LinkTotals
 
 BLOCK = 4096
 HEADERS = 14 + 20 + 8 + 16
 FRAME = BLOCK + HEADERS
+SUM = 64 * FRAME + 256 + HEADERS
+"""An allreduce on a link, and the agreement."""
 
 
 def test_the_formulas() -> None:
-    by_name = {rule.collective: rule for rule in RULES}
+    by_name = {cost.collective: cost for cost in COSTS}
     here, there = Place(4, 2, with_root=True), Place(4, 2, with_root=False)
     assert by_name["allreduce"].up.share(here) == 1
     assert by_name["all_gather"].down.share(here) == 4
@@ -32,14 +33,14 @@ def test_the_formulas() -> None:
     assert (by_name["scatter"].up.share(here), by_name["scatter"].up.share(there)) == (Fraction(3, 4), 0)
     assert by_name["all_to_all"].up.share(here) == Fraction(3, 2)
     assert frames(by_name["allreduce"], 4, SIZE, BLOCK) == 65
-    assert octets(1, 65, SIZE) == 64 * FRAME + 256 + HEADERS
-    assert octets(0, 1, SIZE) == 256 + HEADERS
+    assert SIZE + headers(by_name["allreduce"], 4, SIZE, BLOCK, FRAME_HEADERS) == SUM
+    assert headers(by_name["barrier"], 4, SIZE, BLOCK, FRAME_HEADERS) == 256 + HEADERS
 
 
 @pytest.fixture(autouse=True)
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent again is allowed for below: no call need be made twice."""
-    monkeypatch.setattr(measure, "TRIES", 1)
+    monkeypatch.setattr(links, "TRIES", 1)
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
@@ -49,7 +50,7 @@ def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
         yield fabric
 
 
-def check(way: Bytes, least: bool = False) -> None:
+def check(way: LinkBytes, least: bool = False) -> None:
     """As many bytes as the formula says; more only in packets that were sent again (a packet is a block at most)."""
     assert way.measured >= way.expected
     if not least:
@@ -57,11 +58,10 @@ def check(way: Bytes, least: bool = False) -> None:
 
 
 def test_collectives_on_a_tree(leaves: Fabric) -> None:
-    rules = [
-        rule for rule in RULES if rule.collective in ("allreduce", "broadcast", "all_gather", "all_to_all", "barrier")
-    ]
+    names = ("allreduce", "broadcast", "all_gather", "all_to_all", "barrier")
+    costs = [cost for cost in COSTS if cost.collective in names]
     with network(leaves, ["h1", "h2", "h5", "h6"]) as made:
-        lines = list(collectives(made, rules))
+        lines = list(collectives(made, costs))
     assert [(line.collective, line.link) for line in lines[:3]] == [
         ("allreduce", "h1 - leaf1"),
         ("allreduce", "leaf1 - root"),
@@ -79,8 +79,8 @@ def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: in
     with network(leaves, [*list(leaves.topology.hosts)[:hosts], "h5"]) as made:
         line = below(made, "leaf1")
     assert line.hosts == hosts
-    assert line.sent >= hosts * octets(1, 65, SIZE)
-    assert line.up.expected == octets(1, 65, SIZE)
+    assert line.sent >= hosts * SUM
+    assert line.up.expected == SUM
     check(line.up)
     check(line.down)
 
@@ -114,14 +114,17 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.exit_code == 0, ran.output
     last = json.loads(ran.output.splitlines()[-1])
     assert (last["switch"], last["wrong"], last["size"]) == ("embedded", 0, SIZE)
-    assert len(last["collectives"]) == 3 * len(RULES)
+    assert len(last["collectives"]) == 3 * len(COSTS)
     assert [each["hosts"] for each in last["below"]] == [1, 2]
     assert {each["weights"] for each in last["stripes"]} == {"1 : 1", "3 : 1"}
     assert f"n = {RANKS} ranks, S = {SIZE:,}" in ran.output
 
 
 def test_less_than_the_formula_is_wrong() -> None:
-    report = Report("embedded", collectives=[Line("tree", "allreduce", "leaf1 - root", Bytes("S", 10, 10, 0), None)])
-    assert (report.wrong, report.exit_code) == (0, 0)
-    report.collectives.append(Line("tree", "allreduce", "leaf2 - root", Bytes("S", 10, 10, 0), Bytes("S", 10, 9, 0)))
-    assert (report.wrong, report.exit_code) == (1, 1)
+    report = LinkTotals("embedded")
+    report.collectives.append(Line("tree", "allreduce", "leaf1 - root", LinkBytes("S", 10, 10, 0), None))
+    assert (report.failures, report.exit_code) == (0, 0)
+    report.collectives.append(
+        Line("tree", "allreduce", "leaf2 - root", LinkBytes("S", 10, 10, 0), LinkBytes("S", 10, 9, 0))
+    )
+    assert (report.failures, report.exit_code) == (1, 1)

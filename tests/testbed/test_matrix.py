@@ -13,17 +13,19 @@ from click.testing import CliRunner
 from netsum.collectives.options import TYPES as SUPPORTED
 from netsum.communicator import Communicator
 from netsum.errors import Aborted
+from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
-from netsum_trials.exact.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind, make_cells
+from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind
+from netsum_testbed.verify.check import reduced
+from netsum_testbed.verify.data import contribution
+from netsum_trials.bytes.costs import COSTS, Place, headers
 from netsum_trials.exact.command import matrix
-from netsum_trials.exact.data import contribution
-from netsum_trials.exact.expect import reduced
-from netsum_trials.exact.report import Totals
+from netsum_trials.exact.deal import make_cells
+from netsum_trials.exact.report import MatrixTotals
 from netsum_trials.exact.run import Options, Run
-from netsum_trials.exact.volume import RULES, expected
 
-SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), losses=(0.0,))
+SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
 
 
 def test_the_kinds_are_those_that_the_library_has() -> None:
@@ -97,10 +99,10 @@ def small() -> Iterator[Fabric]:
         yield fabric
 
 
-def run_short(fabric: Fabric) -> tuple[Totals, list[str]]:
+def run_short(fabric: Fabric) -> tuple[MatrixTotals, list[str]]:
     said: list[str] = []
-    totals = Totals("embedded", seed=SHORT.seed)
-    Run(fabric, SHORT, totals, say=said.append).run()
+    totals = MatrixTotals("embedded", seed=SHORT.seed)
+    Run(fabric, SHORT, totals, Screen(said.append), "star").run()
     return totals, said
 
 
@@ -120,9 +122,7 @@ def test_a_wrong_result_is_counted_and_how_to_see_it_again_is_said(small: Fabric
     assert totals.by_topology["star"].wrong == totals.wrong
     assert any("reduce_scatter" in line and line.startswith("star, job ") and "(3 ranks" in line for line in said)
     assert any("elements differ" in line for line in said)
-    again = (
-        'make matrix SWITCH=embedded SEED=4 ARGS="--topology star --job 0 --workers 3 --sizes 0,65,700 --losses 0.0"'
-    )
+    again = 'make matrix SWITCH=embedded SEED=4 ARGS="--topology star --only 0 --workers 3 --sizes 0,65,700 --loss 0.0"'
     assert any(again in line for line in said)
 
 
@@ -150,7 +150,9 @@ def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() 
     assert sum(each["cases"] for each in last["by_collective"].values()) == 72
     assert last["by_topology"] == {name: {"cases": 24, "wrong": 0} for name in ("star", "tree", "leaf-spine")}
     assert last["kinds"] == [72, len(KINDS)]
-    assert [(each["collective"], each["who"]) for each in last["bytes"]] == [(r.collective, r.who) for r in RULES]
+    assert [(each["collective"], each["who"]) for each in last["bytes"]] == [
+        (cost.collective, who) for cost in COSTS for who in cost.ranks
+    ]
     for each in last["bytes"]:
         for way in ("sent", "received"):
             assert each[way]["measured"] >= each[way]["expected"]
@@ -158,14 +160,20 @@ def test_the_last_line_is_one_json_object_with_every_collective_and_its_bytes() 
 
 
 def test_the_formulas() -> None:
-    by_name = {(rule.collective, rule.who): expected(rule, 4, 1 << 18, 4096) for rule in RULES}
+    by_name = {
+        (cost.collective, who): tuple(
+            int(formula.share(Place(4)) * 2**18) + headers(cost, 4, 1 << 18, 4096) for formula in formulas
+        )
+        for cost in COSTS
+        for who, formulas in cost.ranks.items()
+    }
     assert by_name["allreduce", "each"] == (2**18 + 64 * 16 + 272, 2**18 + 64 * 16 + 272)
     assert by_name["allreduce bits=8", "each"] == (2**16 + 16 * 16 + 272, 2**16 + 16 * 16 + 272)
     assert by_name["gather", "others"] == (2**18 + 3 * 64 * 16 + 272, 3 * 64 * 16 + 272)
     assert by_name["barrier", "each"] == (272, 272)
 
 
-@pytest.mark.parametrize("words", [["--workers", "0"], ["--sizes", "many"], ["--losses", "2"], ["--topology", "ring"]])
+@pytest.mark.parametrize("words", [["--workers", "0"], ["--sizes", "many"], ["--loss", "2"], ["--topology", "ring"]])
 def test_what_cannot_be_is_a_usage_error(words: list[str]) -> None:
     ran = CliRunner().invoke(matrix, words)
     assert ran.exit_code == 2

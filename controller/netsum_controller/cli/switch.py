@@ -9,9 +9,9 @@ import click
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
-from netsum_controller.errors import ControllerError, InputError, StateError, SwitchError
-from netsum_controller.jobs.reconcile import Report, reconcile_switch
-from netsum_controller.site import Site, find_down
+from netsum_controller.errors import InputError
+from netsum_controller.jobs.reconcile import Report, reconcile
+from netsum_controller.site import Site
 
 
 @click.group()
@@ -43,17 +43,10 @@ def describe_report(report: Report) -> str:
 
 def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = False, take_over: bool = False) -> None:
     """Reconcile and print; a switch that fails does not keep the others from being done."""
-    failures: list[ControllerError] = []
     with settings.controller() as controller:
-        find_down(controller.site)
-        for name in chosen(controller.site, names):
-            try:
-                report = reconcile_switch(controller.site, name, force=force, take_over=take_over)
-                click.echo(describe_report(report))
-            except (SwitchError, StateError) as error:
-                failures.append(error)
-    if failures:
-        raise SwitchError("; ".join(map(str, failures)))
+        site = controller.site
+        for report in reconcile(site, chosen(site, names), force=force, take_over=take_over):
+            click.echo(describe_report(report))
 
 
 @switch.command()

@@ -28,7 +28,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from netsum_controller.config.topology import Name
 from netsum_controller.config.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
-from netsum_controller.state.model import DEFAULT_TENANT, Late
+from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
 """Blocks in flight: 64 of 4 KiB are 256 KiB, several round trips' worth for a software switch."""
@@ -36,28 +36,28 @@ MAX_WINDOW = schema.SLOTS // 2
 DEFAULT_BLOCK_EXP = 50.0
 MIN_BLOCK_EXP = 1.0
 MAX_BLOCK_EXP = 3_600_000.0
-"""Milliseconds. Less than the shortest is no straggler but a scheduler's time slice; the switch has 32 bits of
-microseconds, an hour fits."""
+"""Milliseconds. A delay below the minimum is a scheduler's time slice and no straggler; the switch has 32 bits of
+microseconds, into which an hour fits."""
 
 
 MAX_PRIORITY = 7
 """The highest class."""
 
 HISTORY = 4
-"""Times the slots that it needs: what a job that degrades gets ..."""
+"""A job that degrades gets this many times the slots that it needs ..."""
 LONG_HISTORY = 1024
-"""... up to so many."""
+"""... but no more than this because of it."""
 
 
 def check_algorithm(name: str) -> str:
-    """The name, if it is one of those who can combine; else ValueError."""
+    """The name, if it is a known algorithm; otherwise ValueError."""
     if name not in ALGORITHMS:
         raise ValueError(f"must be one of {', '.join(ALGORITHMS)}")
     return name
 
 
 class JobSpec(BaseModel):
-    """What to create. ``token`` is made up when it is not given."""
+    """What to create. Without a ``token`` a random one is made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -97,7 +97,7 @@ class JobSpec(BaseModel):
 
     @property
     def may_do_without(self) -> bool:
-        """Whether the members may combine themselves where no switch can. (That one does not answer is another matter.)"""
+        """Whether the members may combine themselves if no switch has room. (A switch that does not answer is another matter.)"""
         return self.algorithm == AUTO and self.late is Late.WAIT
 
     @property
@@ -117,10 +117,28 @@ class JobSpec(BaseModel):
 
     @property
     def slots(self) -> int:
-        """Slots that the window needs: at least twice as many, a power of two. A job that degrades gets more, as far as they
-        are few, so that who comes late still finds the results of the last windows."""
+        """Slots that the window needs: at least twice as many, a power of two. A job that degrades gets more, within limits, so
+        that late members still find the results of the last windows."""
         needed = 1 << (2 * self.window - 1).bit_length()
         return needed if self.late is Late.WAIT else max(needed, min(HISTORY * needed, LONG_HISTORY))
+
+
+def spec_of(job: Job) -> JobSpec:
+    """What to ask for to get a job like this one."""
+    degrade = job.late is Late.DEGRADE
+    return JobSpec(
+        name=job.name,
+        members=job.members,
+        window=job.window,
+        chunks=job.chunks,
+        late=job.late,
+        block_exp=job.block_exp_ms if degrade else None,
+        quorum=job.quorum if degrade else None,
+        tenant=job.tenant,
+        priority=job.priority,
+        roots=dict(job.roots) or None,
+        algorithm=job.algorithm,
+    )
 
 
 def read_job(document: MarkedYaml) -> JobSpec:

@@ -1,7 +1,7 @@
 """Topologies of the usual shapes, of any size: what ``netsum topology make`` writes.
 
-Hosts are ``h1``, ``h2``... with addresses 10.0.0.1, 10.0.0.2...; switches have theirs from 10.0.0.254 down, in the order of the
-file; the last byte of a MAC address is that of the IP address. Hosts have a leaf's first ports, its links up the next.
+Hosts are ``h1``, ``h2``... with addresses 10.0.0.1, 10.0.0.2...; switches have addresses from 10.0.0.254 down, in the order
+of the file. A MAC address ends in the IP address's last byte. A leaf's first ports are its hosts', the next its uplinks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MTU = 9000
 """Bytes: a block of 4096 bytes a packet."""
 
 MAX_ADDRESSES = 254
-"""Hosts and switches of one /24."""
+"""Hosts and switches in one /24."""
 
 
 def star(hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:

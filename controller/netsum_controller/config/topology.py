@@ -36,7 +36,7 @@ MAX_PORT = 509
 
 def _mac(text: Any) -> str:
     if not isinstance(text, str):
-        raise ValueError('a MAC address must be a text like "02:6e:73:00:00:01"; quote it, or YAML may read a number')
+        raise ValueError('a MAC address must be a string like "02:6e:73:00:00:01"; quote it, or YAML may read a number')
     mac = text.lower()
     if not _MAC.fullmatch(mac):
         raise ValueError("not a MAC address like 02:6e:73:00:00:01")
@@ -86,8 +86,7 @@ class _Strict(BaseModel):
 
 
 class Tls(_Strict):
-    """PEM files for mutual TLS towards a switch's P4Runtime server; those of the server itself are for a testbed, which
-    starts it."""
+    """PEM files for mutual TLS with a switch's P4Runtime server; the server's own are for a testbed, which starts it."""
 
     ca: str = Field(description="certificate of the authority that signed the server's")
     cert: str | None = Field(default=None, description="our certificate")
@@ -161,7 +160,7 @@ class Neighbour(NamedTuple):
 
 
 class Quota(_Strict):
-    """The most that a tenant's jobs may have of one switch, all together; None: what the switch has."""
+    """The most that a tenant's jobs together may have of one switch; None: limited only by the switch."""
 
     slots: int | None = Field(default=None, ge=0, le=schema.SLOTS, description="aggregator slots")
     job_ids: int | None = Field(default=None, ge=0, le=255, description="job ids: one a job, and one a group")
@@ -169,9 +168,8 @@ class Quota(_Strict):
 
 
 class Topology(_Strict):
-    """Switches, hosts and links by name; validated as a whole: addresses and ports are not used twice. Two switches may
-    have several links. With ``tenants``, only those may have jobs, and no more than their quota; without, anybody and as
-    many as fit."""
+    """Switches, hosts and links by name; validated as a whole: no address or port is used twice. Two switches may have
+    several links. With ``tenants``, only those may have jobs, within their quotas; without, anybody may, as many as fit."""
 
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""Loads YAML and remembers on which line each value stood, so that an error can quote ``file:line``."""
+"""Loads YAML and remembers each value's line, so that an error can quote ``file:line``."""
 
 from __future__ import annotations
 
@@ -47,12 +47,8 @@ def parse_yaml(text: str, source: str) -> MarkedYaml:
     def scalar(node: yaml.Node) -> Any:
         try:
             return loader.construct_object(node)
-        except (
-            ValueError,
-            LookupError,
-            AttributeError,
-            TypeError,
-        ):  # how PyYAML takes `!!int ""`, `!!bool x`, 2001-02-30
+        except (ValueError, LookupError, AttributeError, TypeError):
+            # what PyYAML raises for `!!int ""`, `!!bool x`, 2001-02-30
             line, kind = node.start_mark.line + 1, node.tag.rpartition(":")[2]
             raise InputError(f"{source}:{line}: not valid YAML: {node.value!r} cannot be read as {kind}") from None
 

@@ -57,7 +57,7 @@ from netsum_controller.http.server import (
     printable,
 )
 from netsum_controller.jobs.membership import Membership
-from netsum_controller.jobs.rejoin import Place
+from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job
 from netsum_controller.watching.inspection import why
@@ -142,7 +142,7 @@ class _Handler(WalledHandler):
         super().answer_bytes(status, content_type, data)
 
     def _call(self) -> str:
-        """What was asked for, as one of few words: a stranger's path makes no new series."""
+        """The call as one of a few words, so that a stranger's path makes no new time series."""
         path = getattr(self, "path", "").partition("?")[0].strip("/")
         action = path.rpartition("/")[2]
         if path == "metrics":
@@ -197,7 +197,7 @@ class _Handler(WalledHandler):
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
-        return self.membership.join(name, token, rank, instance, link, _place(body), _peer(body)).to_dict()
+        return self.membership.join(name, token, rank, instance, link, _progress(body), _peer(body)).to_dict()
 
     def _token(self, whose: str = "the job's token") -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -265,25 +265,25 @@ def _parse(text: bytes) -> Mapping[str, Any]:
     return body
 
 
-def _place(body: Mapping[str, Any]) -> Place | None:
-    """Where a member that rejoins says it was; None of one that joins."""
+def _progress(body: Mapping[str, Any]) -> Progress | None:
+    """How far a rejoining member says it was; None for one that joins."""
     if "epoch" not in body and "needs" not in body:
         return None
-    place = Place(_field(body, "epoch", int), _field(body, "needs", int))
-    for name, value in place._asdict().items():
+    progress = Progress(_field(body, "epoch", int), _field(body, "needs", int))
+    for name, value in progress._asdict().items():
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
-    return place
+    return progress
 
 
 def _peer(body: Mapping[str, Any]) -> str | None:
-    """Where a member says that the others reach it; one with an older library does not."""
+    """Where the other members reach this one, if it says so; an older library does not."""
     if body.get("peer") is None:
         return None
     text = str(_field(body, "peer", str))
     found = _PEER.fullmatch(text)
     if found is None or not 0 < int(found[1]) < 1 << 16:
-        raise InputError("peer must be a host and a UDP port, like 10.0.0.1:4000")
+        raise InputError("peer must be a host and a TCP port, like 10.0.0.1:4000")
     return text
 
 
@@ -297,11 +297,11 @@ def _ranks(body: Mapping[str, Any]) -> list[int]:
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
     value = body.get(name)
     if type(value) is not kind:  # a bool is not an int here
-        raise InputError(f"{name} must be {'a number' if kind is int else 'a text'}")
+        raise InputError(f"{name} must be {'a number' if kind is int else 'a string'}")
     if isinstance(value, str) and not 0 < len(value) <= 256:
         raise InputError(f"{name} must have 1 to 256 characters")
     if (
         isinstance(value, str) and not value.isprintable()
-    ):  # JSON can spell half of a surrogate pair, which no file can hold
+    ):  # JSON can spell half a surrogate pair, which no file can hold
         raise InputError(f"{name} must be printable text")
     return value

@@ -40,7 +40,7 @@ MAX_BODY = 64 * 1024
 """Bytes of a request's body."""
 
 MAX_CONNECTIONS = 512
-"""Places: connections served at once, each by a thread: two ranks for each of the 255 that a job can have."""
+"""Connections served at once, each by a thread: two for each of the 255 ranks that a job can have."""
 
 REQUEST_TIME = 10.0
 """Seconds that a client has for its whole request, and again for taking the answer."""
@@ -115,7 +115,9 @@ class WalledHandler(BaseHTTPRequestHandler):
     def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
         """The same, whatever it is."""
         self.connection.settimeout(self.request_time)
-        self.request_version = self.protocol_version  # http.server takes what it cannot read for HTTP/0.9: no headers
+        self.request_version = (
+            self.protocol_version
+        )  # what http.server cannot read it treats as HTTP/0.9, without headers
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
@@ -136,7 +138,7 @@ class WalledHandler(BaseHTTPRequestHandler):
 
 
 def printable(text: str) -> str:
-    """The text without what could forge a line of a log or move a terminal's cursor."""
+    """The text without characters that could forge a log line or move a terminal's cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -184,7 +186,7 @@ class WalledServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def _displace(self) -> bool:
-        """Close one stranger's connection, if there is any. Call it under the lock."""
+        """Close one connection without a token, if there is any. Call it under the lock."""
         strangers = Counter(address for address in self._open.values() if address is not None)
         if not strangers:
             return False

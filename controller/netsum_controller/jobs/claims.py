@@ -1,8 +1,8 @@
-"""Epoch numbers, which no two epochs on a switch may share: the switches themselves say which are taken.
+"""Epoch numbers, which no two epochs on a switch may share: the switches themselves record which are taken.
 
-A state file may be lost, be an old copy, or be there twice. A switch forgets numbers only together with all that was done under
-them (:mod:`netsum_controller.stages.claim`). So whoever begins an epoch claims its number on the job's switches first, and a
-job whose number was never claimed there through this file is somebody else's.
+A state file may be lost, restored from an old copy, or used twice. A switch forgets its numbers only together with everything
+done under them (:mod:`netsum_controller.stages.claim`). So a new epoch's number is first claimed on the job's switches,
+and a job whose number was not claimed through this state file belongs to another controller.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from netsum_controller.state.model import SERIAL, Claim, Job
 
 
 class NumberTaken(SwitchError):
-    """On a switch that had not been asked, somebody else has taken the epoch's number."""
+    """Another controller has taken the epoch's number on a switch that had not been asked."""
 
 
 def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
     """Numbers for an epoch with these ``senders`` (hosts, and switches below others), taken on all of these switches. A
-    switch without any has just started, and what flies yet may be of before: there the time must have gone on.
+    switch that has none has just started, and packets from before may still be under way: its numbers start at the time.
 
     Call it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`.
     """
@@ -41,7 +41,7 @@ def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequ
 
 
 def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, ...], int]:
-    """In turn from the number on, and the next number."""
+    """UDP ports, in turn from the number on, and the next number."""
     allocated = allocate_ports(number % len(UDP_PORTS), senders, site.store.used_ports())
     if allocated is None:
         raise Refused(f"no UDP ports left for {len(senders)} members (each host has {len(UDP_PORTS)})")
@@ -53,8 +53,8 @@ def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, 
 
 
 def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
-    """Claim the number of the job's epoch also on this switch, which could not be asked before, or has restarted since.
-    :class:`NumberTaken`: the job needs another epoch."""
+    """Claim the number of the job's epoch on this switch too, which could not be asked before or has restarted since.
+    Raises :class:`NumberTaken` when the job needs another epoch."""
     epoch = job.epoch
     ours = site.store.has_claimed(epoch.number, client.name, job.job_id)
     taken = client.claim(epoch.number + len(epoch.seats) + len(epoch.edges) - 1)
@@ -69,12 +69,12 @@ def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
 
 
 def foreign(site: Site, switch: str, entries: Iterable[JobEntry]) -> list[JobEntry]:
-    """The jobs on a switch that this state file has not put there."""
+    """The jobs on a switch that were not installed through this state file."""
     return [entry for entry in entries if not site.store.has_claimed(entry.epoch, switch, entry.job_id)]
 
 
 def require_ours(site: Site, client: SwitchClient) -> None:
-    """Raise :class:`StateError` when the switch has jobs of another state file: nothing may be changed there then."""
+    """Raise :class:`StateError` when the switch has jobs of another state file: then nothing may be changed there."""
     found = foreign(site, client.name, client.read_jobs())
     if not found:
         return

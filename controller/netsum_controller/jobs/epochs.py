@@ -1,4 +1,4 @@
-"""Epochs: each life of a job has a number of its own, fresh UDP ports, and block ids that no earlier life has used."""
+"""Epochs: each one has its own number, fresh UDP ports, and block ids that no earlier epoch has used."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobSt
 log = logging.getLogger(__name__)
 
 FILE_INSTANCE = "descriptor file"
-"""The instance of members that got their descriptors from files: they do not talk to the controller, nor rejoin."""
+"""The instance of members that got their descriptors from files: they never talk to the controller, so cannot rejoin."""
 
 _RECORD_TIMEOUT = 2.0
-"""Seconds to wait for the record that tells how far an epoch got; without it a generous guess serves."""
+"""Seconds to wait for the record that tells how far an epoch got; a generous guess replaces a missing one."""
 
 
 def make_epoch(
@@ -41,8 +41,8 @@ def make_epoch(
     shape: Shape,
     evicted: Collection[int] = (),
 ) -> Epoch:
-    """A new epoch with trees of this shape, under what was claimed for it; ``evicted`` ranks stay out of it. Its block ids are
-    used on ``switches``, where others may have used any."""
+    """A new epoch with trees of this shape and the claimed numbers; ``evicted`` ranks stay out of it. Its block ids are
+    used on ``switches``, and avoid those that earlier epochs used there."""
     ports = claim.udp_ports
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     start = scattered(claim.number) if claim.others else 0
@@ -56,9 +56,9 @@ def make_epoch(
 
 
 def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
-    """Numbers and ports for an epoch, claimed on those of its ``switches`` to which there are clients; on the others
-    :func:`netsum_controller.jobs.claims.claim_again` must, before it is installed there. Raises as
-    :func:`netsum_controller.jobs.claims.claim_numbers`."""
+    """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients. On the others
+    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed there. Raises as
+    :func:`~netsum_controller.jobs.claims.claim_numbers`."""
     there = {name: clients[name] for name in switches if name in clients}
     return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
 
@@ -85,27 +85,27 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
 
 
 def _told(job: Job) -> int | None:
-    """Upper bound of the ids used by the epoch that the job's current one resumes, as far as its members have told."""
+    """Upper bound of the block ids of the epoch that the current one resumes, from what its members have reported."""
     first = job.epoch.first_block_id
     told = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
     return max(told) + 2 * job.window if told else None
 
 
 def table_size(site: Site) -> int:
-    """Entries that the tables with an entry a member or a stripe have."""
+    """Size of the smallest table that has an entry for each member or stripe."""
     return min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
 
 
 def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
-    """Trees and parts that the job could have now; :class:`Refused` when there is no way, or no room."""
+    """Trees and parts that the job could have now; :class:`Refused` when there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
     trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
     return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
 
 
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
-    """Shape and parts for the job's next epoch: around switches that are down, and for the members that there are. Where there
-    is no way, those of the present one: it waits for the switches that it needs. None of either where the members combine
+    """Shape and parts for the job's next epoch: around switches that are down, for the members that are left. If no such trees
+    exist, those of the present epoch: the job waits for its switches. Both are empty when the members combine
     themselves."""
     if not job.by_switch:
         return Shape(), ()
@@ -113,7 +113,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
         trees, parts = _plan(site, job)
     except Refused as error:
         if not job.epoch.shape.switches:
-            raise  # its members combine by now: it has no trees to keep
+            raise  # its members combine, so there are no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
     hosts = site.topology.hosts
@@ -124,7 +124,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
 
 
 def goes_around(site: Site, job: Job) -> bool:
-    """Whether the job's trees need a switch that is down, and others can be had that do not."""
+    """Whether the job's trees need a switch that is down while other possible trees do not."""
     if not job.epoch.shape.switches & site.down:
         return False
     try:
@@ -134,29 +134,10 @@ def goes_around(site: Site, job: Job) -> bool:
     return True
 
 
-def record_new_epoch(site: Site, job: Job, used: int | None, clients: Clients) -> Job:
-    """Store a new epoch as the job's current one. The switch does not know it yet, so the job is ``CHANGING``."""
-    shape, parts = _plan_again(site, job)
-    job = replace(job, parts=parts)
-    claim = claim_for(site, clients, job.switches, job.members, shape)
-    with site.store.transaction():
-        site.store.set_used_ids(job.epoch.number, used)
-        epoch = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, job.epoch.evicted)
-        return _make_current(site, job, epoch, claim)
-
-
-def _make_current(site: Site, job: Job, epoch: Epoch, claim: Claim) -> Job:
-    site.store.set_combining(job)
-    site.store.add_epoch(job, epoch, claim)
-    site.store.set_epoch(job.name, epoch.number)
-    site.store.set_state(job.name, JobState.CHANGING)
-    return replace(job, epoch=epoch, state=JobState.CHANGING)
-
-
 def is_resumable(job: Job) -> bool:
-    """Whether the job's current epoch, lost by its switch, can go on in another one. Not one that somebody has left:
-    the contributions that it kept are gone. Nor one of which somebody was evicted after it had joined: results that
-    some hold have its part, and the others would get them without. Nor a partial result, which nobody can make again."""
+    """Whether the job's current epoch, lost by its switch, can go on in another one. It cannot if a member has left, since
+    the contributions that it kept are gone; nor if a member was evicted after it had joined, since some hold results
+    with its part that others would get without; nor if results may be partial, since nobody can make them again."""
     seats = job.epoch.seats
     return (
         job.late is Late.WAIT
@@ -166,32 +147,42 @@ def is_resumable(job: Job) -> bool:
     )
 
 
-def record_resuming_epoch(site: Site, job: Job, clients: Clients) -> Job:
-    """Store an epoch that goes on with the job's current one, which its switch has lost; each seat stays with its
-    instance. Where it begins is known when all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). But when not all
-    had joined the old one, none of its blocks can have been finished, and it simply begins again."""
+def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = None, resumes: bool = False) -> Job:
+    """Store a new epoch as the job's current one. The switches do not know it yet, so the job is ``CHANGING``. ``used`` is how
+    many block ids the old epoch has used, None if nobody can tell.
+
+    One that ``resumes`` the old epoch, which its switch has lost, leaves each seat to its instance. Where it begins is
+    known when all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). But when not all had joined the old one,
+    none of its blocks can have been finished, and it simply begins again.
+    """
     old = job.epoch
     waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
     shape, parts = _plan_again(site, job)
     job = replace(job, parts=parts)
     claim = claim_for(site, clients, job.switches, job.members, shape)
+    if resumes:
+        used = None if waits else 2 * job.window
     with site.store.transaction():
-        fresh = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, old.evicted)
-        epoch = replace(
-            fresh,
-            first_block_id=old.first_block_id,
-            seats=tuple(
-                replace(seat, instance=before.instance) for seat, before in zip(fresh.seats, old.seats, strict=True)
-            ),
-            resumes=old.number,
-            rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
-        )
-        site.store.set_used_ids(old.number, None if waits else 2 * job.window)
-        return _make_current(site, job, epoch, claim)
+        site.store.set_used_ids(old.number, used)
+        epoch = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, old.evicted)
+        if resumes:
+            seats = zip(epoch.seats, old.seats, strict=True)
+            epoch = replace(
+                epoch,
+                first_block_id=old.first_block_id,
+                seats=tuple(replace(seat, instance=before.instance) for seat, before in seats),
+                resumes=old.number,
+                rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
+            )
+        site.store.set_combining(job)
+        site.store.add_epoch(job, epoch, claim)
+        site.store.set_epoch(job.name, epoch.number)
+        site.store.set_state(job.name, JobState.CHANGING)
+    return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
 def install(site: Site, job: Job) -> None:
-    """Make the job's parts of its switches what they should be, on all or on none. Call it under the state lock."""
+    """Bring the job's part of each of its switches up to date, on all or on none. Call it under the state lock."""
     switches = taking_part(job)
     with open_clients(site, switches) as clients:
         for client in clients.values():
@@ -200,7 +191,7 @@ def install(site: Site, job: Job) -> None:
 
 
 def keep_old(site: Site, job: Job, error: ControllerError) -> None:
-    """An epoch could not be installed: the one before goes on, if the switches are as they were."""
+    """After a failed installation: the epoch before goes on, if the switches are as they were."""
     if not isinstance(error, RollbackError):
         with site.store.transaction():
             site.store.set_combining(job)
@@ -209,21 +200,21 @@ def keep_old(site: Site, job: Job, error: ControllerError) -> None:
 
 
 def begin_epoch(site: Site, job: Job) -> Job:
-    """A new epoch for all members, on the switches before this returns; what still sends in the old one is refused there.
+    """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused.
 
-    When a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
+    If a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
     """
     before = [name for name in taking_part(job) if name not in site.down]
     with ExitStack() as stack:
         clients = stack.enter_context(open_clients(site, before))
         used = used_ids(clients[job.switch], job) if job.switch in clients else None
-        new = record_new_epoch(site, job, used, clients)
+        new = record_epoch(site, job, clients, used=used)
         try:
             more = [name for name in taking_part(new) if name not in clients]
             clients |= stack.enter_context(open_clients(site, more))
             for name in more:
                 claim_again(site, clients[name], new)
-                if job.part(name) is None:  # what an earlier job of its id did there is not its own
+                if job.part(name) is None:  # the counters there are an earlier job's
                     clients[name].clear_outcomes(new.job_id)
             spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
         except ControllerError as error:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from netsum_controller.errors import ControllerError, NoSuchMember, Refused, SwitchError
+from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
 from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
 from netsum_controller.logs import about
@@ -35,17 +35,17 @@ class Eviction:
 def evict(site: Site, name: str, rank: int) -> Eviction:
     """Take a rank out of a job, dead or alive: its packets are refused from now on, and no block waits for it.
 
-    It is done in place: the epoch goes on, blocks that had waited for the rank only are finished. Again, it changes
-    nothing. In trees a switch that has nobody left is no source any more either. (An epoch that has just resumed another
-    one, after a restart of the switch, cannot go on with fewer members: some would hold results that the others could not
-    get any more. Nor can one whose members combine themselves. Then there is a new epoch for all.)
+    It is done in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
+    nothing. In trees, a switch that has no member left is no longer a source either. (An epoch that has just resumed
+    another, after a restart of the switch, cannot go on with fewer members: some would hold results that the others can
+    no longer get. Nor can one whose members combine themselves. Then all members get a new epoch.)
 
     Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then
     nothing has changed.
     """
     with site.store.lock:
         job = site.store.job(name)
-        seat = _seat(job, rank)
+        seat = job.seat(rank)
         if not seat.evicted and len(job.epoch.members) == 1:
             raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
         if not job.by_switch:
@@ -80,7 +80,7 @@ def admit(site: Site, name: str, rank: int) -> Eviction:
     """
     with site.store.lock:
         job = site.store.job(name)
-        seat = _seat(job, rank)
+        seat = job.seat(rank)
         if not seat.evicted:
             return Eviction(job, seat, changed=False)
         job = begin_epoch(site, _with_seat(job, replace(seat, evicted=False)))
@@ -88,20 +88,14 @@ def admit(site: Site, name: str, rank: int) -> Eviction:
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
 
 
-def _seat(job: Job, rank: int) -> Seat:
-    if not 0 <= rank < job.workers:
-        raise NoSuchMember(job.name, rank, job.workers)
-    return job.epoch.seats[rank]
-
-
 def _with_seat(job: Job, seat: Seat) -> Job:
-    """The job as if it had this seat; a new epoch takes over who is evicted."""
+    """The job with this seat in place of its own; a new epoch inherits who is evicted."""
     seats = tuple(seat if other.rank == seat.rank else other for other in job.epoch.seats)
     return replace(job, epoch=replace(job.epoch, seats=seats))
 
 
 def _way_up(site: Site, job: Job, rank: int) -> list[str]:
-    """The switches that know of a rank: its own, and those above it, children before parents."""
+    """The switches that know a rank: its own and those above it, children before parents."""
     trees = job_trees(site.topology, job)
     path = [name for name in [home_of(job, rank)] if name in trees.nodes]  # else it was evicted before the epoch began
     for name in path:
@@ -112,8 +106,8 @@ def _way_up(site: Site, job: Job, rank: int) -> list[str]:
 def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     """Whether the epoch can lose a member: it is installed, and every result that anybody holds was made in it.
 
-    In one that resumes another, results of the first window may be older; they are settled once somebody has gone two
-    windows on, for it holds all results up to one window before, hence they were made again.
+    In an epoch that resumes another, results of the first window may be older. They are settled once some member is two
+    windows ahead: it holds all results up to one window before, so those were made again.
     """
     if job.state is not JobState.READY or job.epoch.rejoin is Rejoin.WAITING:
         return False
@@ -130,7 +124,7 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
 
 
 def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
-    """Its member entry goes first, so that nothing of it can come in when no block waits for it any more."""
+    """Remove its member entry first, so that none of its packets come in once no block waits for it."""
     before = job.epoch.seats[rank].evicted
     with site.store.transaction():
         site.store.set_evicted(job.epoch.number, rank)
@@ -148,9 +142,9 @@ def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[
 
 
 def _sweep(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
-    """Finish what waited for the rank: on its switch, or, where that has nobody left, on those above it. A leaf's blocks are
-    finished when its members have sent them again, as the sweep asks them to. If a switch does not answer, members'
-    retransmissions finish them as well."""
+    """Finish the blocks that waited for the rank: on its switch or, if that has no member left, on those above it. A leaf's
+    blocks finish when its members retransmit, as the sweep asks them to. If a switch does not answer, ordinary
+    retransmissions finish them."""
     trees = job_trees(site.topology, job)
     left = present(trees, job).nodes
     gone = {name: set(trees.nodes[name].children) - set(left[name].children) for name in path if name in left}

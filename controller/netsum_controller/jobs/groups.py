@@ -1,9 +1,9 @@
 """Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
 
 A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant, priority and
-algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It goes when its last member
-leaves, when members of a later epoch of the parent make groups, and with its parent. An epoch that resumes another is no
-later one: who was in a group is in it still.
+algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It is deleted when its
+last member leaves, when members of a later epoch of the parent make groups, and with its parent. An epoch that resumes
+another does not count as later: whoever was in a group still is.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from typing import Any
 
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.errors import CannotResume, InputError, NoSuchMember, Refused
+from netsum_controller.config.job_spec import spec_of
+from netsum_controller.errors import CannotResume, InputError, Refused
 from netsum_controller.jobs.lifecycle import create_job, delete_job
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job, Late
@@ -23,9 +24,9 @@ log = logging.getLogger(__name__)
 MARK = ".g-"
 MAX_LABEL = 64
 MAX_GROUPS = 32
-"""Groups at once that a member may be in, so that one which never closes them does not use up the switch."""
+"""Groups that a member may be in at once, so that one which never closes them cannot use up the switch."""
 _PARENT_PART = 20
-"""Characters of the parent's name in a group's, for people; a digest of all of it tells parents apart."""
+"""Characters of the parent's name in a group's name, for people; a digest of the whole name tells parents apart."""
 
 
 def _digest(text: str) -> str:
@@ -49,18 +50,17 @@ def is_group(job: Job) -> bool:
 
 
 def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
-    """The group of these ranks of ``parent``, made if it is not there. Every member asks with the same ``label`` and ranks.
+    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks.
 
     Raises :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is not the parent's any more) or
     what :func:`create_job` raises.
     """
     if not 0 < len(label) <= MAX_LABEL:
-        raise InputError(f"label must be a text of 1 to {MAX_LABEL} characters")
+        raise InputError(f"label must be a string of 1 to {MAX_LABEL} characters")
     if not ranks or len(set(ranks)) != len(ranks):
         raise InputError("ranks must be a list of different ranks")
     for rank in ranks:
-        if not 0 <= rank < parent.workers:
-            raise NoSuchMember(parent.name, rank, parent.workers)
+        parent.seat(rank)
     if is_group(parent):
         raise Refused(f"job {parent.name!r} is a group itself: split the communicator that it came from")
     with site.store.lock:
@@ -71,25 +71,15 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
         _clear_old(site, parent, prefix)
         name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
         _check_number(parent, [group for group in groups_of(site, parent) if group.name != name], ranks)
-        degrade = parent.late is Late.DEGRADE
-        spec = JobSpec(
-            name=name,
-            members=tuple(parent.members[rank] for rank in ranks),
-            window=parent.window,
-            chunks=parent.chunks,
-            token=token,
-            late=parent.late,
-            block_exp=parent.block_exp_us / 1000 if degrade else None,
-            quorum=min(parent.quorum, len(ranks)) if degrade else None,
-            tenant=parent.tenant,
-            priority=parent.priority,
-            algorithm=parent.algorithm,
-        )
+        own: dict[str, Any] = {"name": name, "members": tuple(parent.members[rank] for rank in ranks), "token": token}
+        if parent.late is Late.DEGRADE:
+            own["quorum"] = min(parent.quorum, len(ranks))
+        spec = spec_of(parent).model_copy(update={**own, "roots": None})
         return create_job(site, spec, wait_for_switch=parent.by_switch)
 
 
 def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
-    """Raise :class:`Refused` when one of the ranks is in as many groups as it may be. Ranks of one host share their numbers."""
+    """Raise :class:`Refused` when one of the ranks is in too many groups. Ranks on one host share their allowance."""
     for rank in ranks:
         host = parent.members[rank]
         there = sum(group.members.count(host) for group in others)
@@ -100,7 +90,7 @@ def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> N
 
 
 def _clear_old(site: Site, parent: Job, current: str) -> None:
-    """Groups of the parent's earlier epochs have nobody left who could use them."""
+    """Delete the groups of the parent's earlier epochs: nobody is left who could use them."""
     for group in groups_of(site, parent):
         if not group.name.startswith(current):
             delete_job(site, group.name)

@@ -1,4 +1,4 @@
-"""Jobs: created and deleted. Each command is idempotent; a failed one leaves nothing on the switch or in the store."""
+"""Creating and deleting jobs. Both are idempotent; a failed one leaves nothing on the switches or in the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 log = logging.getLogger(__name__)
 
 NO_TREES = Trees({}, ())
-"""Of a job whose members combine themselves."""
+"""The trees of a job whose members combine themselves."""
 
 
 def token_hash(token: str) -> str:
@@ -39,12 +39,12 @@ def token_hash(token: str) -> str:
 
 
 def token_is(job: Job, token: str) -> bool:
-    """Whether it is the job's token, in time that tells nothing."""
+    """Whether it is the job's token; takes the same time for every wrong one."""
     return hmac.compare_digest(job.token_sha256, token_hash(token))
 
 
 def differences(job: Job, spec: JobSpec, site: Site) -> list[str]:
-    """What a spec asks for that an existing job of its name does not have; empty when it is the same job."""
+    """How an existing job differs from a spec of its name; empty when it is the same job."""
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
@@ -81,9 +81,9 @@ def _weights(roots: Mapping[str, int]) -> str:
 
 
 def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Job:
-    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). One of "auto"
-    that no switch has room for is made without: its ``why_hosts`` says why. A switch that does not answer is an error, unless
-    the job is not to ``wait_for_switch``: else a restart at the wrong moment would cost it the switch for good.
+    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). An "auto"
+    job for which no switch has room is created without one: its ``why_hosts`` says why. A switch that does not answer is an
+    error if the job is to ``wait_for_switch``, so that a restart at the wrong moment does not cost it the switch for good.
 
     Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; nothing changed.
     """
@@ -110,7 +110,7 @@ def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Jo
 
 
 def _trees_now(site: Site, spec: JobSpec) -> Trees:
-    """The job's trees around the switches that do not answer; :class:`Unreachable` when there are none for that reason."""
+    """The job's trees around the switches that do not answer; :class:`Unreachable` when no trees can avoid them."""
     choose_trees(spec, site.topology)
     down = find_down(site)
     try:
@@ -120,8 +120,8 @@ def _trees_now(site: Site, spec: JobSpec) -> Trees:
 
 
 def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
-    """A job whose members combine themselves: all that it has is in the store. What an interrupted command has left of one of its
-    name goes from the switches when they are reconciled."""
+    """Create a job whose members combine themselves: it exists only in the store. Remains of an interrupted job of its name
+    are removed from the switches when they are reconciled."""
     try:
         homes_of(spec.members, site.topology)
     except Refused as error:
@@ -139,7 +139,7 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
 
 
 def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
-    """``existing`` is what an interrupted command has left of one of its name."""
+    """``existing`` is what an interrupted command has left of a job of this name."""
     left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
     trees = _trees_now(site, spec)
     with open_clients(site, [*trees.nodes, *left]) as clients:
@@ -209,9 +209,8 @@ def _abandon(site: Site, job: Job, *, clean: bool) -> None:
 
 
 def start_ageing(site: Site, job: Job) -> None:
-    """Switch a degrade job's ageing on if every member has joined its epoch, and do nothing otherwise; again, it
-    changes nothing. Call it under the state lock, after a join is stored. Raises :class:`SwitchError`; a join that is
-    asked again repairs that."""
+    """Switch a degrade job's ageing on once every member has joined its epoch. Repeating it changes nothing. Call it under
+    the state lock, after a join is stored. Raises :class:`SwitchError`; repeating the join repairs that."""
     if job.ageing:
         switches = taking_part(job)
         with open_clients(site, switches) as clients:
@@ -221,8 +220,8 @@ def start_ageing(site: Site, job: Job) -> None:
 
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:
-    """Remove what commands that were killed left half done on this switch; returns the names of the jobs. Of one on several
-    switches the others keep their parts until it is their turn."""
+    """Remove what killed commands left half done on this switch; returns the names of the jobs. On other switches such a job
+    keeps its parts until their turn comes."""
     left = [job for job in site.store.jobs(client.name) if not job.exists]
     for job in left:
         converge_job(client, job.job_id, [])
@@ -259,7 +258,7 @@ def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
 
 
 def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
-    """Leaves first: what is under way then finds nobody above."""
+    """Leaves go first, so that parents outlive what is under way to them."""
     with ExitStack() as stack:
         clients = {}
         for name in reversed(job.switches):

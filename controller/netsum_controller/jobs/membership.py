@@ -1,4 +1,4 @@
-"""Joining and leaving: who sits on which rank in which epoch, and when a new epoch begins."""
+"""Joining and leaving: which process holds which rank in which epoch, and when a new epoch begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from netsum_controller.errors import (
     Evicted,
     InputError,
     NoSuchJob,
-    NoSuchMember,
     Refused,
     StateError,
     Unauthorized,
@@ -26,7 +25,7 @@ from netsum_controller.errors import (
 from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
-from netsum_controller.jobs.rejoin import Place, happened, rejoin
+from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.logs import about
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job, JobState, Rejoin, Seat
@@ -34,7 +33,7 @@ from netsum_controller.state.model import Job, JobState, Rejoin, Seat
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
-"""Seconds that a rank which comes back waits for the others of its last run to leave, before it begins a new epoch."""
+"""Seconds that a returning rank waits for the others of its last run to leave before it begins a new epoch."""
 
 RETRY_MS = 200
 
@@ -70,20 +69,20 @@ class Membership:
         rank: int,
         instance: str,
         link: Mapping[str, Any] | None = None,
-        place: Place | None = None,
+        progress: Progress | None = None,
         peer: str | None = None,
     ) -> Descriptor:
-        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``place`` it is a rejoin:
-        the descriptor is of that very epoch, or ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
-        this one, should they combine themselves.
+        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` it is a rejoin:
+        the descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other
+        members reach this one, should they combine themselves.
 
         Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask
         again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
         switch refuses the epoch: ask again).
         """
-        kind = "join" if place is None else "rejoin"
+        kind = "join" if progress is None else "rejoin"
         try:
-            descriptor = self._join(name, token, rank, instance, _link(link), place, peer)
+            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer)
         except (NoSuchJob, Unauthorized):
             raise  # a stranger's; counted as an HTTP request
         except ControllerError as error:
@@ -103,21 +102,21 @@ class Membership:
         rank: int,
         instance: str,
         wish: Link | None,
-        place: Place | None,
+        progress: Progress | None,
         peer: str | None,
     ) -> Descriptor:
         with self._site.store.lock:
             job = self.job(name, token)
-            seat = self._seat(job, rank)
+            seat = job.seat(rank)
             if seat.evicted:
                 raise Evicted(name, rank)
             resumes = None
-            if place is not None:
-                job = rejoin(self._site, job, rank, instance, place, peer)
-                resumes = place.epoch if place.epoch != job.epoch.number else None
+            if progress is not None:
+                job = rejoin(self._site, job, rank, instance, progress, peer)
+                resumes = progress.epoch if progress.epoch != job.epoch.number else None
             elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
                 # It joined, and the switch restarted before it had the answer: it holds nothing.
-                nothing = Place(job.epoch.resumes, job.epoch.first_block_id)
+                nothing = Progress(job.epoch.resumes, job.epoch.first_block_id)
                 job = rejoin(self._site, job, rank, instance, nothing, peer)
             elif not (seat.active and seat.instance == instance):
                 if self._needs_new_epoch(job, seat, instance):
@@ -127,15 +126,9 @@ class Membership:
                     if peer is not None:
                         self._site.store.set_peer(job.epoch.number, rank, peer)
                 job = self._site.store.job(name)
-            if place is None:  # a member asks many times what has become of its epoch
+            if progress is None:  # a member asks many times what has become of its epoch
                 start_ageing(self._site, self._site.store.job(name))
             return replace(describe(self._site, job, rank, wish), resumes=resumes)
-
-    @staticmethod
-    def _seat(job: Job, rank: int) -> Seat:
-        if not 0 <= rank < job.workers:
-            raise NoSuchMember(job.name, rank, job.workers)
-        return job.epoch.seats[rank]
 
     def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
         if job.state is not JobState.READY:
@@ -160,14 +153,13 @@ class Membership:
             since = now  # that was another attempt, given up long ago
         self._waiting[key] = (since, now)
         if now - since < GRACE:
-            ranks = ", ".join(map(str, still_in[:8]))
-            raise Busy(f"job {job.name!r}: the previous run is still finishing (ranks {ranks})", RETRY_MS)
+            raise Busy(f"job {job.name!r}: the previous run is still finishing ({some_ranks(still_in)})", RETRY_MS)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
-        """Give a rank up; returns whether ``instance`` had it. Raises as :meth:`join`."""
+        """Give a rank up; returns whether ``instance`` held it. Raises as :meth:`join`."""
         with self._site.store.lock:
             job = self.job(name, token)
-            self._seat(job, rank)
+            job.seat(rank)
             with self._site.store.transaction():
                 left = self._site.store.set_left(job.epoch.number, rank, instance)
             if left:
@@ -184,7 +176,7 @@ class Membership:
         """
         with self._site.store.lock:
             job = self.job(name, token)
-            seat = self._seat(job, rank)
+            seat = job.seat(rank)
             there = seat.joined or job.epoch.resumes is not None  # it may not have heard yet that its epoch was resumed
             if not there or seat.left or seat.evicted or seat.instance != instance:
                 raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
@@ -278,8 +270,8 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
 
 def _peers(job: Job) -> tuple[str, ...]:
     """Where each rank is reached, "" for those that are out; :class:`Busy` before all have joined."""
-    missing = [str(seat.rank) for seat in job.epoch.members if not (seat.joined and seat.peer)]
+    missing = [seat.rank for seat in job.epoch.members if not (seat.joined and seat.peer)]
     if missing:
-        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
-        raise Busy(f"job {job.name!r}: its members combine themselves, and {ranks} must still join", RETRY_MS)
+        who = some_ranks(missing)
+        raise Busy(f"job {job.name!r}: its members combine themselves, and {who} must still join", RETRY_MS)
     return tuple("" if seat.evicted else seat.peer or "" for seat in job.epoch.seats)

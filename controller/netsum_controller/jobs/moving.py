@@ -1,7 +1,7 @@
 """Moving a job: from switches to its members, who then combine themselves, and back.
 
-A move is an epoch that resumes the one before, as after a restart of a switch (:mod:`netsum_controller.jobs.rejoin`): the members
-tell which blocks they still lack, and go on there.
+A move is an epoch that resumes the one before, as after a restart of a switch (:mod:`netsum_controller.jobs.rejoin`): the
+members report which blocks they lack, and go on there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
 from netsum_controller.jobs.claims import claim_again, require_ours
 from netsum_controller.jobs.epochs import (
@@ -21,12 +21,11 @@ from netsum_controller.jobs.epochs import (
     goes_around,
     is_resumable,
     keep_old,
-    record_new_epoch,
-    record_resuming_epoch,
+    record_epoch,
     table_size,
 )
 from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import converge_job, desired_items, open_clients, spread, taking_part
 from netsum_controller.logs import about
 from netsum_controller.planning.admission import place
 from netsum_controller.site import Site, answers, find_down
@@ -37,8 +36,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Move:
-    """What a move has done. ``changed``: something; ``new_epoch``: its number, if members must rejoin, which they do by
-    themselves if it ``resumes`` the one before; ``why``: why no switch combines, where "auto" was asked for."""
+    """What a move has done. ``changed``: whether it did anything; ``new_epoch``: the number under which members must rejoin,
+    which they do by themselves if it ``resumes`` the one before; ``why``: why no switch combines although "auto" was asked
+    for."""
 
     job: Job
     changed: bool
@@ -48,10 +48,10 @@ class Move:
 
 
 def move(site: Site, name: str, algorithm: str) -> Move:
-    """Let others combine in a job: switches ("switch"), its members by an algorithm of this name, or ("auto") switches if they
-    can. Again, it changes nothing.
+    """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or ("auto") switches if they
+    can. Repeating it changes nothing.
 
-    Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (of its kinds :class:`NoSwitch`: nothing has room), or
+    Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass :class:`NoSwitch`: no room), or
     :class:`SwitchError`; then nothing has changed.
     """
     if algorithm not in ALGORITHMS:
@@ -76,8 +76,8 @@ def move(site: Site, name: str, algorithm: str) -> Move:
 
 
 def leave_dead_switch(site: Site, switch: str) -> list[Move]:
-    """Move the jobs that wait for a switch which does not answer, and can do without: those that "auto" was asked for. Not those
-    whose trees go around it, nor any whose members got descriptor files, for nobody could tell them."""
+    """Move the jobs that wait for a switch which does not answer to their members, if "auto" was asked for. Jobs whose trees
+    can go around it stay, and so do jobs whose members got descriptor files, since nobody could tell them."""
     with site.store.lock:
         jobs = [job for job in site.store.jobs(switch) if _waits_in_vain(site, job, switch)]
         if not jobs or answers(site, switch):  # it may be back, and the job new, since the watcher looked
@@ -104,8 +104,8 @@ def _keep(job: Job) -> Move:
 
 
 def _stay(site: Site, job: Job, algorithm: str) -> Move:
-    """Switches combine as before; only what is to be done when one dies may differ. :class:`Unreachable` when one has, "auto" is
-    asked for, and no trees go around it."""
+    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` when one has died,
+    "auto" is asked for, and no trees go around it."""
     if algorithm == AUTO:
         find_down(site)
         if not goes_around(site, job):
@@ -119,9 +119,9 @@ def _stay(site: Site, job: Job, algorithm: str) -> Move:
 
 
 def _to_members(site: Site, job: Job, algorithm: str) -> Move:
-    """It is in the store before it is gone from the switches; what cannot be removed now is when they are reconciled."""
+    """Record the move, then remove the job from its switches; what cannot be removed now is removed by `reconcile`."""
     resumes = is_resumable(job)
-    new = _record(site, replace(job, algorithm=algorithm, parts=(), job_id=0), resumes=resumes, clients={})
+    new = record_epoch(site, replace(job, algorithm=algorithm, parts=(), job_id=0), {}, resumes=resumes)
     _remove(site, job, (name for name in reversed(job.switches) if name not in site.down))
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
@@ -142,15 +142,15 @@ def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
 
 def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     placement = place(
-        *(_spec(job, algorithm), site.topology, site.store.jobs(), site.store.last_job_id, table_size(site)),
-        down=find_down(site),
+        *(spec_of(replace(job, algorithm=algorithm)), site.topology, site.store.jobs(), site.store.last_job_id),
+        *(table_size(site), find_down(site)),
     )
     placed = replace(job, algorithm=algorithm, job_id=placement.job_id, parts=placement.parts, slots=placement.slots)
     resumes = is_resumable(job)
     with ExitStack() as stack:
         clients = stack.enter_context(open_clients(site, placed.switches))
         site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
-        new = _record(site, placed, resumes=resumes, clients=clients)
+        new = record_epoch(site, placed, clients, resumes=resumes)
         try:
             clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
             for name in new.switches:
@@ -164,28 +164,6 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
             site.store.set_state(job.name, JobState.READY)
         settle_quietly(site, clients.values())
     return _done(site, new, resumes=resumes)
-
-
-def _spec(job: Job, algorithm: str) -> JobSpec:
-    """What its creator would ask for by now."""
-    degrade = job.late is Late.DEGRADE
-    return JobSpec(
-        name=job.name,
-        members=job.members,
-        window=job.window,
-        chunks=job.chunks,
-        late=job.late,
-        block_exp=job.block_exp_ms if degrade else None,
-        quorum=job.quorum if degrade else None,
-        tenant=job.tenant,
-        priority=job.priority,
-        roots=dict(job.roots) or None,
-        algorithm=algorithm,
-    )
-
-
-def _record(site: Site, job: Job, *, resumes: bool, clients: Clients) -> Job:
-    return record_resuming_epoch(site, job, clients) if resumes else record_new_epoch(site, job, None, clients)
 
 
 def _done(site: Site, new: Job, *, resumes: bool) -> Move:

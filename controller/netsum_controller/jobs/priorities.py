@@ -1,8 +1,8 @@
 """Priorities between the jobs of a switch: strict between classes, and nothing within one.
 
-A job entry carries ``priority``, its class + 1, only while jobs of different classes are on the switch; else 0, and the switch
-looks at no priorities at all. So when a job comes or goes, the other jobs' entries may change: in place, in the same epoch,
-and members notice nothing but that they are told to give way.
+A job entry carries ``priority``, its class + 1, only while jobs of different classes are on the switch; otherwise 0, and the
+switch ignores priorities. So when a job comes or goes, the other jobs' entries may change. They change in place, in the
+same epoch; members only notice that they are told to give way.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ log = logging.getLogger(__name__)
 
 
 def entry_priority(job: Job, there: Iterable[Job]) -> int:
-    """What a job's entry has on a switch where these jobs are, itself or not."""
+    """The priority in a job's entry on a switch with these jobs (the job itself may be among them)."""
     classes = {job.priority, *(other.priority for other in there if other.state is not JobState.DELETING)}
     return job.priority + 1 if len(classes) > 1 else 0
 
 
 def priority_on(site: Site, job: Job, switch: str) -> int:
-    """What a job's entry has on one of its switches."""
+    """The priority in a job's entry on one of its switches."""
     return entry_priority(job, site.store.jobs(switch))
 
 
 def settle(site: Site, client: SwitchClient) -> int:
-    """Give all job entries of a switch the priority that they should have by now, and change nothing else; the number of
-    entries that had another. Call it under the state lock, when the store knows who comes or goes. Raises
-    :class:`SwitchError`; then all have what they had."""
+    """Update the priority of every job entry of a switch, and nothing else; returns how many changed. Call it under the
+    state lock, once the store knows which job comes or goes. Raises :class:`SwitchError`; then nothing has changed."""
     jobs = {job.job_id: job for job in site.store.jobs(client.name) if job.state is not JobState.DELETING}
     if not jobs:
         return 0
@@ -50,8 +49,7 @@ def settle(site: Site, client: SwitchClient) -> int:
 
 
 def settle_quietly(site: Site, clients: Iterable[SwitchClient]) -> None:
-    """The same on several switches, after something that is done whatever becomes of this; ``netsum reconcile`` does what
-    cannot be done now."""
+    """The same on several switches, where a failure must not undo what was done before; ``netsum reconcile`` repairs it."""
     for client in clients:
         try:
             settle(site, client)

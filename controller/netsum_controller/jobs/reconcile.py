@@ -1,14 +1,15 @@
-"""Desired state against read-back: loads the program where it is not, puts right what differs, leaves the rest."""
+"""Reconciling: loads the program where it is missing, corrects what differs from the desired state, leaves the rest."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from netsum_controller.errors import ControllerError, StateError, SwitchError
 from netsum_controller.jobs.claims import NumberTaken, claim_again, foreign, require_ours
-from netsum_controller.jobs.epochs import goes_around, is_resumable, record_new_epoch, record_resuming_epoch
+from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import priority_on, settle_quietly
 from netsum_controller.jobs.spread import desired_items, open_clients, spread, taking_part
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What was done to a switch. All empty: it was as it should be."""
+    """What was done to a switch; all empty if it was as it should be."""
 
     switch: str
     program_pushed: bool = False
@@ -34,11 +35,11 @@ class Report:
     modified: int = 0
     deleted: int = 0
     new_epochs: dict[str, int] = field(default_factory=dict)
-    """Jobs that the switch had lost, or that go around one that is down, and the epoch under which they are back."""
+    """Jobs that the switch had lost, or whose trees now avoid one that is down, and their new epoch."""
     cleaned_up: list[str] = field(default_factory=list)
     """Jobs of which an interrupted command had left parts."""
     waiting: dict[str, str] = field(default_factory=dict)
-    """Jobs that wait for another switch of theirs, and what is wrong with it; they go on when it has been reconciled."""
+    """Jobs that wait for another of their switches, and what is wrong with it; they go on once it is reconciled."""
 
     @property
     def changed(self) -> bool:
@@ -48,14 +49,13 @@ class Report:
 
 
 def reconcile_switch(site: Site, name: str, *, force: bool = False, take_over: bool = False) -> Report:
-    """Make one switch what the topology and the store say; ``force`` loads the program even if it is there; ``take_over`` removes
-    the jobs of another state file.
+    """Make one switch what the topology and the store say. ``force`` loads the program even if it is there; ``take_over``
+    removes the jobs of another state file.
 
-    A switch that has lost a job also lost its records (it restarted), so the job comes back under a new epoch: its
-    members are refused and rejoin, and where that is possible the new epoch goes on with the old. That is so on all
-    switches of the job; and when one of its others is down (``site.down``), and its trees can do without it. Raises
-    :class:`SwitchError`, or :class:`StateError` when it has jobs of another state file; the switch is then as it was, but for
-    a program just loaded.
+    A switch that has lost a job has restarted and lost its records too, so the job comes back under a new epoch on all of
+    its switches: its members are refused and rejoin, and where possible the new epoch resumes the old one. The same
+    happens when another of its switches is down (``site.down``) and trees can avoid it. Raises :class:`SwitchError`, or
+    :class:`StateError` when it has jobs of another state file; then only a freshly loaded program has changed.
     """
     try:
         report = _reconcile(site, name, force=force, take_over=take_over)
@@ -95,8 +95,8 @@ def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report
 
 
 def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
-    """New epochs for the jobs that cannot go on in theirs; returns the switches on which each starts counting at zero: those
-    that are new to it, and this one if it has lost the job."""
+    """Begin new epochs for the jobs that cannot go on in theirs. Returns, for each, the switches on which its counters start
+    at zero: those that are new to it, and this one if it has lost the job."""
     name, clients = client.name, {client.name: client}
     entries = [item for item in installed if isinstance(item, JobEntry)]
     others = {entry.job_id for entry in foreign(site, name, entries)}
@@ -109,14 +109,14 @@ def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], repor
         lost = wanted and job.job_id not in known and not _nobody_has(job)
         if lost or goes_around(site, job) or not _keeps_number(site, client, job):
             resumes = is_resumable(job) and job.job_id not in others
-            new = record_resuming_epoch(site, job, clients) if resumes else record_new_epoch(site, job, None, clients)
+            new = record_epoch(site, job, clients, resumes=resumes)
             report.new_epochs[job.name] = new.epoch.number
             fresh[job.name] = frozenset(new.switches) - frozenset(job.switches) | ({name} if lost else frozenset())
     return fresh
 
 
 def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
-    """Whether the number of the job's epoch is its own also here."""
+    """Whether the number of the job's epoch is, or can be, claimed on this switch too."""
     if client.name in job.epoch.shape.switches:
         try:
             claim_again(site, client, job)
@@ -127,14 +127,14 @@ def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
 
 
 def _nobody_has(job: Job) -> bool:
-    """Whether the epoch resumes another and no member has been told of it yet: it needs no successor."""
+    """Whether the epoch resumes another and no member knows of it yet, so that it needs no successor."""
     epoch = job.epoch
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
 
 
 def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], report: Report) -> None:
-    """Install a job's epoch on its other switches than ``here``; of those that it no longer needs, on what answers. When one that
-    it needs does not answer, or has no program yet, the job waits until that one is reconciled."""
+    """Install a job's epoch on its switches other than ``here``. Those that it no longer needs are updated if they answer. If
+    one that it needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
     needed = [name for name in taking_part(job) if name != here.name]
     with ExitStack() as stack:
         try:
@@ -144,7 +144,7 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
             return
         clients[here.name] = here
         if not all(_keeps_number(site, client, job) for client in clients.values()):
-            job = record_new_epoch(site, job, None, clients)
+            job = record_epoch(site, job, clients)
             report.new_epochs[job.name] = job.epoch.number
         for name in fresh & clients.keys():
             clients[name].clear_outcomes(job.job_id)
@@ -160,16 +160,18 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
         site.store.set_state(job.name, JobState.READY)
 
 
-def reconcile(site: Site, *, force: bool = False, take_over: bool = False) -> list[Report]:
-    """Every switch of the topology; those that answer get paths around those that do not. One that fails does not keep the
-    others from being done; then :class:`SwitchError` (or :class:`StateError`) says what failed."""
+def reconcile(
+    site: Site, names: Iterable[str] = (), *, force: bool = False, take_over: bool = False
+) -> Iterator[Report]:
+    """The named switches, or every one of the topology; those that answer get paths around those that do not. One that
+    fails does not keep the others from being done: at the end :class:`SwitchError` (or :class:`StateError`) says what
+    failed."""
     find_down(site)
-    reports, failures = [], []
-    for name in site.topology.switches:
+    failures: list[ControllerError] = []
+    for name in list(names) or site.topology.switches:
         try:
-            reports.append(reconcile_switch(site, name, force=force, take_over=take_over))
+            yield reconcile_switch(site, name, force=force, take_over=take_over)
         except (SwitchError, StateError) as error:
             failures.append(error)
     if failures:
         raise (StateError if isinstance(failures[0], StateError) else SwitchError)("; ".join(map(str, failures)))
-    return reports

@@ -1,10 +1,10 @@
-"""Rejoining: the members of an epoch that its switch has lost go on in the epoch that resumes it. So do those of a job that moves
-from a switch to its members, or back.
+"""Rejoining: when a switch has lost an epoch, its members go on in an epoch that resumes it. So do the members of a job that
+moves from a switch to its members, or back.
 
-The switch has lost which blocks were finished; the members know. Each says the first block whose result it lacks. When
-all have, the lowest is where the epoch begins: everybody sends again from there, out of the contributions of the last
-window that it keeps, also what it holds the result of (whoever lacks it needs everybody's part). Until then the switch
-has no job entry, so that nothing can be added to a block too early.
+The switch no longer knows which blocks were finished; the members do. Each reports the first block whose result it lacks.
+When all have, the epoch begins at the lowest: everybody sends again from there, from the contributions of the last window
+that it keeps, including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has
+no job entry, so that nothing is added to a block too early.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 RETRY_MS = 100
 
 
-class Place(NamedTuple):
+class Progress(NamedTuple):
     """Where a member is: the epoch that it last ran in, and the first block whose result it lacks."""
 
     epoch: int
@@ -33,50 +33,50 @@ class Place(NamedTuple):
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:
-    """The first block that anybody lacks, serial numbers modulo 2^32; None when someone is more than a window ahead of
-    it, and so keeps its contributions no longer."""
+    """The first block that anybody lacks (serial numbers modulo 2^32); None when someone is more than a window ahead of it
+    and so no longer keeps its contributions."""
     for first in needs:
         if all((need - first) % SERIAL <= window for need in needs):
             return first
     return None
 
 
-def rejoin(site: Site, job: Job, rank: int, instance: str, place: Place, peer: str | None = None) -> Job:
-    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. ``peer`` is where
-    the other members reach it.
+def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
+    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. The other members
+    reach it at ``peer``.
 
     Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
     :class:`SwitchError` (the epoch could not be installed yet: ask again).
     """
     seat = job.epoch.seats[rank]
-    _check(site, job, seat, instance, place)
-    if place.epoch == job.epoch.number:
+    _check(site, job, seat, instance, progress)
+    if progress.epoch == job.epoch.number:
         return job
     if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
         job = _finish(site, job)
     waits = job.epoch.rejoin is Rejoin.WAITING
     moved = peer is not None and seat.peer != peer
     if (
-        not seat.joined or moved or (waits and seat.needs != place.needs)
+        not seat.joined or moved or (waits and seat.needs != progress.needs)
     ):  # a member asks many times, and a write is a sync
         with site.store.transaction():
             site.store.set_joined(job.epoch.number, [rank], instance)
             if peer is not None:
                 site.store.set_peer(job.epoch.number, rank, peer)
             if waits:
-                site.store.set_needs(job.epoch.number, rank, place.needs)
+                site.store.set_needs(job.epoch.number, rank, progress.needs)
         job = site.store.job(job.name)
     return _agree(site, job) if waits else job
 
 
-def _check(site: Site, job: Job, seat: Seat, instance: str, place: Place) -> None:
+def _check(site: Site, job: Job, seat: Seat, instance: str, progress: Progress) -> None:
     epoch = job.epoch
-    same = place.epoch == epoch.number
+    same = progress.epoch == epoch.number
 
     def cannot(why: str) -> CannotResume:
-        return CannotResume(job.name, place.epoch, why)
+        return CannotResume(job.name, progress.epoch, why)
 
-    if not same and place.epoch not in site.store.resumed(epoch.number):
+    if not same and progress.epoch not in site.store.resumed(epoch.number):
         raise cannot(f"epoch {epoch.number} has begun since")
     if seat.instance != instance:
         raise cannot(f"rank {seat.rank} is another process's")
@@ -85,19 +85,18 @@ def _check(site: Site, job: Job, seat: Seat, instance: str, place: Place) -> Non
     for other in (seat,) if same else epoch.members:
         if other.left:
             raise cannot(f"rank {other.rank} has left")
-    if not same and epoch.rejoin is Rejoin.DONE and (place.needs - epoch.first_block_id) % SERIAL > job.window:
+    if not same and epoch.rejoin is Rejoin.DONE and (progress.needs - epoch.first_block_id) % SERIAL > job.window:
         raise cannot(
-            f"it goes on at block {epoch.first_block_id}, and block {place.needs} is not within a window of it"
+            f"it goes on at block {epoch.first_block_id}, and block {progress.needs} is not within a window of it"
         )
 
 
 def _agree(site: Site, job: Job) -> Job:
-    """Begin the epoch at the lowest block that anybody lacks, if all have told."""
+    """Begin the epoch at the lowest block that anybody lacks, once all have reported."""
     epoch = job.epoch
-    missing = [str(seat.rank) for seat in epoch.members if seat.needs is None]
+    missing = [seat.rank for seat in epoch.members if seat.needs is None]
     if missing:
-        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}"
-        raise Busy(f"job {job.name!r}: {happened(job)}, and {ranks} must still rejoin", RETRY_MS)
+        raise Busy(f"job {job.name!r}: {happened(job)}, and {some_ranks(missing)} must still rejoin", RETRY_MS)
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
@@ -113,6 +112,11 @@ def _agree(site: Site, job: Job) -> Job:
         extra=about(job, block=first),
     )
     return _finish(site, site.store.job(job.name))
+
+
+def some_ranks(ranks: Sequence[int]) -> str:
+    """``rank 3``, or ``ranks 1, 3`` with eight of them at most."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:8]))}{', ...' * (len(ranks) > 8)}"
 
 
 def happened(job: Job) -> str:

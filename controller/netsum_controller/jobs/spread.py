@@ -1,4 +1,4 @@
-"""One job on several switches: everything is done on all of them, or on none."""
+"""One job on several switches: every change is made on all of them or on none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from netsum_controller.state.model import Job
 log = logging.getLogger(__name__)
 
 Clients = Mapping[str, SwitchClient]
-"""By name of the switch."""
+"""Clients by switch name."""
 
 
 @contextmanager
 def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, SwitchClient]]:
-    """Clients for all these switches, each of which runs our program and has our jobs only; :class:`SwitchError` or
-    :class:`StateError` when one does not, before anything was done on any."""
+    """Clients for all these switches. Raises :class:`SwitchError` or :class:`StateError`, before anything is changed, when one
+    does not run our program or has jobs of another controller."""
     with ExitStack() as stack:
         clients = {name: stack.enter_context(site.client(name)) for name in dict.fromkeys(switches)}
         for client in clients.values():
@@ -35,17 +35,17 @@ def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, Swit
 
 
 def converge_job(client: SwitchClient, job_id: int, desired: Sequence[Item]) -> int:
-    """Make the job's part of a switch what it should be, and nothing else; returns the number of updates."""
+    """Bring the job's part of a switch up to date, and nothing else; returns the number of updates."""
     steps = plan(desired, of_job(client.read_items(), job_id))
     apply(client, steps)
     return len(steps)
 
 
 def spread(clients: Clients, job_id: int, desired: Mapping[str, Sequence[Item]]) -> int:
-    """Make the job's part of several switches what it should be, one after the other; returns the number of updates. When one
-    fails, those before it get back what they had.
+    """Bring the job's part of several switches up to date, one after the other; returns the number of updates. When one
+    fails, those before it are rolled back.
 
-    Raises :class:`SwitchError`; of its kinds :class:`RollbackError` when something stays in between.
+    Raises :class:`SwitchError`, or its subclass :class:`RollbackError` when a switch is left in between.
     """
     done: list[tuple[SwitchClient, list[Item], Sequence[Item]]] = []
     updates = 0
@@ -66,7 +66,7 @@ def spread(clients: Clients, job_id: int, desired: Mapping[str, Sequence[Item]])
 
 
 def _take_back(done: list[tuple[SwitchClient, list[Item], Sequence[Item]]]) -> SwitchError | None:
-    """All of it, as far as it goes; the first failure."""
+    """Undo as much as possible; returns the first failure."""
     first = None
     for client, before, after in reversed(done):
         try:

@@ -12,7 +12,7 @@ from netsum_controller.config.topology import Tls
 from netsum_controller.errors import InputError
 
 MAX_RECONNECT_MS = 1000
-"""Longest pause between a channel's attempts to connect: gRPC's own would grow to two minutes."""
+"""Longest pause between a channel's attempts to connect; gRPC's default grows to two minutes."""
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
@@ -33,8 +33,8 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
-        # A connection of its own: one that it shared with another channel could be in its pause after a failed attempt, and
-        # would call a switch away that is back.
+        # Its own connection: one shared with another channel could still pause after a failed attempt, and so report a
+        # switch as away that is back.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if tls is None:
@@ -46,7 +46,7 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
 
 
 def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:
-    """Cookie of the program that a switch runs; None: it runs none, or one without a cookie. One call, which needs no
+    """Cookie of the program that a switch runs; None if it runs none, or one without a cookie. One call, which needs no
     arbitration. Raises :class:`grpc.RpcError`."""
     request = p4.GetForwardingPipelineConfigRequest(
         device_id=device_id, response_type=p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY

@@ -29,7 +29,7 @@ from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortC
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
 
-# What gRPC says of a server that took the connection and dropped it before it spoke HTTP/2.
+# gRPC's words for a server that accepted the connection and dropped it before it spoke HTTP/2.
 CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", "shutdown")
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
@@ -99,7 +99,7 @@ class SwitchClient:
         return self
 
     def _greet(self) -> None:
-        """Is anybody there? (grpc.channel_ready_future would do, but polls at 200 ms.)"""
+        """Check that a server answers. (grpc.channel_ready_future would do, but polls every 200 ms.)"""
         try:
             self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
         except grpc.RpcError as error:
@@ -109,7 +109,7 @@ class SwitchClient:
                 raise switch_error(self.name, self.address, "Capabilities", error) from None
 
     def _silence(self, details: str) -> SwitchError:
-        """Why a server does not greet back, from gRPC's words."""
+        """Why a server does not answer, from gRPC's words."""
         if "handshake failed" in details:
             reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
             text = f"TLS with {self.address} failed: {reason}"

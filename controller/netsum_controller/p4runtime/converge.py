@@ -1,4 +1,4 @@
-"""From what is on a switch to what should be: the plan, and carrying it out so that a failed step undoes the others."""
+"""Makes a plan from what is on a switch to what should be, and carries it out; a failed step undoes the others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from netsum_controller.stages import Item
 
 log = logging.getLogger(__name__)
 
-# A packet may pass between any two updates. The job entry is what lets a contribution in at all, so it comes last and
-# goes first; members change before it, so that in a new epoch the old one's senders are refused before its blocks are.
+# A packet may pass between any two updates. The job entry admits contributions, so it is installed last and removed
+# first; members change before it, so that in a new epoch the old epoch's senders are refused before its blocks are.
 _ORDER = ("aggregator", "sender", "forward", "member", "rewrite", "multicast group", "uplink", "job")
 
 BATCH = 256
@@ -87,7 +87,7 @@ def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
 
 
 class RollbackError(SwitchError):
-    """A step failed, and so did taking the others back: the switch is in between. ``netsum reconcile`` repairs it."""
+    """A step failed, and so did undoing the others: the switch is in between. ``netsum reconcile`` repairs it."""
 
 
 def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:

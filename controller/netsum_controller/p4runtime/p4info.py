@@ -58,7 +58,7 @@ class Program:
         self.cookie = int.from_bytes(digest[:8], "big") or 1
 
     def _find(self, kind: str, name: str) -> Any:
-        """The object of that alias, or the only one whose name ends in it."""
+        """The object with that alias, or the only one whose name ends in it."""
         objects = list(getattr(self.p4info, kind))
         found = [item for item in objects if name in (item.preamble.alias, item.preamble.name)]
         found = found or [item for item in objects if item.preamble.name.endswith(f".{name}")]
@@ -91,7 +91,7 @@ class Program:
         return _fields(self._find("controller_packet_metadata", header).metadata)
 
     def check(self, kinds: Iterable[type[Entry]]) -> None:
-        """The entries have the fields that the program has; :class:`ControllerError` names what differs."""
+        """Check that the entries have the program's fields; :class:`ControllerError` names what differs."""
         for kind in kinds:
             names = {item.name for item in fields(kind)}
             known = set(self._key(kind.TABLE)) | set(self._params(kind.ACTION))
@@ -128,7 +128,7 @@ class Program:
         return entity
 
     def decode_row(self, row: Any, *kinds: type[Entry]) -> Entry | ForeignEntry:
-        """Entry of a ``p4.v1.TableEntry``; ``kinds`` are those of its table, one for each action."""
+        """Entry from a ``p4.v1.TableEntry``; ``kinds`` are those of its table, one for each action."""
         table = kinds[0]
         key = {field.id: name for name, field in self._key(table.TABLE).items()}
         values = {key[match.field_id]: decode_int(match.exact.value) for match in row.match}
@@ -142,7 +142,7 @@ class Program:
 
     @staticmethod
     def decode_group(group: Any) -> MulticastGroup:
-        """Group of a ``p4.v1.MulticastGroupEntry``; a port may come as a number or as a byte string."""
+        """Group from a ``p4.v1.MulticastGroupEntry``; a port may come as a number or as a byte string."""
         return MulticastGroup(
             group.multicast_group_id,
             frozenset(

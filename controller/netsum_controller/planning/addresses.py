@@ -1,4 +1,4 @@
-"""Addresses as text for people and as ints for tables."""
+"""Addresses as the ints that tables hold."""
 
 from __future__ import annotations
 
@@ -10,16 +10,6 @@ def mac_to_int(mac: str) -> int:
     return int(mac.replace(":", ""), 16)
 
 
-def int_to_mac(value: int) -> str:
-    """The inverse of :func:`mac_to_int`."""
-    return value.to_bytes(6, "big").hex(":")
-
-
 def ip_to_int(ip: str) -> int:
     """``10.0.0.1`` as a 32-bit int."""
     return int(ipaddress.IPv4Address(ip))
-
-
-def int_to_ip(value: int) -> str:
-    """The inverse of :func:`ip_to_int`."""
-    return str(ipaddress.IPv4Address(value))

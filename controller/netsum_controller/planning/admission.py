@@ -1,4 +1,4 @@
-"""Does a job fit? Pure: what is asked for, against the topology and what the other jobs have.
+"""Does a job fit? Pure: compares what is asked for with the topology and with what the other jobs have.
 
 A refusal says what is missing.
 """
@@ -20,17 +20,17 @@ from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us,
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Part
 
 BLOCK_EXP_BITS = 32
-"""Of a job's block_exp in the P4 program, microseconds."""
+"""Width of a job's block_exp in the P4 program, which counts microseconds."""
 
 
 def block_mtu(chunks: int) -> int:
-    """MTU that a block of so many chunks needs, bytes."""
+    """The MTU, in bytes, that a block of so many chunks needs."""
     return IP_UDP_BYTES + HEADER_BYTES + chunks * CHUNK_BYTES
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job goes: on every switch of its trees."""
+    """Where a job goes: its trees, and its part of each of their switches."""
 
     trees: Trees
     parts: tuple[Part, ...]
@@ -77,8 +77,8 @@ def sources_on(topology: Topology, job: Job, switch: str) -> int:
 
 
 def _entries(topology: Topology, job: Job, switch: str) -> tuple[int, int, int]:
-    """Sources, parents and stripes that lead up, of a job that is there. Where the topology no longer has all of it: a
-    member each."""
+    """A job's sources, parents and upward stripes on a switch. If the topology no longer has all of the job, each member
+    counts as a source."""
     try:
         return _needs(job_trees(topology, job), switch)
     except Refused:
@@ -93,7 +93,7 @@ def _needs(trees: Trees, switch: str) -> tuple[int, int, int]:
 
 
 def check_tenant(spec: JobSpec, topology: Topology) -> None:
-    """Raise :class:`Refused` when the topology has tenants, and the job's is none of them."""
+    """Raise :class:`Refused` when the topology has tenants and the job's is not among them."""
     if topology.tenants is not None and spec.tenant not in topology.tenants:
         known = ", ".join(topology.tenants)
         say = "; name one in `tenant`" if spec.tenant == DEFAULT_TENANT else ""
@@ -101,8 +101,8 @@ def check_tenant(spec: JobSpec, topology: Topology) -> None:
 
 
 def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[Job], slots: int, sources: int) -> None:
-    """Raise :class:`Refused` when a job with so many slots and sources there would take more of a switch than its tenant
-    may have. ``there`` are the jobs on it, groups too."""
+    """Raise :class:`Refused` when a job with so many slots and sources would exceed its tenant's quota on a switch.
+    ``there`` are the jobs on that switch, including groups."""
     if topology.tenants is None:
         return
     quota = topology.tenants[spec.tenant]
@@ -133,11 +133,11 @@ def place(
     table_size: int,
     down: Collection[str] = (),
 ) -> Placement:
-    """Find room for a job, on every switch of its trees. ``others`` are all jobs; ``table_size`` is that of the tables with
-    an entry a member; ``down`` are switches that its trees must avoid.
+    """Find room for a job, on every switch of its trees. ``others`` are all jobs; ``table_size`` is the size of the
+    tables that have an entry for each member; ``down`` are switches that its trees must avoid.
 
-    Raises :class:`Refused` that says what is missing, and where: hosts, MTU, quota; of its kinds :class:`NoSwitch`: paths, job
-    ids, entries or slots.
+    Raises :class:`Refused`, which says what is missing and where: hosts, MTU or quota; or its subclass :class:`NoSwitch`:
+    paths, job ids, entries or slots.
     """
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
@@ -211,8 +211,8 @@ def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: 
 
 
 def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job], table_size: int) -> tuple[Part, ...]:
-    """Parts of a job that is there, for other trees than it has: on their switches those that it has, or new ones; the rest is
-    kept for when it is needed again. Quotas are not asked. :class:`Refused` when there is no room."""
+    """The parts of an existing job for new trees. It keeps the parts that it has, also those on switches that it does not need
+    now, and gets new ones elsewhere. Quotas do not apply. :class:`Refused` when there is no room."""
     parts = {part.switch: part for part in job.parts}
     _check_ageing(job.name, job.block_exp_us, trees)
     if trees.stripes > job.slots:
@@ -229,7 +229,7 @@ def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job
 
 
 def in_order(trees: Trees, parts: Collection[Part]) -> tuple[Part, ...]:
-    """The root of the first stripe first, then parents before children, then what the trees do not need."""
+    """Parts with the first stripe's root first, then parents before children, then those that the trees do not need."""
 
     def places() -> Iterator[str]:
         yield trees.roots[0]

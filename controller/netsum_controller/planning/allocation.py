@@ -1,4 +1,4 @@
-"""Who gets which id, slots, ports and blocks: pure functions over what is taken."""
+"""Allocates job ids, slots, UDP ports and block ids: pure functions of what is already taken."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from netsum.wire.schema import SLOTS, UDP_PORT
 from netsum_controller.state.model import ROOM, SERIAL, IdRange
 
 JOB_IDS = range(1, 256)
-"""8 bits; 0 is never used."""
+"""Eight bits; 0 is never used."""
 
 UDP_PORTS = range(13000, 32768)
-"""Ports for members: never 12000, and below Linux's ephemeral ports, which other programs get."""
+"""Ports for members: never 12000, and below Linux's ephemeral ports, which go to other programs."""
 
 
 def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
@@ -23,8 +23,8 @@ def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
 
 
 def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLOTS) -> int | None:
-    """Base of ``slots`` free slots (a power of two), aligned to their number: first fit, so that jobs that come and go
-    leave whole buddies free. ``used`` has (base, slots) of the others."""
+    """Base of ``slots`` free slots (a power of two), aligned to their number. First fit keeps whole
+    buddies free while jobs come and go. ``used`` has (base, slots) of the others."""
     taken = sorted(used)
     candidates = [
         0,
@@ -39,8 +39,8 @@ def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLO
 def allocate_ports(
     cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]
 ) -> tuple[list[int], int] | None:
-    """A UDP port for each of ``hosts`` (one a rank; a host may occur often), round robin from ``cursor``, and the next
-    cursor. Ports of one allocation differ from each other and from the host's ports in ``used`` (host, port)."""
+    """A UDP port for each of ``hosts`` (one for each rank; a host may occur several times), round robin from ``cursor``, and
+    the next cursor. The ports differ from each other and from the host's ports in ``used`` (host, port)."""
     ports: list[int] = []
     position = cursor % len(UDP_PORTS)
     for _ in range(len(UDP_PORTS)):
@@ -54,14 +54,14 @@ def allocate_ports(
 
 
 def scattered(number: int) -> int:
-    """A first block id that follows from an epoch's number, as far as can be from those of the numbers around it."""
+    """A first block id that follows from an epoch's number and is far from those of neighbouring numbers."""
     return number * 0x9E3779B1 % SERIAL // SLOTS * SLOTS
 
 
 def allocate_first_block_id(earlier: Sequence[IdRange], start: int = 0) -> int:
     """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier
-    range (``earlier``, oldest first); ``start`` if nothing is in its way. Ids are finite, so when nothing else is left the oldest
-    ranges are forgotten: what they could still have in flight is long gone."""
+    range (``earlier``, oldest first); ``start`` if it is free. Ids are finite, so when none is left the oldest ranges are
+    forgotten: their packets are long gone."""
     for forgotten in range(len(earlier)):
         ranges = earlier[forgotten:]
         # else go on after the latest; else after any other

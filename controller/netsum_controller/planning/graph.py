@@ -1,7 +1,7 @@
-"""The switches as a graph: who reaches whom over which links. Pure; the algorithms are networkx's.
+"""The switches as a graph: which reach which over which links. Pure; the algorithms are networkx's.
 
-Every order (of nodes, of neighbours) is that of the topology's file, so that the same file gives the same paths in every
-process. Switches that are ``down`` are not in the graph.
+Nodes and neighbours are in the order of the topology's file, so the same file gives the same paths in every process.
+Switches that are ``down`` are not in the graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ its two switches to the port that it has there, ``link`` the link's name."""
 
 
 def switch_graph(topology: Topology, down: Collection[str] = frozenset()) -> Graph:
-    """The switches that are up. Of several links between the same two, the file's first counts."""
+    """The switches that are up. Of several links between two switches, the first in the file counts."""
     graph = nx.Graph()
     graph.add_nodes_from(name for name in topology.switches if name not in down)
     for name, link in topology.links.items():
@@ -30,12 +30,12 @@ def switch_graph(topology: Topology, down: Collection[str] = frozenset()) -> Gra
 
 
 def distances(graph: Graph, to: str) -> dict[str, int]:
-    """Links from each switch that reaches ``to``. Breadth first: O(switches + links)."""
+    """How many links each switch is away from ``to``. Breadth first: O(switches + links)."""
     return dict(nx.single_source_shortest_path_length(graph, to))
 
 
 def next_hops(graph: Graph, distance: dict[str, int], switch: str) -> list[str]:
-    """Neighbours of a switch that are one link nearer to where ``distance`` (of :func:`distances`) leads, in order."""
+    """A switch's neighbours that are one link nearer to the target of ``distance`` (from :func:`distances`), in order."""
     here = distance[switch]
     order = list(graph)
     nearer = (other for other in graph[switch] if distance[other] == here - 1)
@@ -43,8 +43,8 @@ def next_hops(graph: Graph, distance: dict[str, int], switch: str) -> list[str]:
 
 
 def flood_ports(graph: Graph, switch: str) -> Iterator[int]:
-    """Ports of a switch's links that floods take: those of one spanning tree, breadth first from the first switch of its
-    part of the graph, so that every flooded frame comes to every switch once."""
+    """Ports that floods take from a switch: those of one spanning tree, breadth first from the first switch of its part of
+    the graph, so that every flooded frame reaches every switch once."""
     part = nx.node_connected_component(graph, switch)
     top = next(name for name in graph if name in part)
     tree = nx.Graph(nx.bfs_edges(graph, top))

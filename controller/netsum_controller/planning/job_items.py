@@ -1,4 +1,4 @@
-"""What a job has on its switches: pure functions from the topology and the job to entries."""
+"""What a job has on each of its switches: pure functions from the topology and the job to table entries."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def home_of(job: Job, rank: int) -> str:
 
 
 def job_trees(topology: Topology, job: Job) -> Trees:
-    """The trees of a job's current epoch, whoever was evicted. :class:`Refused` when the topology no longer has what they need:
-    members that take part, on the switches where the epoch has them, and links."""
+    """The trees of a job's current epoch, including evicted members. :class:`Refused` when the topology no longer has what
+    they need: links, and the members that take part on the switches where the epoch has them."""
     shape = job.epoch.shape
     here = {}
     for seat in job.epoch.seats:
@@ -48,7 +48,7 @@ def job_trees(topology: Topology, job: Job) -> Trees:
 
 
 def present(trees: Trees, job: Job) -> Trees:
-    """The trees without who was evicted, and without switches that have nobody left."""
+    """The trees without evicted members, and without switches that have no member left."""
     members = {seat.rank for seat in job.epoch.members}
 
     def stays(child: Child) -> bool:
@@ -63,9 +63,9 @@ def present(trees: Trees, job: Job) -> Trees:
 
 
 def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -> list[Item]:
-    """What a job has on one switch, in its current epoch. Evicted members have nothing there, nor have switches without any
-    other; blocks age only when all others have joined. An epoch that resumes another has no job entry before its first
-    block is known. ``priority`` is the job entry's."""
+    """What a job has on one switch in its current epoch. Evicted members have no entries, and neither have switches without
+    any other member. Blocks age only when all others have joined. An epoch that resumes another has no job entry before
+    its first block is known. ``priority`` is the job entry's."""
     began = job_trees(topology, job)
     trees = present(began, job)
     node = trees.nodes.get(switch)
@@ -85,7 +85,7 @@ def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -
 
 
 def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[Item]:
-    """A child switch stands for all who were below it when the epoch began: it never counts for fewer."""
+    """Entries of one source. A child switch counts for all members below it when the epoch began, never for fewer."""
     source = 1 << child.src_id
     if child.host is not None:
         host, seat = topology.hosts[child.host], job.epoch.seats[child.src_id]
@@ -116,8 +116,8 @@ def _port_between(job: Job, child: str, parent: str) -> int:
 
 
 def quorum_of(job: Job, began: Trees, switch: str) -> int:
-    """Workers that a switch needs in a block to close it, in the trees as the epoch began. Below a root it is a share of the
-    quorum, by its workers and rounded up: so the partial sums that make a result hold the quorum together."""
+    """Workers that a switch needs in a block to close it early, in the trees as the epoch began. Below a root it is the
+    quorum's share of the workers there, rounded up, so that the partial sums of a result meet the quorum together."""
     node = began.nodes[switch]
     if node.role is Role.ROOT:
         return job.quorum_now
@@ -161,5 +161,5 @@ _JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, Upli
 
 
 def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
-    """Those that are part of that job."""
+    """The items that are part of that job."""
     return [item for item in items if belongs_to(item, job_id)]

@@ -26,8 +26,8 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
 
 def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
     """What one switch has for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches that are
-    ``down``; whoever is out of reach has no entry. A switch that is itself down gets what it will need when it is back: all
-    but the others that are."""
+    ``down``; what is out of reach has no entry. For a switch that is itself down these are the items that it needs when it
+    is back, while the others are still down."""
     graph = switch_graph(topology, set(down) - {switch})
     items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in _ways(topology, graph, switch)]
     ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
@@ -37,8 +37,8 @@ def forwarding_items(topology: Topology, switch: str, down: Collection[str] = fr
 
 
 def _senders(topology: Topology, switch: str) -> list[Item]:
-    """Where each address may come from: a host's from its own port, what is behind other switches from the links to them (they
-    have looked at it where it came in), the switch's own from nowhere."""
+    """At which ports each address may come in: a host's at its own port; those behind other switches at the links to switches
+    (which checked them where they came in); the switch's own nowhere."""
     links = sum(1 << port for port in topology.neighbours(switch))
     hosts = [
         SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
@@ -49,7 +49,7 @@ def _senders(topology: Topology, switch: str) -> list[Item]:
 
 
 def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
-    """(MAC address, port towards it) of every host and every other switch in reach."""
+    """(MAC address, port towards it) for every host and every other switch within reach."""
     own = distances(graph, switch)
     beyond = {other: distances(graph, other) for other in graph[switch]}
     level = _level(topology, own)
@@ -60,13 +60,13 @@ def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, 
             yield mac, port
         elif home in own:
             hops = [other for other in beyond if beyond[other][home] == own[home] - 1]
-            # Of equal paths, neighbouring targets take different ones; on each level by another digit of their number, or
-            # whatever a leaf sends up one way would all take the same way on from there.
+            # Neighbouring targets take different ones of equal paths. Each level looks at another digit of their number;
+            # otherwise all that a leaf sends up one way would share the rest of its way.
             hop = hops[number // len(hops) ** level % len(hops)]
             yield mac, graph.edges[switch, hop]["ports"][switch]
 
 
 def _level(topology: Topology, own: dict[str, int]) -> int:
-    """Links to the nearest switch with hosts."""
+    """How many links away the nearest switch with hosts is."""
     homes = {host.switch for host in topology.hosts.values()}
     return min((distance for name, distance in own.items() if name in homes), default=0)

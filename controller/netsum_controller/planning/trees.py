@@ -1,11 +1,11 @@
 """Aggregation trees: which switches sum a job's blocks, and who sends to whom. Pure.
 
-A job has one tree a *stripe* (a block's stripe is its id modulo their number): its hosts' switches are the leaves, a root
-makes the results, and several roots share the stripes by weight. As in ATP and SHARP the trees are of shortest paths, so on
+A job has one tree for each *stripe* (a block's stripe is its id modulo their number): its hosts' switches are the leaves, a
+root makes the results, and several roots share the stripes by weight. As in ATP and SHARP the trees are of shortest paths, so on
 each link a block travels once up and once down.
 
 On a switch its sources and its role are the same in all stripes that it has, for the P4 program keeps one set of
-sources a job. Where several roots cannot share that (on such a switch hang members, or paths cross), one root has all.
+sources for each job. If several roots cannot share that (members hang on such a switch, or paths cross), one root has all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from netsum_controller.planning.graph import Graph, distances, next_hops, switch
 from netsum_controller.state.model import Shape
 
 STRIPES = 16
-"""Stripes where several roots share the blocks: two roots of any weights get their share within 1/32."""
+"""Stripes when several roots share the blocks: two roots of any weights get their share within 1/32."""
 
 MAX_STRIPES = 64
 
@@ -31,8 +31,8 @@ ROUND_TRIP_US = 5000
 
 @dataclass(frozen=True)
 class Child:
-    """A source of a switch: a ``host`` (for one rank) or a child ``switch``, the other is None. ``ranks`` are those below,
-    ascending; ``src_id`` is the lowest; ``port`` is the switch's own, towards the child."""
+    """A source of a switch: either a ``host`` (for one rank) or a child ``switch``; the other is None. ``ranks`` are those
+    below, ascending; ``src_id`` is the lowest of them; ``port`` is the switch's own port towards the child."""
 
     src_id: int
     port: int
@@ -52,8 +52,8 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Node:
-    """A switch in a job's trees. ``children`` by src_id. ``parents``: of a leaf one a stripe, None for a stripe of
-    which the switch has no part; of a root none at all. ``height``: links to the farthest switch below."""
+    """A switch in a job's trees. ``children`` are in order of src_id. A leaf has one of ``parents`` for each stripe, None for a
+    stripe in which it has no part; a root has none. ``height``: links to the farthest switch below."""
 
     switch: str
     role: Role
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def uplinks(self) -> tuple[Uplink, ...]:
-        """Its different parents, in order of stripes."""
+        """Its distinct parents, in order of stripes."""
         return tuple(dict.fromkeys(parent for parent in self.parents if parent is not None))
 
 
@@ -81,7 +81,7 @@ class Trees:
 
     @property
     def stripes(self) -> int:
-        """Number of stripes: a power of two, 1..64; 1: there is one root."""
+        """Number of stripes: a power of two, 1..64; 1 if there is one root."""
         return len(self.roots)
 
     @property
@@ -114,11 +114,11 @@ def plan_trees(
 ) -> Trees:
     """The trees of a job. ``members`` are host names in rank order, or by rank; ``down`` are switches that must not be used.
 
-    ``weights`` says which roots there are, and how the blocks are shared among them; roots that are down are left out (all of
-    them down: as without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
+    ``weights`` says which roots there are and how they share the blocks; roots that are down are left out (if all are: as
+    without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
     the smallest (the spines of a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, the first.
 
-    Raises :class:`Refused` that says what is missing, of its kinds :class:`NoSwitch` where it is a path.
+    Raises :class:`Refused`, which says what is missing, or its subclass :class:`NoSwitch` when that is a path.
     O(roots * (switches + links)).
     """
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
@@ -141,8 +141,8 @@ def plan_trees(
 
 
 def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Trees:
-    """Trees of a known shape, as they are in the topology now. ``members`` are host names by rank; those on no switch of the
-    trees are not in them. :class:`Refused` when a switch or a link that they need is gone."""
+    """Trees of a known shape in the topology as it is now. ``members`` are host names by rank; those on no switch of the
+    trees are left out. :class:`Refused` when a switch or a link that the trees need is gone."""
     graph = switch_graph(topology)
     below: dict[str, set[str]] = {name: set() for name in shape.switches}
     for child, parent in shape.edges:
@@ -157,8 +157,8 @@ def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Tr
 
 
 def block_exp_us(lowest_us: int, height: int) -> int:
-    """Age at which a switch of that height closes a block, microseconds, where the lowest leaves do at ``lowest_us``: more
-    than twice what its children take, and a round trip. 0 stays 0: blocks do not age."""
+    """Age in microseconds at which a switch of that height closes a block, if the lowest leaves do at ``lowest_us``: twice
+    the age at its children plus a round trip. 0 stays 0: blocks do not age."""
     age = lowest_us
     for _ in range(height if lowest_us else 0):
         age = 2 * age + ROUND_TRIP_US
@@ -175,7 +175,7 @@ def share(weights: Mapping[str, int]) -> tuple[str, ...]:
     while count < MAX_STRIPES and (count < len(weights) or min(_apportion(weights, total, count).values()) == 0):
         count *= 2
     seats = _apportion(weights, total, count)
-    while min(seats.values()) == 0:  # nobody who was asked for goes without
+    while min(seats.values()) == 0:  # every root asked for gets at least one
         poor, rich = min(seats, key=lambda name: seats[name]), max(seats, key=lambda name: seats[name])
         seats[poor], seats[rich] = 1, seats[rich] - 1
     # Whoever lags most behind its share comes next (smooth weighted round robin).
@@ -198,7 +198,7 @@ def _apportion(weights: Mapping[str, int], total: int, count: int) -> dict[str, 
 
 
 def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[str]:
-    """The switches that members are on, in the order of the topology; :class:`Refused` if some cannot reach the others."""
+    """The switches that members are on, in the topology's order; :class:`Refused` if some cannot reach the others."""
     unknown = [name for name in dict.fromkeys(hosts.values()) if name not in topology.hosts]
     if unknown:
         raise Refused(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
@@ -222,7 +222,7 @@ def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[s
 
 
 def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) -> dict[str, int] | None:
-    """The roots asked for that are up; None if there are none."""
+    """Those of the roots asked for that are up; None if there are none."""
     if weights is None:
         return None
     for name, weight in weights.items():
@@ -238,7 +238,7 @@ def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) 
 
 
 def _centres(graph: Graph, homes: Sequence[str]) -> list[str]:
-    """Switches whose greatest distance to a home is the smallest."""
+    """The switches whose greatest distance to a home is smallest."""
     reach = [distances(graph, home) for home in homes]
     farthest = {name: max(one[name] for one in reach) for name in graph if all(name in one for one in reach)}
     least = min(farthest.values())
@@ -263,8 +263,8 @@ def _build(
 
 
 def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
-    """Each switch's parent on a shortest path from the homes to the root. Of several next hops it takes one that is a home
-    (which has a part in the job anyhow), else the first: a choice that does not depend on the root."""
+    """Each switch's parent on a shortest path from the homes to the root. Among several next hops it prefers a home (which has
+    a part in the job anyway), else the first: a choice that does not depend on the root."""
     distance = distances(graph, root)
     parents: dict[str, str] = {}
     for home in homes:

@@ -1,4 +1,4 @@
-"""Stage ``aggregator``: the switch's own address, and those of the others."""
+"""Stage ``aggregator``: the switch's own address and those of the other switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage ``claim``: epoch numbers, of which the switch remembers up to which they were taken."""
+"""Stage ``claim``: epoch numbers; the switch remembers the highest that was taken."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def claim_fields(number: int, cookie: int) -> dict[str, int]:
 
 
 def claimed_before(answer: Mapping[str, int]) -> int:
-    """Up to which they had been taken, from the PacketIn's metadata."""
+    """The highest number taken before, from the PacketIn's metadata."""
     return answer["slot"] << 16 | answer["closed"]

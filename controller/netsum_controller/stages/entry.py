@@ -1,4 +1,4 @@
-"""What every table entry has: a key, an action, parameters; all of them names and ints.
+"""What every table entry has: a key, an action and parameters, all as names and ints.
 
 Ids and byte strings exist only in :mod:`netsum_controller.p4runtime.p4info`.
 """
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class ForeignEntry:
-    """An entry of one of our tables that we would not have made: another action, for one. ``raw`` is its protobuf."""
+    """An entry in one of our tables that we would not have made, for example with another action. ``raw`` is its protobuf."""
 
     table: str
     key: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's, if it comes from where it says."""
+"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's, if its sender address belongs to its port."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ForwardEntry(Entry):
 
 @dataclass(frozen=True)
 class SenderEntry(Entry):
-    """What says, over IPv4 or ARP, that it comes from ``address`` is let in at the ports whose bits are set in ``ports``, and
-    dropped at all others."""
+    """A packet whose IPv4 or ARP sender is ``address`` is let in at the ports whose bits are set in ``ports``, and dropped at
+    all others."""
 
     TABLE: ClassVar = "sender"
     ACTION: ClassVar = "comes_through"

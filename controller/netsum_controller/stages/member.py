@@ -29,7 +29,7 @@ class MemberEntry(Entry):
 @dataclass(frozen=True)
 class ParentEntry(Entry):
     """A parent of this switch is on ``ingress_port``; there the switch is source ``src_id``. What comes from it is for UDP port
-    ``udp_port`` in this epoch, from which the switch's partials go out."""
+    ``udp_port`` in this epoch, which is also the source port of the switch's partials."""
 
     TABLE: ClassVar = "member"
     ACTION: ClassVar = "parent_here"

@@ -1,4 +1,4 @@
-"""Stages ``ports`` and ``forward``: the counters of what comes in at each port, and of what of it is dropped."""
+"""Stages ``ports`` and ``forward``: counters of what comes in at each port, and of how much of it is dropped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DROPPED_COUNTER = "dropped"
 
 class PortCounts(NamedTuple):
     """Packets and bytes (of whole frames) that came in at a port since the program was loaded; ``dropped``: packets that were
-    not forwarded, since they do not come from where they say."""
+    not forwarded because their sender address belongs to another port."""
 
     packets: int
     bytes: int

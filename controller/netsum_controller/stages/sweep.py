@@ -18,8 +18,8 @@ def sweep_fields(cookie: int) -> dict[str, int]:
 
 
 def sweep_frame(switch: Switch, job_id: int) -> bytes:
-    """Payload of the PacketOut: an empty contribution of the job, from the switch's own address to itself. The switch
-    makes its results of it, so addresses and lengths must be right."""
+    """Payload of the PacketOut: an empty contribution of the job, from the switch's own address to itself. The switch turns
+    it into results, so addresses and lengths must be right."""
     packet = pack_header(Header(job_id, block_id=0))
     own = (switch.mac, switch.ip, UDP_PORT)
     return FrameFormat(own, own).prefix(len(packet)) + packet

@@ -1,4 +1,4 @@
-"""A job as it is: what it was given, in which epoch it is, and who sits in it."""
+"""A job as it is: what it was given, its current epoch, and who holds which rank."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import NamedTuple
 from netsum.descriptor import AUTO, SWITCH
 from netsum.wire.schema import CHUNK_BYTES
 
+from netsum_controller.errors import NoSuchMember
+
 SERIAL = 1 << 32
 """Block ids are serial numbers modulo this."""
 
 ROOM = 1 << 28
-"""Ids kept free after an epoch's first, 1 TiB in 4 KiB blocks. An epoch of unknown end counts so long."""
+"""Block ids reserved from an epoch's first on: 1 TiB in 4 KiB blocks. An epoch of unknown length counts as this long."""
 
 DEFAULT_TENANT = "default"
-"""Whose a job is that names no tenant."""
+"""The tenant of a job that names none."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Rejoin(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """What of its trees an epoch keeps: the root of each stripe, each root's tree (child switch -> parent), and the switch of
-    each rank."""
+    """What an epoch keeps of its trees: the root of each stripe, each root's tree (child switch -> parent), and the switch
+    of each rank."""
 
     roots: tuple[str, ...] = ()
     parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Shape:
 
     @property
     def ways(self) -> tuple[int, ...]:
-        """Which root each stripe has, numbered from 0; () where there is only one."""
+        """The root of each stripe, as a number from 0; () if there is only one root."""
         roots = list(dict.fromkeys(self.roots))
         return tuple(map(roots.index, self.roots)) if len(roots) > 1 else ()
 
@@ -109,8 +111,8 @@ class Seat:
 
 @dataclass(frozen=True)
 class Edge:
-    """Between two switches of a job's trees, in one epoch: what ``child`` sends ``parent`` leaves from ``udp_port``, and
-    what comes back goes there."""
+    """An edge of a job's trees in one epoch: what ``child`` sends to ``parent`` leaves from ``udp_port``, and what comes
+    back goes there."""
 
     child: str
     parent: str
@@ -120,8 +122,8 @@ class Edge:
 @dataclass(frozen=True)
 class Epoch:
     """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
-    unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they are of more than one
-    switch. ``peer_key`` (32 hex digits) is what members seal the datagrams with that they send each other."""
+    unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they span several switches.
+    ``peer_key`` (32 hex digits) authenticates what members send each other."""
 
     number: int
     first_block_id: int
@@ -143,14 +145,13 @@ class Epoch:
         return tuple(seat.rank for seat in self.seats if seat.evicted)
 
     def port_between(self, child: str, parent: str) -> int | None:
-        """UDP port of the edge between two switches; None: there is no such edge."""
+        """UDP port of the edge between two switches, or None if there is no such edge."""
         return next((edge.udp_port for edge in self.edges if (edge.child, edge.parent) == (child, parent)), None)
 
 
 class Claim(NamedTuple):
-    """Numbers that an epoch was given, and nobody else on ``switches``: its own, and one more for each of its ``udp_ports`` but
-    the first, so that the ports follow from the numbers. ``others``: somebody has taken numbers there that the state file
-    does not know of."""
+    """Numbers that an epoch alone has on ``switches``: its own, and one more for each of its ``udp_ports`` but the first, so
+    that the ports follow from the numbers. ``others``: numbers are taken there that the state file does not know."""
 
     number: int
     next_number: int
@@ -169,9 +170,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """A job. It has the same id and as many ``slots`` on each of the switches in ``parts``: those of its trees, the root of
-    its first blocks first, and those that were of its trees and are kept for when they are back. One without parts has no
-    id either (0): its members combine themselves. ``token`` is known only to the call that created it; the state file keeps
+    """A job. It has the same id and number of ``slots`` on each of the switches in ``parts``: those of its trees, its first
+    blocks' root first, and former ones that are kept for when they are back. A job without parts has no id (0): its
+    members combine themselves. ``token`` is known only to the call that created it; the state file keeps
     its SHA-256."""
 
     name: str
@@ -188,23 +189,23 @@ class Job:
     block_exp_us: int = 0
     """Age at which a block may be closed, microseconds; 0 in a job that waits."""
     quorum: int = 0
-    """Workers that must be in such a block, as the job was made; see :attr:`quorum_now`."""
+    """Workers that must be in such a block, as the job was created; see :attr:`quorum_now`."""
     tenant: str = DEFAULT_TENANT
     roots: Mapping[str, int] = field(default_factory=dict)
-    """Weights of the roots that were asked for; empty: the controller chooses."""
+    """Weights of the roots that were asked for; empty if the controller chooses."""
     priority: int = 0
-    """Its class, 0 to 7: while a job of a higher one is busy on a switch, those of lower ones give way."""
+    """Its class, 0 to 7: while a job of a higher class is busy on a switch, those of lower classes give way."""
     algorithm: str = AUTO
-    """Who combines, as asked for: "switch", the members by the algorithm of this name, or "auto": a switch where it can."""
+    """Who combines, as asked for: "switch", the members by the algorithm of this name, or "auto": a switch if possible."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
-    """Whether this very call made it; False when it was there already."""
+    """Whether this very call created it; False if it existed already."""
     why_hosts: str = ""
-    """Of a job that this very call made or moved, and that no switch could serve: why."""
+    """Why no switch could serve a job that this very call created or moved."""
 
     @property
     def exists(self) -> bool:
-        """Whether it is a job for others to see, not one half made or half deleted."""
+        """Whether it is visible: not half created or half deleted."""
         return self.state in (JobState.READY, JobState.CHANGING)
 
     @property
@@ -219,7 +220,7 @@ class Job:
 
     @property
     def switch(self) -> str:
-        """The switch that makes its first block's result: of a job on one switch, that one."""
+        """The switch that makes its first block's result; for a job on one switch, that one."""
         return self.parts[0].switch if self.parts else ""
 
     @property
@@ -233,8 +234,14 @@ class Job:
         return tuple(part.switch for part in self.parts)
 
     def part(self, switch: str) -> Part | None:
-        """What it has on a switch; None: nothing."""
+        """What it has on a switch, or None."""
         return next((part for part in self.parts if part.switch == switch), None)
+
+    def seat(self, rank: int) -> Seat:
+        """A rank's seat in the current epoch. Raises :class:`NoSuchMember`."""
+        if not 0 <= rank < self.workers:
+            raise NoSuchMember(self.name, rank, self.workers)
+        return self.epoch.seats[rank]
 
     @property
     def workers(self) -> int:

@@ -1,7 +1,7 @@
 """What the controller must remember, in SQLite: jobs, epochs, ranges of block ids, ports, tokens, who has joined.
 
 The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller
-may be killed at any moment: a job that is not ``ready`` is what a killed command left, and the next one cleans it up.
+may be killed at any moment: a job that is not ``ready`` was left by a killed command, and the next one cleans it up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _JOB_COLUMNS = (
 )
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
 _REMEMBERED_RANGES = 64
-"""Earlier epochs of a job id that a new one keeps clear of."""
+"""How many earlier epochs of a job id a new one avoids."""
 
 
 def _shape(text: str) -> Shape:
@@ -52,7 +52,7 @@ def _shape(text: str) -> Shape:
 
 
 class _Database(sqlite3.Connection):
-    """SQLite, whose complaints about the disk are :class:`StateError`: whoever asked may ask again."""
+    """SQLite whose errors about the disk become :class:`StateError`; the caller may try again."""
 
     path = Path()
 
@@ -110,7 +110,7 @@ class Store:
             if version == 0:
                 with self.transaction():
                     schema.create(self._db)
-                    # The switches are asked which numbers are taken; of jobs without any, the time is as good a guess as can be.
+                    # The switches know which numbers are taken; for jobs without a switch the time is the best guess.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
 
@@ -120,7 +120,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, on disk when it ends. Raises :class:`StateError` where the disk takes nothing."""
+        """All or nothing, and on disk when it ends. Raises :class:`StateError` when the disk cannot be written."""
         with self._guard:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -141,20 +141,20 @@ class Store:
 
     @property
     def next_epoch(self) -> int:
-        """The first number that no epoch has had, as far as this file knows (:mod:`netsum_controller.jobs.claims`)."""
+        """The first number that no epoch has had, as far as this file knows (see :mod:`netsum_controller.jobs.claims`)."""
         return self._meta("next_epoch")
 
     def skip_epochs(self, number: int) -> None:
-        """Leave all numbers below this one to others. Call it in a transaction."""
+        """Never use a number below this one. Call it in a transaction."""
         self._set_meta("next_epoch", max(self.next_epoch, number))
 
     @property
     def last_job_id(self) -> int:
-        """Where the round robin over job ids is."""
+        """The last job id of the round robin."""
         return self._meta("last_job_id")
 
     def used_ports(self) -> set[tuple[str, int]]:
-        """(host, or switch below another, UDP port) of every job's current epoch."""
+        """(host or child switch, UDP port) pairs of every job's current epoch."""
         query = (
             "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch UNION "
             "SELECT child, udp_port FROM edges JOIN jobs ON edges.epoch = jobs.epoch"
@@ -163,8 +163,7 @@ class Store:
             return set(self._db.execute(query))
 
     def used_ranges(self, switches: Sequence[str], job_id: int) -> list[IdRange]:
-        """Block ids of the latest epochs of a job id on any of these switches, oldest first; also of jobs that are
-        deleted."""
+        """Block ids of the latest epochs of a job id on any of these switches, oldest first, including deleted jobs."""
         query = (
             "SELECT first_block_id, used_ids FROM epochs WHERE job_id = ? AND EXISTS (SELECT 1 FROM reach WHERE epoch = "
             f"number AND switch IN ({', '.join('?' * len(switches))})) ORDER BY number DESC LIMIT ?"
@@ -176,7 +175,7 @@ class Store:
     # -- jobs
 
     def jobs(self, switch: str | None = None) -> list[Job]:
-        """All jobs, or those with a part on one switch, by name; in every state."""
+        """All jobs, or those with a part on one switch, by name and in any state."""
         here = "" if switch is None else "WHERE name IN (SELECT job FROM parts WHERE switch = ?)"
         query = f"SELECT {_JOB_COLUMNS} FROM jobs {here} ORDER BY name"
         with self._guard:
@@ -184,7 +183,7 @@ class Store:
             return [self._job(row) for row in rows]
 
     def find_job(self, name: str) -> Job | None:
-        """The job of that name in whatever state, or None."""
+        """The job of that name in any state, or None."""
         with self._guard:
             row = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE name = ?", (name,)).fetchone()
             return self._job(row) if row else None
@@ -221,13 +220,13 @@ class Store:
         return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
 
     def find_epoch(self, number: int) -> Epoch | None:
-        """An epoch that a job had or has, with its seats; those of a deleted job are gone."""
+        """A past or present epoch with its seats; None for an unknown number."""
         with self._guard:
             known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
             return self._epoch(number) if known else None
 
     def resumed(self, number: int) -> list[int]:
-        """The epochs that an epoch goes on with, the latest first: the one it resumes, the one that one resumed, ..."""
+        """The epochs that an epoch continues, the latest first: the one it resumes, the one which that resumed, ..."""
         query = (
             "WITH RECURSIVE earlier(number) AS (SELECT resumes FROM epochs WHERE number = ? UNION "
             "SELECT resumes FROM epochs JOIN earlier USING (number)) "
@@ -252,13 +251,13 @@ class Store:
             self._set_meta("last_job_id", job.job_id)
 
     def knows_token(self, sha256: str) -> bool:
-        """Whether some job, here or deleted, has or had the token of this hash (whose bytes nobody can choose, so that
-        the time of looking it up tells nothing)."""
+        """Whether any job, deleted or not, has the token of this hash. (Nobody can choose a hash's bytes, so the time of the
+        lookup tells nothing.)"""
         with self._guard:
             return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
     def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
-        """Say where a job has parts. Call it in a transaction."""
+        """Record where a job has parts. Call it in a transaction."""
         self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
         self._db.executemany(
             "INSERT INTO parts (job, place, switch, job_id, slot_base) VALUES (?, ?, ?, ?, ?)",
@@ -266,13 +265,13 @@ class Store:
         )
 
     def set_combining(self, job: Job) -> None:
-        """Say anew who combines in a job: its algorithm, id, slots and parts. Call it in a transaction."""
+        """Record who combines in a job: its algorithm, id, slots and parts. Call it in a transaction."""
         values = (job.algorithm, job.job_id, job.slots, job.name)
         self._db.execute("UPDATE jobs SET algorithm = ?, job_id = ?, slots = ? WHERE name = ?", values)
         self.set_parts(job.name, job.job_id, job.parts)
 
     def add_epoch(self, job: Job, epoch: Epoch, claim: Claim) -> None:
-        """Record an epoch of a job, whose number is its own where it was claimed; it is not yet the job's. Call it in a
+        """Record an epoch, and on which switches its number is claimed; it is not the job's current one yet. Call it in a
         transaction."""
         self._db.execute(
             "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
@@ -298,11 +297,11 @@ class Store:
         self.skip_epochs(claim.next_number)
 
     def set_claimed(self, epoch: int, switch: str) -> None:
-        """The epoch's number is its own on the switch. Call it in a transaction."""
+        """Record that the epoch's number is claimed on the switch. Call it in a transaction."""
         self._db.execute("INSERT OR IGNORE INTO reach VALUES (?, ?)", (epoch, switch))
 
     def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
-        """Whether the number is that of an epoch of ours, of a job with that id, and its own on the switch."""
+        """Whether the number is one of our epochs', of a job with that id, and claimed on the switch."""
         query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
         with self._guard:
             return self._db.execute(query, (epoch, switch, job_id)).fetchone() is not None
@@ -316,17 +315,17 @@ class Store:
         self._db.execute("UPDATE epochs SET used_ids = ? WHERE number = ?", (used, epoch))
 
     def set_rejoin(self, epoch: int, rejoin: Rejoin, first_block_id: int | None = None) -> None:
-        """Move an epoch on in its resuming, with the first block that was agreed on. Call it in a transaction."""
+        """Record how far an epoch's resumption is, and the agreed first block. Call it in a transaction."""
         self._db.execute("UPDATE epochs SET rejoin = ? WHERE number = ?", (rejoin.value, epoch))
         if first_block_id is not None:
             self._db.execute("UPDATE epochs SET first_block_id = ? WHERE number = ?", (first_block_id, epoch))
 
     def set_state(self, name: str, state: JobState) -> None:
-        """Move a job on in its life. Call it in a transaction."""
+        """Record a job's state. Call it in a transaction."""
         self._db.execute("UPDATE jobs SET state = ? WHERE name = ?", (state.value, name))
 
     def remove_job(self, name: str) -> None:
-        """Forget a job, not its epochs. Call it in a transaction."""
+        """Forget a job, but not its epochs. Call it in a transaction."""
         epochs = [number for (number,) in self._db.execute("SELECT number FROM epochs WHERE job = ?", (name,))]
         self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
         for table in ("seats", "edges"):
@@ -335,27 +334,27 @@ class Store:
     # -- members
 
     def set_joined(self, epoch: int, ranks: Sequence[int], instance: str) -> None:
-        """These ranks are taken by ``instance``. Call it in a transaction."""
+        """Record that ``instance`` holds these ranks. Call it in a transaction."""
         self._db.executemany(
             "UPDATE seats SET joined = 1, left_ = 0, instance = ? WHERE epoch = ? AND rank = ?",
             [(instance, epoch, rank) for rank in ranks],
         )
 
     def set_peer(self, epoch: int, rank: int, peer: str) -> None:
-        """Where the other members reach the rank. Call it in a transaction."""
+        """Record where the other members reach the rank. Call it in a transaction."""
         self._db.execute("UPDATE seats SET peer = ? WHERE epoch = ? AND rank = ?", (peer, epoch, rank))
 
     def set_left(self, epoch: int, rank: int, instance: str) -> bool:
-        """The rank has left, if ``instance`` sat there; returns whether it did. Call it in a transaction."""
+        """Record that the rank has left if ``instance`` holds it; returns whether it does. Call it in a transaction."""
         changed = self._db.execute(
             "UPDATE seats SET left_ = 1 WHERE epoch = ? AND rank = ? AND instance = ?", (epoch, rank, instance)
         )
         return changed.rowcount > 0
 
     def set_evicted(self, epoch: int, rank: int, evicted: bool = True) -> None:
-        """The rank is out of the job, or in it again. Call it in a transaction."""
+        """Record that the rank is evicted, or admitted again. Call it in a transaction."""
         self._db.execute("UPDATE seats SET evicted = ? WHERE epoch = ? AND rank = ?", (evicted, epoch, rank))
 
     def set_needs(self, epoch: int, rank: int, needs: int | None) -> None:
-        """The first block whose result the rank lacks, as it said when it rejoined. Call it in a transaction."""
+        """Record the first block whose result the rank lacks, as it reported when rejoining. Call it in a transaction."""
         self._db.execute("UPDATE seats SET needs = ? WHERE epoch = ? AND rank = ?", (needs, epoch, rank))

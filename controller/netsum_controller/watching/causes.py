@@ -1,4 +1,4 @@
-"""Why a member is late, or a job does not go on: likely causes, from what the switch and the state file know. Pure."""
+"""Why a member is late or a job is stuck: likely causes, from what the switch and the state file know. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from netsum_controller.stages import JobEntry, MemberEntry, Record
 from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Seat
 
 SWEEPS_LATE = 4
-"""A block this many times as old as block_exp should have been closed: sweeps come twice in each."""
+"""A block this many times block_exp old should have been closed: sweeps come twice in each block_exp."""
 
 
 UNDER_WAY = (BlockState.OPEN, BlockState.SENT)
-"""States of a block that somebody waits for."""
+"""States of a block that some member waits for."""
 
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: it does
-    not run our program; ``trouble``: it does not answer."""
+    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: the
+    switch does not run our program; ``trouble``: why it does not answer."""
 
     entry: JobEntry | None = None
     records: Mapping[int, Record] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class SwitchState:
 class Straggler:
     """A member that open blocks wait for. ``block``: the oldest of them. ``last_block``: the newest block of the epoch
     that it has contributed to, as far as the switch remembers. ``behind``: how many blocks that is behind the newest of
-    anybody. ``packets``: what its member entry has counted in this epoch."""
+    anybody. ``packets``: what the member's table entry has counted in this epoch."""
 
     rank: int
     src_id: int
@@ -55,8 +55,8 @@ class Straggler:
 
 
 def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchState]) -> list[Straggler]:
-    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, with the likely cause of each. ``states`` by
-    switch."""
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause. ``states`` are
+    by switch."""
     first = job.epoch.first_block_id
     records = {
         name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]
@@ -90,7 +90,7 @@ def _cause(
     packets: int | None,
     outcomes: Mapping[str, int],
 ) -> str:
-    """What holds a member up; blocks count from the epoch's first here."""
+    """What holds a member up. Blocks are counted from the epoch's first."""
     if seat.left:
         return "has left"
     if not seat.joined:
@@ -172,13 +172,13 @@ def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> 
 
 
 def way_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Partial sums that have left a switch and are not in the next."""
+    """Partial sums that have left a switch and not arrived at the next."""
     for child, parent in under_way:
         yield f"the partial sum of switch {child} has not come to {parent}: its members' retransmissions send it again"
 
 
 def members_hints(job: Job) -> Iterator[str]:
-    """What holds a job up whose members combine themselves."""
+    """What holds up a job whose members combine themselves."""
     if job.epoch.rejoin is Rejoin.WAITING:
         missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
         yield f"its members combine from now on: the job goes on when all have joined again (missing: rank {missing})"
@@ -187,7 +187,7 @@ def members_hints(job: Job) -> Iterator[str]:
 
 
 def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
-    """Members that are not taking part, without those that were ``told`` of."""
+    """Members that are not taking part, except those already ``told`` of."""
     for seat in job.epoch.seats:
         who = f"rank {seat.rank} ({seat.host})"
         if seat.evicted:
@@ -200,7 +200,7 @@ def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
             yield f"{who} has not joined"
 
 
-# What a refusal means, in the order of how much it explains.
+# What a refusal means, the most telling first.
 _REFUSALS = {
     "signature": "ranks made different calls: {} packets were refused because operation, lane, destination or size "
     "disagree with the block's first",

@@ -1,4 +1,4 @@
-"""What a job is doing: its outcome counters, and who it is waiting for."""
+"""What a job is doing: its outcome counters, and which members it waits for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from netsum_controller.watching.causes import (
 )
 
 NEIGHBOURS = 512
-"""Slots that are looked at to explain one block: a host that asks why has seconds, and a job may have thousands."""
+"""Slots that are read to explain one block: a host that asks why has seconds, and a job may have thousands of slots."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class MemberTraffic:
 
 @dataclass(frozen=True)
 class Stats:
-    """Outcomes by name since the job was created, of all its switches and ``by_switch``, and its members. (In a tree a block is
-    complete on every switch that it passes.)"""
+    """Outcomes by name since the job was created, for all its switches together and ``by_switch``, and its members. (In a tree
+    a block completes on every switch that it passes.)"""
 
     job: str
     job_id: int
@@ -77,7 +77,7 @@ def stats(site: Site, name: str) -> Stats:
 
 
 def total(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Sums by name, of what several switches have counted."""
+    """Sums by name over several switches' counts."""
     names = dict.fromkeys(name for one in counts.values() for name in one)
     return {name: sum(one.get(name, 0) for one in counts.values()) for name in names}
 
@@ -101,10 +101,9 @@ def _traffic(job: Job, packets: Mapping[str, Mapping[MemberEntry, int]]) -> tupl
 @dataclass(frozen=True)
 class BlockReport:
     """One block: its slot where its result is made, its state and who is not in it. The states: ``open``; ``done``;
-    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block; ``unknown``, no switch
-    has anything of the job. ``age_ms``: time
-    since its first packet, None when nobody can tell. ``switches``: its state on each that knows it; ``under_way``: (child,
-    parent) switches between which its partial sum is."""
+    ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block; ``unknown``, no
+    switch has the job. ``age_ms``: time since its first packet, None if unknown. ``switches``: its state on each switch that
+    knows it; ``under_way``: (child, parent) switches between which its partial sum is."""
 
     block: int
     slot: int
@@ -119,8 +118,8 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Why:
-    """Why a job does not go on: its open blocks, whom they wait for, and sentences, the likeliest cause first; ``trouble`` are
-    those that are about the whole job. ``combines``: "switch", or by which algorithm the members do."""
+    """Why a job is stuck: its open blocks, whom they wait for, and hints, the likeliest cause first; ``trouble`` are those about
+    the whole job. ``combines``: "switch", or the members' algorithm."""
 
     job: str
     epoch: int
@@ -175,7 +174,7 @@ def _nobody_knows(block: int) -> BlockReport:
 
 
 def _without_switch(job: Job, block: int | None) -> Why:
-    """No switch knows how far the members are who combine themselves: only who is missing can be told."""
+    """The members combine themselves, so no switch knows how far they are; only missing members can be named."""
     blocks = [] if block is None else [_nobody_knows(block)]
     hints = (*members_hints(job), *seat_hints(job, set()))
     return Why(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
@@ -214,14 +213,14 @@ def _is_of(job: Job, record: Record) -> bool:
 
 @dataclass(frozen=True)
 class _Search:
-    """For who is missing in a block, from its root downwards."""
+    """A search for who is missing in a block, from its root downwards."""
 
     job: Job
     trees: Trees
     states: Mapping[str, SwitchState]
 
     def open_blocks(self) -> list[BlockReport]:
-        """Every block that some switch waits with, the oldest first."""
+        """Every block that is under way on some switch, the oldest first."""
         first = self.job.epoch.first_block_id
         found = {
             record.block_id
@@ -266,8 +265,8 @@ class _Search:
         return record if record is not None and record.block_id == block else None
 
     def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
-        """Ranks below a switch that have not contributed, and the edges on which partials are. Of a switch that says nothing,
-        or has forgotten all, nobody is known to be missing."""
+        """Ranks below a switch that have not contributed, and the edges that partial sums are on. Below a switch that does not
+        answer, or has lost everything, nobody is known to be missing."""
         state = self.states.get(switch)
         if state is None or state.trouble or state.lost:
             return [], []

@@ -1,4 +1,4 @@
-"""What members say of themselves, where their metrics (:mod:`netsum.metrics`) can be reached."""
+"""What members report about themselves, if their metrics (:mod:`netsum.metrics`) can be reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESENT = "netsum_retransmissions_total"
 
 
 def address_of(template: str, seat: Seat, topology: Topology) -> str:
-    """The URL of one member: in the template, ``{rank}``, ``{host}`` and ``{ip}`` stand for its own."""
+    """The URL of one member: the template's ``{rank}``, ``{host}`` and ``{ip}`` are replaced by its own."""
     host = topology.hosts.get(seat.host)
     values = {"{rank}": str(seat.rank), "{host}": seat.host, "{ip}": host.ip if host is not None else seat.host}
     for name, value in values.items():
@@ -29,7 +29,7 @@ def address_of(template: str, seat: Seat, topology: Topology) -> str:
 
 
 def retransmissions(job: Job, template: str, topology: Topology) -> dict[int, int]:
-    """Rank -> its own count, of the members that answer."""
+    """Rank -> its own count, for the members that answer."""
     seats = [seat for seat in job.epoch.seats if seat.active]
     if not seats:
         return {}

@@ -1,7 +1,7 @@
 """The controller's metrics for Prometheus: jobs and switches as they are, and what the controller has done.
 
-Switches are read when somebody asks, and at most once in :data:`MAX_AGE`: a storm of scrapes costs them nothing. The names are
-in docs/watching.md.
+Switches are read when somebody asks, and at most once in :data:`MAX_AGE` seconds, so a storm of scrapes costs them nothing.
+The names are in docs/watching.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from netsum_controller.watching.observer import JobView, Observer, Presence, Swi
 from netsum_controller.watching.sweeper import SweepCounters
 
 MAX_AGE: Final = 2.0
-"""Seconds that what was read of the switches is good for."""
+"""Seconds for which a reading of the switches is good."""
 
 _AT_ONCE: Final = 8
 """Switches that are read at once."""
@@ -45,7 +45,7 @@ class Metrics:
 
 
 def encoded(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
-    """Content type and body; an ``Accept`` that cannot be read stands for anything."""
+    """Content type and body; an ``Accept`` that cannot be parsed means any format."""
     try:
         encode, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # of a version that is no number
@@ -67,8 +67,8 @@ class SwitchCollector(Collector):
         return []  # registering must not read switches
 
     def views(self) -> list[SwitchView]:
-        """The switches of the topology, read at most ``max_age`` seconds ago. Whoever comes while they are being read waits
-        and gets the same."""
+        """The switches of the topology, read at most ``max_age`` seconds ago. Callers that come during a reading wait for its
+        result."""
         with self._guard:
             if self._clock() - self._read_at >= self._max_age:
                 names = list(self._site.topology.switches)
@@ -125,7 +125,7 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     members = GaugeMetricFamily("netsum_job_members", "Members by presence.", labels=("job", "presence"))
     for view in jobs:
         name = view.job.name
-        # A sum that lacks a switch would be a counter that falls, and then leaps.
+        # Without one switch the sum would be a counter that falls and then leaps.
         for outcome, count in view.outcomes.items() if view.complete else ():
             if Outcome[outcome.upper()] < Outcome.UNKNOWN_JOB:
                 packets.add_metric((name, outcome), count)
@@ -178,7 +178,7 @@ def _member_metrics(jobs: list[JobView]) -> Iterator[Metric]:
 
 
 class ControllerCollector(Collector):
-    """What the controller has done since it serves; of jobs that are gone, nothing."""
+    """What the controller has done since it began to serve, except for jobs that are gone."""
 
     _COUNTS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
         "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),

@@ -1,4 +1,4 @@
-"""What switches and jobs are doing right now, for metrics and `netsum job top`: counters, and a sample of block records."""
+"""What switches and jobs are doing right now, for metrics and `netsum job top`: counters and a sample of block records."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from netsum_controller.state.model import Job, Late, Seat
 from netsum_controller.watching.sampling import Sample, sample
 
 PATIENCE = 2.0
-"""Seconds to wait for a switch that does not answer, and for a command that is at work: who watches asks again."""
+"""Seconds to wait for a switch that does not answer, or for a command that is at work; watchers ask again anyway."""
 
 SILENT_AFTER = 1.0
-"""Seconds of nothing from a member, while a block waits for it or the others go on without it, after which it is silent."""
+"""A member is silent after so many seconds without a packet while a block waits for it or the others go on without it."""
 
 
 class Presence(StrEnum):
-    """Whether a member is there."""
+    """Whether a member takes part."""
 
     ABSENT = "absent"  # has not joined
     JOINED = "joined"
-    SILENT = "silent"  # joined; it is waited for, or gone on without, and nothing comes
+    SILENT = "silent"  # joined, but sends nothing while others wait for it or go on without it
     LEFT = "left"
     EVICTED = "evicted"
 
@@ -40,7 +40,7 @@ class Presence(StrEnum):
 class MemberView:
     """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch, ``repeats`` those
     packets that were not a block's first, at least (None in a job that degrades, where it cannot be told). ``last_block`` is
-    the newest block of its that the sample has (None: none). ``missing`` are the open blocks that lack it, ``oldest`` the age
+    its newest block in the sample (None: none). ``missing`` are the open blocks that lack it, ``oldest`` the age
     of the oldest, in seconds (None: none does); ``waits`` how often, of all samples since the first look, it was the only one
     that a block waited for."""
 
@@ -75,7 +75,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class SwitchView:
-    """One switch: whether it is ``up`` and runs our program; if not, the ``trouble``. ``seconds``: the look took so long.
+    """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds``: how long the look took.
     ``ports``: what has come in at each port."""
 
     name: str
@@ -87,8 +87,8 @@ class SwitchView:
 
 
 def whole(views: Iterable[JobView]) -> list[JobView]:
-    """Each job as one, by name, from what its switches have of it: in a tree every packet counts on each switch that it
-    passes, and members whose switch was not seen have no packets."""
+    """One view for each job, by name, merged from those of its switches. In a tree every packet counts on each switch that it
+    passes; members whose switch was not seen have no packets."""
     parts: dict[str, list[JobView]] = {}
     for view in views:
         parts.setdefault(view.job.name, []).append(view)
@@ -129,7 +129,7 @@ class _Heard(NamedTuple):
 
 @dataclass
 class _Memory:
-    """Of a job's epoch, between looks."""
+    """What is remembered of a job's epoch between looks."""
 
     epoch: int
     heard: dict[int, _Heard] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class _Memory:
 
 
 class Observer:
-    """Looks at switches; remembers what can be told only from several looks. Not thread-safe for looks at one switch.
+    """Looks at switches, and remembers what takes several looks to tell. Not thread-safe for looks at one switch.
 
     A look takes the state lock and is primary on the switch for as long as it reads, some 50 ms a job: sweeps of degrade
     jobs pause meanwhile, so look no more often than needed.
@@ -154,7 +154,7 @@ class Observer:
         """By switch and job."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
-        """A switch and what is there of its jobs (or of ``only`` one) now. What is wrong is told, not raised."""
+        """A switch and its jobs (or ``only`` one of them) now. Errors are reported in the view, not raised."""
         began = time.monotonic()
         self._site.topology = self._of.topology  # a testbed may have filled it in since
         try:
@@ -214,7 +214,7 @@ def _lacks(record: Record, seat: Seat) -> bool:
 
 
 def _count_waits(here: Iterable[Seat], found: Sample, memory: _Memory) -> None:
-    """Who of a switch's members is the only one that a block waits for, or was closed without. An open block counts in every
+    """Count the blocks that wait for, or were closed without, only one of a switch's members. An open block counts in every
     look."""
     for ahead, record in found.records.items():
         is_open = record.state is BlockState.OPEN
@@ -260,7 +260,7 @@ def _member(
 
 
 def _is_silent(member: MemberView, found: Sample, memory: _Memory, at: float) -> bool:
-    """Whether nothing has come of a member although a block waits for it, or the others have gone on without it."""
+    """Whether nothing has come from a member although a block waits for it or the others have gone on without it."""
     known = memory.heard.get(member.rank)
     if known is None or known.packets != member.packets:
         memory.heard[member.rank] = _Heard(member.packets, at, found.begun)

@@ -1,4 +1,4 @@
-"""Which block records to look at: those that can be open, found with few questions."""
+"""Chooses which block records to read: those that can be open, found with few queries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from netsum_controller.stages import Record
 from netsum_controller.state.model import SERIAL, Job
 
 PROBES = 16
-"""Records that tell where in its slots a job is."""
+"""Records that show where in its slots a job is."""
 
 MOST = 128
-"""Records that are read of a job at most, besides the probes: a question and its answer take some 0.4 ms. Of a larger window
-it is every second, third, ... record."""
+"""Records read for a job at most, besides the probes: a query takes some 0.4 ms. In a larger window it is every second,
+third, ... record."""
 
 Query = Callable[[Iterable[int]], dict[int, Record]]
 """Slots -> their records, as :meth:`netsum_controller.p4runtime.client.SwitchClient.query_records`."""
@@ -23,14 +23,14 @@ Query = Callable[[Iterable[int]], dict[int, Record]]
 
 @dataclass(frozen=True)
 class Sample:
-    """Records of a job's epoch by how many blocks they are after its first. ``stride``: each stands for so many."""
+    """Records of a job's epoch, by how many blocks they are after its first. Each stands for ``stride`` blocks."""
 
     records: dict[int, Record]
     stride: int = 1
 
     @property
     def newest(self) -> int | None:
-        """The newest block of those; None before the first."""
+        """The newest of these blocks; None before the first."""
         return max(self.records, default=None)
 
     @property

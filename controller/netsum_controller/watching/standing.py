@@ -12,7 +12,7 @@ from netsum_controller.state.model import SERIAL
 from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
 
 ENOUGH_WAITS = 8
-"""Waits that must have been seen before their shares tell anything."""
+"""Waits that must have been seen before their shares mean anything."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MemberStanding:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """One job. ``aged``: blocks that were closed without somebody; ``refused``: packets by reason, those there are."""
+    """One job. ``aged``: blocks that were closed without some member; ``refused``: packets by reason, without zeros."""
 
     view: JobView
     blocks_per_s: float | None
@@ -85,7 +85,7 @@ def _member_dict(job: JobStanding, standing: MemberStanding) -> dict[str, Any]:
 
 
 def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | None = None) -> JobStanding:
-    """From the look before (None, or of another epoch: no rates) and the one now; ``resent`` by rank."""
+    """From the previous look (None, or of another epoch: no rates) and the current one; ``resent`` is by rank."""
     seconds = 0.0
     if before is not None and before.job.epoch.number == now.job.epoch.number:
         seconds = now.at - before.at
@@ -112,15 +112,15 @@ def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | N
 
 
 def _rate(before: int, now: int, seconds: float) -> float | None:
-    """None where it cannot be told; a counter that begins again (its entry was installed anew) counts from 0."""
+    """None if unknown; a counter that starts again (its entry was installed anew) counts from 0."""
     if seconds <= 0:
         return None
     return (now - before if now >= before else now) / seconds
 
 
 def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
-    """Whether the job is slow because of it: a block waits for it for long, or it is the one that most blocks wait for. That
-    takes two thirds of the waits of two members, half where there are more."""
+    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it. That
+    takes two thirds of the waits among two members, and half among more."""
     if member.presence in (Presence.LEFT, Presence.EVICTED):
         return False
     if member.oldest is not None and member.oldest >= SILENT_AFTER:

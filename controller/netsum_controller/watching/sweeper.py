@@ -1,8 +1,8 @@
-"""Sweeps: what makes blocks of degrade jobs age out while members are late.
+"""Sweeps, which make blocks of degrade jobs age out while members are late.
 
-BMv2 has no timers, so somebody must send the timer packets. While the controller serves, a thread for each switch sends
-a sweep for each of its ageing jobs, twice in every block_exp (that of the switch: in a tree the higher ones wait longer): a
-straggler is detected between one and one and a half block_exp after its block began, and a sweep's own time.
+BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each
+of its ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is
+detected between one and one and a half block_exp after its block began, plus the time that a sweep takes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from netsum_controller.state.model import Job
 log = logging.getLogger(__name__)
 
 MIN_PERIOD = 0.002
-"""Seconds between two sweeps of a job, at least."""
+"""Least seconds between two sweeps of a job."""
 
 LOOK_PERIOD = 0.1
-"""Seconds between two looks into the state file for jobs that age: another process may have changed it."""
+"""Seconds between two looks into the state file for ageing jobs, since another process may have changed it."""
 
 PATIENCE = 0.5
-"""Seconds after which a sweep that is not answered counts as lost."""
+"""Seconds after which an unanswered sweep counts as lost."""
 
 RECONNECT = 0.25
-"""Seconds before a stream that ended is opened again."""
+"""Seconds before a stream that has ended is opened again."""
 
 ALARM = 5.0
 """Seconds without being primary after which the log says so."""
@@ -46,8 +46,8 @@ ALARM = 5.0
 
 @dataclass(frozen=True)
 class SweepCount:
-    """What became of a job's sweeps, since the controller serves: ``sweeps`` sent, ``unanswered`` of them, and the
-    blocks that they ``closed``."""
+    """A job's sweeps since the controller began to serve: ``sweeps`` sent, how many were ``unanswered``, and how many blocks
+    they ``closed``."""
 
     sweeps: int = 0
     unanswered: int = 0
@@ -68,7 +68,7 @@ class SweepCounters:
             self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
 
     def snapshot(self) -> dict[str, SweepCount]:
-        """Every job that was ever swept, by name."""
+        """The counts of every job that was ever swept, by name."""
         with self._guard:
             return dict(self._counts)
 
@@ -90,7 +90,7 @@ class Sweeper:
 
 @dataclass(frozen=True)
 class _Round:
-    """A job's sweeps: when the next is due, and the one that is under way (``cookie``, None: none is)."""
+    """A job's sweeps: when the next is due, and the ``cookie`` of the one under way (None: there is none)."""
 
     job: str
     job_id: int
@@ -101,7 +101,7 @@ class _Round:
 
 
 class _SwitchSweeper:
-    """One switch, one thread. It takes no part in the controller's locks, and waits for nothing but its own queue."""
+    """One switch, one thread. It takes none of the controller's locks, and waits only for its own queue."""
 
     def __init__(self, site: Site, name: str, counters: SweepCounters) -> None:
         self._site, self._name, self._counters = site, name, counters
@@ -116,7 +116,7 @@ class _SwitchSweeper:
         self._sequence = 0
         self._rounds: dict[int, _Round] = {}
         self._ages: dict[int, tuple[tuple[str, int, tuple[int, ...]] | None, int]] = {}
-        """By job id: of which job, epoch and members that is the age."""
+        """By job id: the job, epoch and evicted ranks that the age was computed for, and the age."""
         self._thread = threading.Thread(target=self._run, name=f"netsum-sweep-{name}", daemon=True)
         self._thread.start()
 
@@ -155,7 +155,7 @@ class _SwitchSweeper:
     # -- jobs
 
     def _look(self, now: float) -> None:
-        """Which jobs are ageing, and where their switch is."""
+        """Find out which jobs are ageing, and where their switch is."""
         self._look_at = now + LOOK_PERIOD
         ageing: dict[int, Job] = {}
         switch = self._site.topology.switches.get(self._name)
@@ -176,7 +176,7 @@ class _SwitchSweeper:
                 )
 
     def _age(self, job: Job) -> int:
-        """When a job's blocks are old on this switch, microseconds; 0: nobody takes part in the job here."""
+        """Age in microseconds at which a job's blocks are old on this switch; 0 if the job has no member here."""
         known, age = self._ages.get(job.job_id, (None, 0))
         if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
             try:
@@ -218,11 +218,11 @@ class _SwitchSweeper:
     def _answered(self, cookie: int, closed: int, now: float) -> None:
         one = self._rounds.get(cookie & 0xFF)
         if one is None or one.cookie != cookie:
-            return  # of another client, or of one that was given up
+            return  # the answer to another client, or to a sweep that was given up
         self._counters.add(one.job, closed=closed)
         if closed:
             log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
-        # Where a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
+        # If a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
         self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
 
     # -- the stream
@@ -257,7 +257,7 @@ class _SwitchSweeper:
         self._rounds = {job_id: replace(one, cookie=None) for job_id, one in self._rounds.items()}
 
     def _wait(self, until: float) -> None:
-        """Until then, or until something has happened; whatever has happened is taken in."""
+        """Wait until then or until an event comes, and handle all events that have come."""
         try:
             event = self._events.get(timeout=max(0.0, until - time.monotonic()))
             while True:

@@ -68,6 +68,7 @@ def agreed_sum(
 
 
 def _put_back(carried: Carried | None, signature: Signature, left_over: Array | None) -> None:
-    """Nothing of the call counts, so what earlier calls had left over was not contributed. (What is not finite never can be.)"""
+    """Nothing of the call counts, so what earlier calls had left over was not contributed. (What is not finite never can
+    be.)"""
     if carried is not None and left_over is not None and np.isfinite(left_over).all():
         carried.leave(signature, left_over)

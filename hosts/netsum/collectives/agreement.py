@@ -32,11 +32,11 @@ from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import Condition, Flow
 
 NO_CODES: Final[Codes] = np.zeros(0, np.uint16)
-"""Of a call whose values need no agreement."""
+"""The codes of a call whose values need no agreement."""
 
 
 class Verdict:
-    """Collects the statuses of a call's results: all ranks see the same."""
+    """What the statuses of a call's results come to. All ranks see the same ones."""
 
     def __init__(self) -> None:
         self.highest = Status.OK
@@ -53,12 +53,12 @@ class Verdict:
 
 
 class Agreement:
-    """Codes that arrive block by block.
+    """The agreed codes (``values``), which arrive block by block.
 
-    In a job that degrades, the others may have agreed before this member came (``late``), without its codes; or what they
-    agreed on may be gone (``unknown``; ``unheard``: the first block's result, which says what the call is). If it has an
-    error of its own that they have not heard of, or nothing to give, or nobody said what the call is (``nobody``), it is
-    ``mute``: it adds nothing to the call.
+    In a job that degrades, the others may have agreed without this member's codes (``late``), or what they agreed on may be
+    gone (``unknown`` codes; ``unheard``: the result of the first block, which says what the call is). A member is ``mute``
+    and adds nothing to the call if it has an error that the others have not heard of, if it has nothing to give, or if no
+    rank said what the call is (``nobody``).
     """
 
     def __init__(self, own: Codes, opening: Codes, call: str = "") -> None:
@@ -102,8 +102,9 @@ class Agreement:
         return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
-        """Raise if the first block's result says so: a rank gave up, or made another call. Where it is gone, nobody can tell
-        this rank what the call is, nor whether it was given up after one block: it knows none of the ids that follow."""
+        """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this
+        rank cannot know what the call is, nor whether it was given up after one block, and so none of the ids that
+        follow."""
         if self.unheard:
             raise Desynchronized(
                 "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "

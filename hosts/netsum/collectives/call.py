@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from netsum.block import Block
 from netsum.collectives.history import History
+from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.outline import Outline
 from netsum.report import Report
@@ -69,22 +70,23 @@ class Call(Generic[Result]):
 class Caller(ABC):
     """What the collectives need of the communicator that has them as its methods."""
 
+    _descriptor: Descriptor
     _history: History
 
     @property
-    @abstractmethod
     def rank(self) -> int:
         """This member's rank, 0..size-1."""
+        return self._descriptor.rank
 
     @property
-    @abstractmethod
     def size(self) -> int:
-        """How many ranks the job has, including those that were evicted: ranks are 0..size-1."""
+        """How many members the job has, including those that were evicted: ranks are 0..size-1."""
+        return self._descriptor.workers
 
     @property
-    @abstractmethod
     def _degrades(self) -> bool:
         """Whether the job's blocks age out."""
+        return self._descriptor.block_exp_ms > 0
 
     @abstractmethod
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:

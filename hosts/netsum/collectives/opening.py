@@ -1,10 +1,10 @@
-"""What members whose descriptors came as files open with: are they all of one run?
+"""Members whose descriptors came as files first find out whether they are all of one run.
 
-The files of an earlier run name the same epoch and the same blocks, whose results may still be in the switch's slots; and no file
-can tell that it was copied. So each member puts a random number into a lane of its own, and sends nothing more before it has
-seen that number in the result. A block takes one contribution of each rank, and a finished one never changes: so of all processes
-that ever come with a rank's file, one finds its number there. Every other one has come with a used file, knows it, and takes no
-result.
+The files of an earlier run name the same epoch and the same blocks, whose results may still be in the switch's slots, and a
+file cannot tell that it was copied. So each member puts a random number into a lane of its own, and sends nothing more
+before it has seen that number in the result. A block takes one contribution from each rank, and a finished block never
+changes. So of all processes that ever come with a rank's file, one finds its number there; every other one learns that its
+file was used before.
 
 Cost, before the first call alone: two round trips, 8 bytes a rank each way.
 """
@@ -25,7 +25,7 @@ from netsum.work import SUBMITTED, Flow
 
 
 def same_run(context: Context) -> Flow:
-    """The flow. Raises Desynchronized in a process that comes with a file of another one's."""
+    """The flow. Raises Desynchronized in a process whose file another process has used."""
     marks = np.zeros(context.workers, np.uint64)
     marks[context.rank] = mark = np.uint64(1 + secrets.randbits(63))
     layout, options = Layout.whole(context.workers), Options("or", late="wait")

@@ -1,5 +1,5 @@
-"""All conversations of one member: messages to and from each other member, reliable and in order. No socket, no thread; the clock
-is passed in."""
+"""All conversations of one member: messages to and from each other member, and how far the others are. No socket, no thread; the
+clock is passed in."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable
 from typing import Final
 
 from netsum.block import Payload
-from netsum.peers.conversation import NUMBER, Conversation, Head
-from netsum.peers.wire import RANK, SEAL, SEGMENT, Flag
+from netsum.peers.conversation import Conversation, Head
+from netsum.peers.wire import FRAME, HEAD, RANK, Flag
 from netsum.stats import Stats
 
 ASK_FIRST: Final = 0.05
 """Seconds of waiting for somebody after which everybody is asked how far they are; then after twice as long, again and again."""
 ASK_AFTER: Final = 0.25
 """The longest of these times."""
+_IDS: Final = 1 << 32
 
-Datagram = tuple[Payload, ...]
-"""A datagram as parts; its first byte is the rank at the other end."""
+Frame = tuple[Payload, ...]
+"""A frame's body as parts; its first byte is the rank at the other end."""
 
 
 class Mailer:
-    """``at``: id of the first block that this member has not begun; told in every datagram."""
+    """``at``: id of the first block that this member has not begun; told in every frame."""
 
-    def __init__(self, peers: Iterable[int], algorithm: int, segment_bytes: int, at: int, stats: Stats) -> None:
-        """``peers``: ranks of the others. ``algorithm``: its number, told in every datagram. ``segment_bytes``: of a message in
-        one datagram."""
+    def __init__(self, peers: Iterable[int], algorithm: int, at: int, stats: Stats) -> None:
+        """``peers``: ranks of the others. ``algorithm``: its number, told in every frame."""
         self.at = at
         self.stats = stats
         self.others_at: dict[int, int] = {}
@@ -38,7 +38,7 @@ class Mailer:
         """Ranks that have left."""
         self.unanswered = dict.fromkeys(peers, 0)
         """How often each was asked since something has come from it. (A member that was stopped itself has not asked.)"""
-        self._ends = {rank: Conversation(algorithm, segment_bytes, stats) for rank in self.unanswered}
+        self._ends = {rank: Conversation(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
         self._ask_at: float | None = None
         self._pause = ASK_FIRST
@@ -53,19 +53,18 @@ class Mailer:
         return self._ends[rank].heard
 
     def post(self, rank: int, message: bytes) -> None:
-        """Send the message (not empty) to a rank."""
+        """Send the message to a rank."""
         if rank not in self.gone:
             self._ends[rank].post(message)
 
-    def poll(self, now: float, *, waiting: bool) -> list[Datagram]:
+    def poll(self, now: float, *, waiting: bool) -> list[Frame]:
         """What is to be sent now. ``waiting``: this member waits for others."""
-        ask = self._asks(now, waiting)
-        packets: list[Datagram] = []
-        for rank, end in self._ends.items():
-            for head, piece in end.poll(now, self._flags | Flag.ANSWER * ask, self.at):
-                packets.append((RANK.pack(rank) + head, piece) if piece else (RANK.pack(rank) + head,))
-        self._count(packets)
-        return packets
+        flags = self._flags | Flag.ANSWER * self._asks(now, waiting)
+        return self._counted(
+            (RANK.pack(rank) + head, *message)
+            for rank, end in self._ends.items()
+            for head, *message in end.poll(now, flags, self.at)
+        )
 
     def _asks(self, now: float, waiting: bool) -> bool:
         if not waiting:
@@ -80,43 +79,43 @@ class Mailer:
             return True
         return False
 
-    def _count(self, packets: list[Datagram]) -> None:
-        self.stats.packets_sent += len(packets)
-        self.stats.bytes_sent += sum(SEAL.size + sum(map(len, packet)) for packet in packets)
+    def _counted(self, frames: Iterable[Frame]) -> list[Frame]:
+        counted = list(frames)
+        self.stats.packets_sent += len(counted)
+        self.stats.bytes_sent += sum(FRAME.size + sum(map(len, frame)) - RANK.size for frame in counted)
+        return counted
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing arrives."""
-        deadlines = [deadline for end in self._ends.values() if (deadline := end.next_deadline()) is not None]
-        return min(deadlines, default=None)
-
-    def say(self, flag: Flag, at: int) -> list[Datagram]:
-        """Tell everyone, in a datagram each, and in all later ones: BYE, or DIFFER with the first block not gone on with."""
-        self._flags |= flag
+    def say(self, flag: Flag, at: int) -> list[Frame]:
+        """Tell everyone, in a frame each. BYE, and DIFFER with the first block not gone on with, are told in all later ones, too;
+        ANSWER is not."""
         if flag is Flag.DIFFER:
             self.at = at
-        packets: list[Datagram] = [
-            (RANK.pack(rank) + end.head(self._flags, self.at),) for rank, end in self._ends.items()
-        ]
-        self._count(packets)
-        return packets
+        if flag is not Flag.ANSWER:
+            self._flags |= flag
+        return self._counted(
+            (RANK.pack(rank) + end.head(self._flags | flag, self.at),) for rank, end in self._ends.items()
+        )
 
-    def receive(self, datagram: memoryview, now: float) -> tuple[int, list[bytes]]:
-        """Take a datagram, its first byte the sender's rank: the rank, and its messages that are whole now."""
+    def receive(self, frame: memoryview, now: float) -> tuple[int, list[bytes]]:
+        """Take a frame, its first byte the sender's rank: the rank, and the messages whose turn it is now."""
         stats = self.stats
         stats.packets_received += 1
-        stats.bytes_received += SEAL.size + len(datagram)
-        rank = datagram[0] if len(datagram) else -1
-        if len(datagram) < RANK.size + SEGMENT.size or rank not in self._ends:
+        stats.bytes_received += FRAME.size + len(frame) - RANK.size
+        rank = frame[0] if len(frame) else -1
+        if rank not in self._ends or RANK.size < len(frame) < RANK.size + HEAD.size:
             stats.malformed += 1
             return rank, []
-        head = Head._make(SEGMENT.unpack_from(datagram, RANK.size))
         end = self._ends[rank]
-        messages = end.receive(head, datagram[RANK.size + SEGMENT.size :], now)
+        if len(frame) == RANK.size:
+            end.lost()
+            return rank, []
+        head = Head._make(HEAD.unpack_from(frame, RANK.size))
+        messages = end.receive(head, frame[RANK.size + HEAD.size :], now)
         self.unanswered[rank] = 0
         self.algorithms[rank] = head.algorithm
         if head.flags & Flag.DIFFER:
             self.differing.setdefault(rank, head.at)
-        if (head.at - self.others_at.get(rank, head.at)) & NUMBER < 1 << 31:  # not of a datagram that was overtaken
+        if (head.at - self.others_at.get(rank, head.at)) % _IDS < _IDS // 2:  # not of a frame that was overtaken
             self.others_at[rank] = head.at
         if head.flags & Flag.BYE:
             self.gone.add(rank)

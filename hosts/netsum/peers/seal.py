@@ -1,126 +1,80 @@
-"""That a datagram is another member's, meant for this process, and new: strangers may hear all of them, and send what they like.
+"""Who is at the other end of a connection, and that every frame on it is theirs, whole, and in its turn.
 
-Each datagram bears a keyed hash over all the rest; the key is the epoch's, and is never sent to another member. That alone would
-let a stranger send again what a member has said, to the same member or to another process that comes with the same key. So every
-process draws a random number, its *session*, and a datagram names the sender's and the receiver's: who names a process's session
-has heard from that very process. A process learns another's by asking; what it has to say meanwhile is held back. It goes on with
-the first process of a rank that names its session, and with no other one. Between two sessions datagrams are counted, and none
-is taken twice.
+Each process draws a random number, its *session*, and each connection gets another. Both ends derive the connection's key from
+these, from the two ranks and from the epoch's key, which is never sent to another member. A frame bears a hash of its body and of
+its place in the connection under that key. So what a stranger records is of no use on any other connection, to any other member
+or process, or in any other order; what it adds or changes ends the connection, and the member connects again.
 
-No socket. What strangers send costs one hash each, and changes nothing. Members' datagrams are not secret: who hears them can
-read them.
+A member goes on with the first process of a rank that proves itself, and with no other (copies of one descriptor may run twice).
+Frames are not secret: who hears them can read them. No socket.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
-from collections import deque
-from collections.abc import Iterable
-from enum import IntEnum
-from typing import Final, NamedTuple
+from hashlib import blake2b
+from typing import Final
 
-from netsum.peers.wire import RANK, SEAL, TAG_BYTES
+from netsum.peers.wire import GREETING, HELLO, RANK, TAG_BYTES
 from netsum.transports.base import Packet
 
-HELD: Final = 64
-"""Datagrams that wait for the other's session, at most; the latest ones. (All of them are sent again if need be.)"""
-REORDERED: Final = 1024
-"""So many datagrams may overtake another one; what comes later than that is dropped."""
-
-
-class Kind(IntEnum):
-    """What a sealed datagram is."""
-
-    SAYS = 0
-    ASKS = 1  # for the receiver's session; it names none
-    TELLS = 2  # the sender's session, to who has asked
-
-
-class Opened(NamedTuple):
-    """A member's datagram: whether it ``says`` something behind the seal, and what is to be sent to that member now."""
-
-    says: bool
-    answers: list[Packet]
-
-
-class _End:
-    """What is known of another member."""
-
-    def __init__(self) -> None:
-        self.session: int | None = None
-        self.held: deque[Packet] = deque(maxlen=HELD)
-        self.sent = 0
-        self._newest = 0
-        self._seen = 0  # of those up to the newest, lowest bit first
-
-    def is_new(self, counter: int) -> bool:
-        """Whether a datagram of this number has not come yet; from now on it has."""
-        if counter > self._newest:
-            self._seen = (self._seen << min(counter - self._newest, REORDERED) | 1) & ((1 << REORDERED) - 1)
-            self._newest = counter
-            return True
-        behind = self._newest - counter
-        if behind >= REORDERED or self._seen >> behind & 1:
-            return False
-        self._seen |= 1 << behind
-        return True
+_PERSON: Final = b"netsum peers"
 
 
 class Seal:
-    """One process's, of one epoch."""
+    """Of one connection. Both ends make the same: one to tag the frames, the other to check them."""
 
-    def __init__(self, key: bytes, rank: int, others: Iterable[int]) -> None:
-        """``key``: 8 bytes or more. ``others``: ranks."""
-        self._keyed = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"netsum peers")
-        self._rank = RANK.pack(rank)
-        self._session = 1 + secrets.randbits(63)
-        self._ends = {other: _End() for other in others}
+    def __init__(self, key: bytes, between: bytes) -> None:
+        """``between``: all that tells this connection from every other one."""
+        own_key = blake2b(between, key=key, digest_size=32, person=_PERSON).digest()
+        self._keyed = blake2b(key=own_key, digest_size=TAG_BYTES, person=_PERSON)
+        self._frames = 0
 
-    def close(self, rank: int, packet: Packet) -> Packet:
-        """What is to be sent to this rank so that it gets the packet: that, sealed, or a question to begin with."""
-        end = self._ends[rank]
-        if end.session is not None:
-            return self._says(end, packet)
-        end.held.append(packet)
-        return self._sealed(Kind.ASKS, 0, 0, ())
-
-    def open(self, datagram: memoryview) -> Opened | None:
-        """Take what came, a tag, a seal, a rank and the rest; None: it is no member's, for another process, or old."""
-        if len(datagram) < SEAL.size + RANK.size:
-            return None
-        tag, kind, session, named, counter = SEAL.unpack_from(datagram)
-        end = self._ends.get(datagram[SEAL.size])
-        if end is None or not hmac.compare_digest(self._tag((datagram[TAG_BYTES:],)), tag):
-            return None
-        if end.session not in (None, session):
-            return None
-        if kind == Kind.ASKS:
-            return Opened(False, [self._sealed(Kind.TELLS, session, 0, ())])
-        if named != self._session:
-            return None
-        answers: list[Packet] = []
-        if end.session is None:
-            end.session = session
-            answers = [self._says(end, packet) for packet in end.held]
-            end.held.clear()
-        says = kind == Kind.SAYS
-        if says and not end.is_new(counter):
-            return None
-        return Opened(says, answers)
-
-    def _says(self, end: _End, packet: Packet) -> Packet:
-        assert end.session is not None
-        end.sent += 1
-        return self._sealed(Kind.SAYS, end.session, end.sent, packet)
-
-    def _sealed(self, kind: Kind, named: int, counter: int, packet: Packet) -> Packet:
-        rest = (SEAL.pack(b"", kind, self._session, named, counter)[TAG_BYTES:] + self._rank, *packet)
-        return (self._tag(rest), *rest)
-
-    def _tag(self, parts: Packet) -> bytes:
+    def tag(self, body: Packet) -> bytes:
+        """The tag of the connection's next frame."""
         tag = self._keyed.copy()
-        for part in parts:
+        tag.update(self._frames.to_bytes(8, "big"))
+        self._frames += 1
+        for part in body:
             tag.update(part)
         return tag.digest()
+
+    def holds(self, tag: bytes, body: Packet) -> bool:
+        """Whether this is the tag of the next frame."""
+        return hmac.compare_digest(self.tag(body), tag)
+
+
+class Identity:
+    """This process as a member of one epoch, and the other members' processes as far as they are known."""
+
+    def __init__(self, key: bytes, rank: int) -> None:
+        """``key``: 8 bytes or more."""
+        self._key = key
+        self._rank = rank
+        self._session = secrets.token_bytes(16)
+        self._sessions: dict[int, bytes] = {}  # of the ranks that have proven themselves
+
+    def greet(self) -> bytes:
+        """The greeting for a new connection that this member accepts."""
+        return GREETING.pack(self._session, secrets.token_bytes(16))
+
+    def answer(self, greeting: bytes, rank: int) -> tuple[bytes, Seal] | None:
+        """The hello to a rank, and the seal of what follows. None: it is not the process that is known for this rank."""
+        session, _ = GREETING.unpack(greeting)
+        if self._sessions.get(rank, session) != session:
+            return None
+        seal = self._seal(greeting, self._rank, self._session, rank)
+        return HELLO.pack(self._rank, self._session, seal.tag(())), seal
+
+    def meet(self, greeting: bytes, hello: bytes) -> tuple[int, Seal] | None:
+        """The rank that answers our greeting, and the seal of what follows. None: it is no member's process, or another one
+        than the first of its rank."""
+        rank, session, tag = HELLO.unpack(hello)
+        seal = self._seal(greeting, rank, session, self._rank)
+        if not seal.holds(tag, ()) or self._sessions.setdefault(rank, session) != session:
+            return None
+        return rank, seal
+
+    def _seal(self, greeting: bytes, sender: int, session: bytes, receiver: int) -> Seal:
+        return Seal(self._key, greeting + session + RANK.pack(sender) + RANK.pack(receiver))

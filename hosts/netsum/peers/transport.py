@@ -1,44 +1,44 @@
-"""How members reach each other: a UDP socket that hears from the job's members alone."""
+"""How members reach each other: TCP connections that carry the frames of the job's members alone."""
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
-import sys
+import time
 import urllib.parse
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.home import stays_home
-from netsum.peers.seal import Seal
-from netsum.peers.wire import RANK, SEAL
+from netsum.peers.connections import PATIENCE, BrokenError, Incoming, Outgoing
+from netsum.peers.seal import Identity
+from netsum.peers.wire import HEAD, RANK, RECORD, message_bytes
 from netsum.transports.base import Packet
-from netsum.transports.only_from import hear_only
-from netsum.transports.sockets import BATCH, LOST, enlarge_buffers, parse_address
+from netsum.transports.sockets import BATCH, parse_address
 
-_SLOT_BYTES: Final = 9216  # the largest datagram over a link with jumbo frames
-_SEND_PATIENCE_MS: Final = 100
-_IP_MTU_DISCOVER: Final = 10
-_IP_PMTUDISC_OMIT: Final = 5
+UNPROVEN: Final = 64
+"""Connections that have not proven to be a member's, at most, beside one for each member; the oldest makes way."""
+_BACKLOG: Final = 1024
+_LOOK: Final = 0.005
+"""Seconds between two looks at connections that are to be made or given up."""
 
 
 class PeerSocket:
-    """A member's socket, the same for all its epochs: its address is what it tells the controller when it joins."""
+    """Where a member accepts connections, in all its epochs. It tells the controller this address when it joins."""
 
     def __init__(self, address: str) -> None:
         """Bound to an address of this host, HOST or HOST:PORT; JoinError if that does not go."""
         host, port = parse_address(address) if ":" in address else (address, 0)
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         stays_home(self.sock)
         try:
             self.sock.setblocking(False)
-            if sys.platform == "linux":
-                # Fragments where the way is narrower than the one to a switch; how narrow, no ICMP message tells us.
-                self.sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_OMIT)
-            enlarge_buffers(self.sock)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.sock.bind((host, port))
+            self.sock.listen(_BACKLOG)
         except OSError as error:
             self.sock.close()
             raise JoinError(f"cannot open the socket for the other members at {address}: {error.strerror}") from error
@@ -68,101 +68,140 @@ def own_address(controller: str) -> str | None:
 
 
 class PeerTransport:
-    """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end.
+    """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end; a packet of that
+    byte alone says that earlier ones from there may be lost.
 
-    What does not bear a member's seal, or is from an address that is not the rank's, is dropped and counted in ``strangers``.
+    Connections that are from no member's address, or do not prove to be a member's, are closed, and counted in ``strangers``.
     """
 
     def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False) -> None:
         """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
         self._owned = sock if owns else None
         self.strangers = 0
-        self.last_error: str | None = None
-        self._sock = sock.sock
+        self._listener = sock.sock
         self._peers = {
             rank: parse_address(address)
             for rank, address in enumerate(descriptor.peers)
             if address and rank not in (descriptor.rank, *descriptor.evicted)
         }
-        self._seal = Seal(bytes.fromhex(descriptor.peer_key), descriptor.rank, self._peers)
         try:
-            hear_only(self._sock, self._peers.values())
+            for host, _ in self._peers.values():
+                socket.inet_aton(host)
         except OSError as error:
             raise JoinError(f"the other members' addresses are not all IPv4: {', '.join(descriptor.peers)}") from error
-        pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
-        self._slots = [pool[start : start + _SLOT_BYTES] for start in range(0, len(pool), _SLOT_BYTES)]
-        self._readable = select.poll()
-        self._readable.register(self._sock, select.POLLIN)
-        self._writable = select.poll()
-        self._writable.register(self._sock, select.POLLOUT)
+        self._identity = Identity(bytes.fromhex(descriptor.peer_key), descriptor.rank)
+        self._largest = HEAD.size + message_bytes(descriptor.block_bytes)
+        # No other member is more than two windows behind, and a block goes to it twice at most.
+        room = 4 * descriptor.window * (RECORD.itemsize + descriptor.block_bytes)
+        here = str(self._listener.getsockname()[0])
+        self._outgoing = {
+            rank: Outgoing(self._identity, rank, here, address, room) for rank, address in self._peers.items()
+        }
+        self._unproven: dict[Incoming, None] = {}  # the oldest first
+        self._incoming: dict[int, Incoming] = {}
+        self._come: list[memoryview] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._fileno = self._selector.fileno()  # asked for by another thread, perhaps while we close
+        self._next_look = 0.0
         self._closed = False
+
+    @property
+    def last_error(self) -> str | None:
+        """What a connection said last when it broke."""
+        return next((each.last_error for each in self._outgoing.values() if each.last_error), None)
 
     def send(self, packets: Sequence[Packet]) -> None:
         if self._closed:
             raise OSError("the transport is closed")
         for packet in packets:
             first = memoryview(packet[0])
-            if first[0] in self._peers:
-                self._send_to(first[0], self._seal.close(first[0], (first[RANK.size :], *packet[1:])))
-
-    def _send_to(self, rank: int, parts: Packet) -> None:
-        try:
-            self._send_one(parts, self._peers[rank])
-        except OSError as error:
-            if error.errno not in LOST:
-                raise
-            self.last_error = error.strerror
-
-    def _send_one(self, parts: Packet, address: tuple[str, int]) -> None:
-        try:
-            self._sock.sendmsg(parts, (), 0, address)
-        except BlockingIOError:
-            self._writable.poll(_SEND_PATIENCE_MS)
-            try:
-                self._sock.sendmsg(parts, (), 0, address)
-            except BlockingIOError:
-                self.last_error = "the socket's send buffer stays full"
+            if first[0] in self._outgoing:
+                self._outgoing[first[0]].send((first[RANK.size :], *packet[1:]), self._selector)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
-        received: list[memoryview] = []
-        waited = timeout == 0 or self._closed
-        for _ in range(BATCH + 1):  # strangers' count, too: a flood does not keep us here
-            if self._closed or len(received) == BATCH:
-                break
-            slot = self._slots[len(received)]
-            try:
-                size, address = self._sock.recvfrom_into(slot)
-            except BlockingIOError:
-                if received or waited:
-                    break
-                waited = True
-                # Rounded up: a timeout of less than a millisecond must not become a busy loop.
-                self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
-                continue
-            except OSError as error:
-                if error.errno not in LOST:
-                    raise
-                self.last_error = error.strerror
-                continue
-            if self._take(slot[:size], address):
-                received.append(slot[SEAL.size : size])
-        return received
+        if self._closed:
+            return []
+        self._look(time.monotonic())
+        for key, events in self._selector.select(timeout):
+            key.data(self._selector, events)
+        come, self._come = self._come, []
+        return come
 
-    def _take(self, datagram: memoryview, address: tuple[str, int]) -> bool:
-        """Answer what is to be answered; whether it is for the window."""
-        rank = datagram[SEAL.size] if len(datagram) > SEAL.size else None
-        opened = self._seal.open(datagram) if rank is not None and self._peers.get(rank) == address else None
-        if rank is None or opened is None:
-            self.strangers += 1
-            return False
-        for answer in opened.answers:
-            self._send_to(rank, answer)
-        return opened.says
+    def _look(self, now: float) -> None:
+        """Now and then: make connections that are to be made, give up those that come to nothing."""
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK
+        for outgoing in self._outgoing.values():
+            outgoing.look_after(now, self._selector)
+        for incoming in [each for each in self._unproven if now - each.began > PATIENCE]:
+            self._refuse(incoming)
+
+    def _accept(self, _selector: selectors.BaseSelector, _events: int) -> None:
+        for _ in range(BATCH):
+            try:
+                sock, (host, _port) = self._listener.accept()
+            except OSError:  # there is none, or no room for more
+                return
+            ranks = [rank for rank, address in self._peers.items() if address[0] == host]
+            try:
+                if not ranks:
+                    raise BrokenError
+                incoming = Incoming(self._identity, sock, ranks, self._largest)
+            except OSError:
+                self.strangers += 1
+                sock.close()
+                continue
+            if len(self._unproven) >= UNPROVEN + len(self._peers):
+                self._refuse(next(iter(self._unproven)))
+            self._unproven[incoming] = None
+            self._selector.register(incoming, selectors.EVENT_READ, partial(self._read, incoming))
+
+    def _read(self, incoming: Incoming, _selector: selectors.BaseSelector, _events: int) -> None:
+        if incoming.fileno() < 0:
+            return  # closed after it was found readable
+        known = incoming.rank
+        try:
+            bodies = incoming.read()
+        except BrokenError:
+            self._refuse(incoming)
+            return
+        except OSError:
+            self._close(incoming)
+            return
+        if incoming.rank is None:
+            return
+        if known is None:  # it has proven itself just now, and takes the place of an earlier one
+            if incoming.rank in self._incoming:
+                self._close(self._incoming[incoming.rank])
+            del self._unproven[incoming]
+            self._incoming[incoming.rank] = incoming
+        self._come += [memoryview(RANK.pack(incoming.rank) + body) for body in bodies]
+
+    def _refuse(self, incoming: Incoming) -> None:
+        self.strangers += 1
+        self._close(incoming)
+
+    def _close(self, incoming: Incoming) -> None:
+        self._unproven.pop(incoming, None)
+        if incoming.rank is not None and self._incoming.get(incoming.rank) is incoming:
+            del self._incoming[incoming.rank]
+        self._selector.unregister(incoming)
+        incoming.close()
 
     def fileno(self) -> int | None:
-        return None if self._closed else self._sock.fileno()
+        # A forked process has no listener any more, and is not to touch its parent's selector.
+        return None if self._closed or self._listener.fileno() < 0 else self._fileno
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
+        for incoming in (*self._unproven, *self._incoming.values()):
+            incoming.close()
+        for outgoing in self._outgoing.values():
+            outgoing.close(self._selector)
+        self._selector.close()
         if self._owned is not None:
             self._owned.close()

@@ -1,7 +1,9 @@
 """What members say to each other, byte by byte; big-endian (docs/wire.md, "Between members").
 
-A *datagram* is a seal (:data:`SEAL`), the sender's rank (1), a segment head (:data:`SEGMENT`) and a piece of a message. A
-*message* is a head (:data:`MESSAGE`), so many row records (:data:`RECORD`), and the rows' payloads, one after the other.
+A connection carries frames one way. The member that accepts it sends a greeting (:data:`GREETING`), the member that made it a
+hello (:data:`HELLO`) and then *frames*: a :data:`FRAME` head and a body, which is empty (earlier frames may be lost) or a
+:data:`HEAD` and perhaps a message. A *message* is a :data:`MESSAGE` head, so many row records (:data:`RECORD`), and the rows'
+payloads, one after the other.
 """
 
 from __future__ import annotations
@@ -12,24 +14,26 @@ from typing import Final
 
 import numpy as np
 
-TAG_BYTES: Final = 16
-SEAL: Final = struct.Struct(f">{TAG_BYTES}sBQQQ")
-"""A keyed hash over all that follows; :class:`netsum.peers.seal.Kind`; the sender's session, the receiver's, and how many
-datagrams the one has sent the other (:mod:`netsum.peers.seal`)."""
 RANK: Final = struct.Struct(">B")
+TAG_BYTES: Final = 16
+GREETING: Final = struct.Struct(">16s16s")
+"""The session of the process that accepted; a random number of this connection."""
+HELLO: Final = struct.Struct(f">B16s{TAG_BYTES}s")
+"""The rank and the session of the process that connected; the tag that proves both (:mod:`netsum.peers.seal`)."""
+FRAME: Final = struct.Struct(f">I{TAG_BYTES}s")
+"""Bytes of the body; its tag."""
 
-SEGMENT: Final = struct.Struct(">BBIIIQ")
+HEAD: Final = struct.Struct(">BBIQQ")
 """Flags (:class:`Flag`); the sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); the first block that it has
-not begun; the segment's number, counted from 0 in each direction between two members (of a datagram without DATA: the next
-one's); the first number that the sender has not received; of the 64 behind it, those that it has, lowest bit first."""
-SACK_BITS: Final = 64
+not begun; the message's number, counted from 0 in each direction between two members (without DATA: the next one's); the
+first number that the sender has not received."""
 
 
 class Flag(IntFlag):
-    """What a datagram is."""
+    """What a frame is."""
 
-    DATA = 1  # it holds a piece of a message
-    LAST = 2  # the message's last
+    DATA = 1  # it holds a message
+    AGAIN = 2  # the sender lacks messages: send all from `ack` on once more
     ANSWER = 4  # the sender wants to hear from the receiver
     BYE = 8  # the sender leaves, and needs nothing more
     DIFFER = 16  # the sender's call is not the others': nobody can go on
@@ -59,3 +63,11 @@ SIGNED: Final = 1
 """Flag of a record: gen_id, op, lane and dest are somebody's who has not given up."""
 HERE: Final = 2
 """Flag of a record: the payload is in the message."""
+
+LONGEST: Final = 64
+"""Rows of a batch at most: a call goes on submitting only while fewer blocks wait."""
+
+
+def message_bytes(block_bytes: int) -> int:
+    """The most that a message has."""
+    return MESSAGE.size + LONGEST * (RECORD.itemsize + block_bytes)

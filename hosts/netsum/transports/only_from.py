@@ -1,7 +1,7 @@
-"""A UDP socket that hears some addresses only, and no errors.
+"""UDP sockets that hear some addresses only, and no errors.
 
-A connected socket does the former, too. But whatever ICMP message comes about it, from whomever, is an error of its next system
-call: a stranger could end a member with one packet.
+A connected socket hears one address only, too. But any ICMP message about it, from whomever, becomes an error of its next
+system call: a stranger could end a member with one packet.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WHOLE: Final = 0xFFFF
 
 def hear_only(sock: socket.socket, addresses: Iterable[Address]) -> None:
     """Have the kernel drop what comes from elsewhere, before it takes room in the socket's buffer: to be called before the
-    socket is bound, and again when the (numeric) addresses change. Linux only; elsewhere nothing is done. OSError: one of them is
-    no IPv4 address."""
+    socket is bound, and again when the (numeric) addresses change. Linux only; elsewhere nothing is done. OSError: one of
+    them is no IPv4 address."""
     if sys.platform != "linux":
         return
     program = b""

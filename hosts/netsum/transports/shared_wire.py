@@ -1,6 +1,6 @@
-"""One end of a wire that several members of this process share: two jobs, or the groups of one, on a rootless host.
+"""One end of a wire that several members of this process share: those of two jobs, or of a job's groups, on a rootless host.
 
-The end is a UDP socket that only one can hold. Whoever receives hands the others' frames over to them.
+The end is one UDP socket. Whoever receives hands the others' frames over to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Times the host algorithms beside each other and beside the switches, and makes the table that ``auto`` chooses by.
 
-Each rank is a process, and the members' datagrams go over the loopback, without a controller. The algorithms take turns call by
+Each rank is a process, and the members talk over the loopback, without a controller. The algorithms take turns call by
 call, all of them and the switches again several times, so that a machine that is busy for a while is so for each; figures are
 medians.
 """

@@ -1,4 +1,4 @@
-"""The ``netsum bench`` command."""
+"""The ``netsum bench`` commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,15 @@ from netsum_controller.config.job_spec import JobSpec
 from rich.console import Console
 from rich.status import Status
 
-from netsum_testbed.bench.algorithms import Trial, choice_table, figures, table, time_all, write_table
+from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
+from netsum_testbed.bench.algorithms import table as algorithms_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.checking import comma, list_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import end_on_signals
@@ -30,94 +31,113 @@ from netsum_testbed.opening import open_fabric
 from netsum_testbed.switches import available_switches, choose_switch, switch_version
 
 HOSTS = 4
-SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20)
 ITERATIONS = 5
 
 
-def sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+def _read_sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
     """``4K,64K,1M``: bytes, with K, M or G."""
-    if text is None:
-        return None
     try:
         return tuple(parse_size(part) for part in text.split(","))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-@click.command()
-@click.option("--switch", type=click.Choice(["all", "bmv2", "embedded"]), default="all", show_default=True)
-@click.option("--repetitions", type=click.IntRange(min=1), help="[default: 7, with --algorithms, --fairness 3]")
-@click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
-@click.option("--window", type=click.IntRange(1, 64), default=Plan.window, show_default=True, help="rounds under way")
-@click.option("--collective", type=click.Choice(["allreduce"]), help="time a collective end to end instead")
-@click.option("--sizes", callback=sizes, help="[default: 4K,64K,1M,4M, with --algorithms 4K,16K,64K,256K,1M]")
-@click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
-@click.option("--workers", type=click.IntRange(1, 8), help="[default: 4, with --algorithms 2, 4 and 8]")
-@click.option("--iterations", type=click.IntRange(min=1), help="of each call [default: 5, with --algorithms 15]")
-@click.option("--flood", is_flag=True, help="with --collective: once more, beside a job that floods the switch")
-@click.option(
-    "--algorithms", is_flag=True, help="time the host algorithms next to the switches, by allreduce of float32"
-)
-@click.option("--fairness", is_flag=True, help="time a job beside others: an equal one, and such as misbehave")
-@click.option("--priorities", is_flag=True, help="time a job beside others of the same, a lower and a higher class")
-@click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each of these cases"
-)
-@click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send, with --fairness and --priorities")
-@click.option(
-    "--table", type=click.Path(dir_okay=False, path_type=Path), help="with --algorithms: write which is fastest"
-)
-def bench(switch: str, collective: str | None, algorithms: bool, **given: Any) -> None:
-    """Time a contribution next to plain forwarding on every switch there is, a collective end to end, the algorithms that do
-    without a switch, or a job beside others.
+def _sizes_option(default: str, told: str = "of arrays") -> Callable[[Any], Any]:
+    return click.option("--sizes", callback=_read_sizes, default=default, show_default=True, help=told)
 
-    The last line is one JSON object. Needs root: the packets are raw frames in a network namespace of the bench's own
-    (with the options that choose something else it runs rootless too, on the embedded switch over loopback).
-    """
-    neighbours = tuple(dict.fromkeys((*FAIRNESS * given["fairness"], *PRIORITIES * given["priorities"])))
-    _check_usage(collective, given, algorithms=algorithms, neighbours=bool(neighbours))
-    names = available_switches() if switch == "all" else [choose_switch(switch)]
-    if os.geteuid() != 0:
-        if not (collective or algorithms or neighbours):
-            raise TestbedError(
-                "the packets of this bench are raw frames: run it as root, or with one of its other options"
-            )
-        names = [name for name in names if name == "embedded"] or names
+
+def _count_option(name: str, default: int, told: str, most: int | None = None) -> Callable[[Any], Any]:
+    return click.option(name, type=click.IntRange(1, most), default=default, show_default=True, help=told)
+
+
+_switch_option = switch_option("every switch there is; without root the embedded one")
+
+
+def _names(switch: str) -> list[str]:
+    """The switches to measure, one after the other."""
+    names = available_switches() if switch == "auto" else [choose_switch(switch)]
+    return names if os.geteuid() == 0 else [name for name in names if name == "embedded"] or names
+
+
+@click.group()
+def bench() -> None:
+    """Measure what netsum costs, on every switch there is. The last line of each command is one JSON object."""
     end_on_signals()
-    turns, workers = given["repetitions"], given["workers"]
-    if neighbours:
-        size, *_ = given["sizes"] or (Setting.size,)
-        measured = (workers or Setting.workers, size, given["seconds"], turns or Setting.turns, given["rate_mbps"])
-        bench_fairness(names, Setting(*measured), neighbours)
-    elif algorithms:
-        usual = Trial()
-        trial = replace(
-            usual,
-            workers=(workers,) if workers else usual.workers,
-            sizes=given["sizes"] or usual.sizes,
-            iterations=given["iterations"] or usual.iterations,
-            turns=turns or usual.turns,
-        )
-        _bench_algorithms(names, trial, given["table"])
-    elif collective is None:
-        _bench_switches(names, Plan(turns or Plan.repetitions, given["rounds"], given["window"]))
-    else:
-        calls = Calls(given["sizes"] or SIZES, given["dtype"], workers or HOSTS, given["iterations"] or ITERATIONS)
-        _bench_collective(names, calls, flood=given["flood"])
 
 
-def _check_usage(collective: str | None, given: Mapping[str, Any], *, algorithms: bool, neighbours: bool) -> None:
-    """Raise when options do not go together."""
-    if algorithms and collective is not None:
-        raise click.UsageError("--algorithms times allreduce: without --collective")
-    if neighbours and (algorithms or collective is not None):
-        raise click.UsageError("--fairness and --priorities go without --algorithms and --collective")
-    if given["table"] is not None and not algorithms:
-        raise click.UsageError("--table is for --algorithms")
-    if given["flood"] and collective is None:
-        raise click.UsageError("--flood is for --collective allreduce")
-    if given["rate_mbps"] is not None and not neighbours:
-        raise click.UsageError("--rate-mbps is for --fairness and --priorities")
+@bench.command()
+@_switch_option
+@_count_option("--repetitions", Plan.repetitions, "of each load")
+@click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
+@_count_option("--window", Plan.window, "rounds under way", 64)
+def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
+    """Time a contribution next to plain forwarding.
+
+    Needs root: the packets are raw frames in a network namespace of the bench's own.
+    """
+    if os.geteuid() != 0:
+        raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
+    _bench_switches(_names(switch), Plan(repetitions, rounds, window))
+
+
+@bench.command()
+@_switch_option
+@_sizes_option("4K,64K,1M,4M")
+@click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
+@_count_option("--workers", HOSTS, "ranks, each on a host of its own", 8)
+@_count_option("--iterations", ITERATIONS, "of each call")
+@click.option("--flood", is_flag=True, help="once more, beside a job that floods the switch")
+def allreduce(switch: str, flood: bool, **calls: Any) -> None:
+    """Time whole calls, end to end."""
+    _bench_collective(_names(switch), Calls(**calls), flood=flood)
+
+
+@bench.command()
+@_switch_option
+@_sizes_option("4K,16K,64K,256K,1M")
+@list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
+@_count_option("--iterations", Trial.iterations, "of each call")
+@_count_option("--repetitions", Trial.turns, "of everything")
+@click.option("--table", type=click.Path(dir_okay=False, path_type=Path), help="write which is fastest")
+def algorithms(switch: str, table: Path | None, repetitions: int, **trial: Any) -> None:
+    """Time the host algorithms next to the switches, by allreduce of float32."""
+    _bench_algorithms(_names(switch), Trial(turns=repetitions, **trial), table)
+
+
+def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    options = (
+        _switch_option,
+        _sizes_option("256K", "of the arrays; the first counts"),
+        _count_option("--workers", Setting.workers, "ranks of each job", 8),
+        click.option(
+            "--seconds", type=click.FloatRange(0.1), default=Setting.seconds, show_default=True, help="a case"
+        ),
+        _count_option("--repetitions", Setting.turns, "of each case"),
+        click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@bench.command()
+@_setting_options
+def fairness(**given: Any) -> None:
+    """Time a job beside others: an equal one, and such as misbehave."""
+    _bench_neighbours(FAIRNESS, **given)
+
+
+@bench.command()
+@_setting_options
+def priorities(**given: Any) -> None:
+    """Time a job beside others of the same, a lower and a higher class."""
+    _bench_neighbours(PRIORITIES, **given)
+
+
+def _bench_neighbours(
+    neighbours: Sequence[str], switch: str, sizes: Sequence[int], repetitions: int, **more: Any
+) -> None:
+    bench_fairness(_names(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
 
 
 def _bench_switches(names: Sequence[str], plan: Plan) -> None:
@@ -152,7 +172,7 @@ def _bench_algorithms(names: Sequence[str], trial: Trial, file: Path | None) -> 
     console = Console()
     with console.status("starting") as status:
         timed = time_all(trial, names, status.update)
-    click.echo(table(timed))
+    click.echo(algorithms_table(timed))
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = {**figures(timed), "cores": os.cpu_count()}
     if file is not None:

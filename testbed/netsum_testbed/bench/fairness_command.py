@@ -1,4 +1,4 @@
-"""``netsum bench --fairness`` and ``--priorities``: jobs beside each other, on each switch."""
+"""``netsum bench fairness`` and ``priorities``: jobs beside each other, on each switch."""
 
 from __future__ import annotations
 

@@ -1,51 +1,159 @@
-"""Is what the ranks got what they should have got?"""
+"""Is what the ranks of a cell got what they should have got? numpy tells, and for sums of floats the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import reduce
+from typing import Any
 
 import numpy as np
-from netsum.wire.schema import CHUNK_BYTES
 from numpy.typing import NDArray
 
 from netsum_testbed.verify import reference
-from netsum_testbed.verify.cases import FLOATS, Call, Round
+from netsum_testbed.verify.call import result_shape
+from netsum_testbed.verify.cells import REDUCTIONS, Cell
 from netsum_testbed.verify.data import Array, contribution
 
 
 class Checker:
-    """Checks the calls of one round; give it every call, in order: predicted scales follow from earlier calls."""
+    """Checks the cells of one job; give it every cell, in order: predicted scales follow from earlier calls."""
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
         self._predictions = reference.Predictions()
 
-    def complaints(self, call: Call, results: Sequence[Array]) -> list[str]:
-        """What is wrong with a call's results, one per rank; empty when nothing is."""
-        round_ = self._round
-        inputs = [contribution(round_, call, rank) for rank in range(round_.workers)]
-        sum_of_floats = call.dtype in FLOATS and call.op != "max"
-        sums = self._float_sums(call, inputs) if sum_of_floats else None
-        first = results[0]
-        if first.shape != call.shape or str(first.dtype) != call.dtype:
-            return [f"the result is {first.dtype}{list(first.shape)}"]
-        apart = [rank for rank, result in enumerate(results) if not same_bits(result, first)]
-        if apart:
-            return [f"ranks {apart} have another result than rank 0: {difference(results[apart[0]], first)}"]
-        if call.op == "max":
-            return exactly(first, reference.exact_max(inputs))
-        if sums is None:
-            return exactly(first, reference.exact_integer_sum(inputs))
-        divisor = round_.workers if call.op == "mean" else 1
-        expected = reference.to_float(sums, call.dtype, divisor).reshape(call.shape)
-        bound = reference.error_bound(sums, len(inputs), call.dtype, mean=call.op == "mean")
-        return within_bound(inputs, first, bound, mean=call.op == "mean") + exactly(first, expected)
+    def complaints(
+        self,
+        cell: Cell,
+        results: Sequence[Any],
+        ended: Collection[int] | None = None,
+        without: Collection[int] = (),
+    ) -> list[str]:
+        """What is wrong with a cell's results, one per rank; empty when nothing is. ``ended``: the ranks whose call did, if not
+        all: of the others there is nothing to say. ``without``: ranks that were evicted before, whose rows nobody gets."""
+        ended = range(cell.workers) if ended is None else ended
+        wanted, far = self._wanted(cell, results, without)
+        found = [line for rank in ended for line in _misshapen(cell, rank, results[rank], without)]
+        if found or cell.kind.collective == "barrier":
+            return found
+        pairs = zip(results, wanted, strict=True)
+        wrong = [
+            (rank, line)
+            for rank, (result, expected) in enumerate(pairs)
+            if result is not None
+            for line in exactly(result, expected)
+        ]
+        lines = dict.fromkeys(line for _, line in wrong)
+        return far + [f"ranks {[rank for rank, each in wrong if each == line]}: {line}" for line in lines]
 
-    def _float_sums(self, call: Call, inputs: list[Array]) -> reference.Floats:
-        block = reference.block_elements(call.dtype, self._round.chunks * CHUNK_BYTES)
-        if call.scale == "agreed" or not call.elements:
-            return reference.quantised_sum(inputs, reference.largest_exponents(inputs, block), block)
-        return self._predictions.sums((call.op, call.dtype, call.shape), inputs, block)
+    def _wanted(self, cell: Cell, results: Sequence[Any], without: Collection[int]) -> tuple[list[Any], list[str]]:
+        """What each rank should have, and what is further from the true sum than it may be."""
+        if cell.kind.collective == "barrier":
+            return [None] * cell.workers, []
+        inputs = [contribution(cell, rank) for rank in range(cell.workers)]
+        if cell.kind.collective not in REDUCTIONS:
+            return [_brought(cell, inputs, rank, without) for rank in range(cell.workers)], []
+        parts = _segments(cell, inputs)
+        if not cell.is_sum:
+            wanted = [reduced(cell.kind.op, part) for part in parts]
+            return (wanted if len(parts) > 1 else wanted * cell.workers), []
+        first = next((each for each in results if each is not None), None)
+        expectations: list[Any] = []
+        found: list[str] = []
+        for index, part in enumerate(parts):
+            expected, far = self._float_sum(cell, part, results[index] if len(parts) > 1 else first)
+            # With stochastic rounding nobody can tell which way each was rounded, only that all hold the same.
+            expectations.append(first if cell.rounding == "stochastic" else expected)
+            found += far
+        return (expectations if len(parts) > 1 else expectations * cell.workers), found
+
+    def _float_sum(self, cell: Cell, inputs: list[Array], got: Any) -> tuple[Array, list[str]]:
+        """The sum (mean) by the documented quantisation, and what is further than the bound from the true one."""
+        dtype, mean = cell.kind.dtype, cell.kind.op == "mean"
+        block = reference.block_elements(dtype, self._block_bytes, cell.bits)
+        if cell.scale == "predicted" and cell.size:
+            sums = self._predictions.sums((cell.kind.op, dtype, cell.form), inputs, block)
+        else:
+            sums = reference.quantised_sum(inputs, reference.largest_exponents(inputs, block), block, cell.bits)
+        expected = reference.to_float(sums, dtype, cell.workers if mean else 1).reshape(inputs[0].shape)
+        if got is None or got.shape != expected.shape:
+            return expected, []
+        bound = reference.error_bound(sums, cell.workers, dtype, mean=mean, bits=cell.bits)
+        return expected, within_bound(inputs, got, 2 * bound if cell.rounding == "stochastic" else bound, mean=mean)
+
+
+def _misshapen(cell: Cell, rank: int, result: Any, without: Collection[int]) -> list[str]:
+    shape = result_shape(cell, rank)
+    if shape is not None and without:
+        shape = (shape[0] - sum(_given(cell, source, rank) for source in without),)
+    if (shape is None) != (result is None):
+        return [f"rank {rank} has {'a' if shape is None else 'no'} result"]
+    if result is not None and (result.shape, result.dtype) != (shape, np.dtype(cell.kind.dtype)):
+        return [f"rank {rank}'s result is {result.dtype}{list(result.shape)}"]
+    return []
+
+
+def _segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
+    """The inputs cut where the results are cut: by result, by rank."""
+    if cell.kind.collective != "reduce_scatter":
+        return [inputs]
+    ends = np.cumsum(cell.counts[0])[:-1]
+    return [list(each) for each in zip(*(np.split(array, ends) for array in inputs), strict=True)]
+
+
+def _given(cell: Cell, source: int, rank: int) -> int:
+    """Rows that a rank gets from another one in an exchange in which all give some."""
+    match cell.kind.collective:
+        case "all_gather" | "gather":
+            return cell.counts[source][0]
+        case "all_to_all":
+            return cell.counts[source][rank]
+        case _:
+            return 0
+
+
+def _brought(cell: Cell, inputs: list[Array], rank: int, without: Collection[int] = ()) -> Any:
+    """What an exchange brings to a rank."""
+    match cell.kind.collective:
+        case "broadcast":
+            return inputs[cell.root]
+        case "scatter":
+            return np.split(inputs[cell.root], np.cumsum(cell.counts[0])[:-1])[rank]
+        case "all_to_all":
+            cut = [np.split(array, np.cumsum(row)[:-1]) for array, row in zip(inputs, cell.counts, strict=True)]
+            return np.concatenate([parts[rank] for source, parts in enumerate(cut) if source not in without])
+        case _:
+            return np.concatenate([array for source, array in enumerate(inputs) if source not in without])
+
+
+def reduced(op: str, inputs: list[Array]) -> Array:
+    """An exact reduction: a sum of integers, a product, the smallest, the largest, or bit by bit. +0 is larger than -0."""
+    match op:
+        case "sum":
+            return reference.exact_integer_sum(inputs)
+        case "product":
+            return _product(inputs)
+        case "and" | "or" | "xor":
+            return np.asarray(reduce(getattr(np, f"bitwise_{op}"), inputs))
+        case _:
+            return np.asarray(reduce(lambda one, other: np.where(_before(op, other, one), other, one), inputs))
+
+
+def _product(inputs: list[Array]) -> Array:
+    """Of integers that fit, or of floats as float64s in the order of ranks."""
+    with np.errstate(over="ignore", under="ignore"):
+        if inputs[0].dtype.kind in "iu":
+            return np.asarray(reduce(np.multiply, inputs))
+        return np.asarray(reduce(np.multiply, [each.astype(np.float64) for each in inputs]).astype(inputs[0].dtype))
+
+
+def _before(op: str, one: Array, other: Array) -> Array:
+    """Where ``one`` is the minimum (maximum) of two; of zeros, by their sign."""
+    beyond = np.less if op == "min" else np.greater
+    if one.dtype.kind in "iub":
+        return np.asarray(beyond(one, other))
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    return np.asarray(beyond(a, b) | ((a == b) & beyond(-1.0 * np.signbit(a), -1.0 * np.signbit(b))))
 
 
 def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdouble], *, mean: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The arrays that the ranks of a call contribute: from the seed, the same each time."""
+"""What the ranks of a cell give: from the seed, the same each time."""
 
 from __future__ import annotations
 
@@ -7,71 +7,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum_testbed.verify.cases import FLOATS, Call, Round
+from netsum_testbed.verify.cells import FLOATS, REDUCTIONS, Cell
 
 Array = NDArray[Any]
 
 
-def contribution(round_: Round, call: Call, rank: int) -> Array:
-    """What ``rank`` contributes: an array of the call's dtype and shape, not contiguous if the call is ``strided``."""
-    rng = np.random.default_rng([round_.seed, round_.index, call.index, rank])
-    make = _floats if call.dtype in FLOATS else _integers
-    return lay_out(call, make(rng, call, round_.workers, rank).astype(call.dtype))
+def contribution(cell: Cell, rank: int) -> Array:
+    """What ``rank`` gives. Sums fit the type."""
+    rng = np.random.default_rng([*cell.seed, rank])
+    return lay_out(cell, _values(rng, cell, cell.rows(rank), rank))
 
 
-def lay_out(call: Call, flat: Array) -> Array:
-    """Values in the call's shape; not contiguous in memory if the call is ``strided``."""
-    if not call.strided:
-        return flat.reshape(call.shape)
-    wide = np.zeros(2 * call.elements, dtype=call.dtype)
-    view = wide[::2]
-    view[:] = flat
-    return view.reshape(call.shape) if len(call.shape) < 2 else _transposed(flat, call.shape)
+def lay_out(cell: Cell, flat: Array) -> Array:
+    """Values in the cell's shape; not contiguous in memory if the cell is ``strided``."""
+    shape = flat.shape if cell.shape is None else cell.shape
+    if not cell.strided:
+        return flat.reshape(shape)
+    if len(shape) > 1:  # a view with the axes reversed
+        array = np.empty(shape[::-1], flat.dtype).transpose()
+        array[...] = flat.reshape(shape)
+        return array
+    wide = np.zeros(3 * flat.size, flat.dtype)
+    wide[1::3] = flat
+    return wide[1::3].reshape(shape)
 
 
-def _transposed(flat: Array, shape: tuple[int, ...]) -> Array:
-    """A view with the axes reversed: same elements, another order in memory."""
-    array = np.empty(shape[::-1], dtype=flat.dtype).transpose()
-    array[...] = flat.reshape(shape)
-    return array
+def _values(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Array:
+    dtype = np.dtype(cell.kind.dtype)
+    if dtype == np.bool_:
+        return rng.random(count) < 0.5
+    if cell.kind.collective not in REDUCTIONS:  # any bits: NaN with payloads too
+        return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).copy()
+    if cell.kind.dtype in FLOATS:
+        return _floats(rng, cell, count, rank).astype(dtype)
+    return _integers(rng, cell, count, rank)
 
 
-def _floats(rng: np.random.Generator, call: Call, workers: int, rank: int) -> Array:
-    count, info = call.elements, np.finfo(call.dtype)
+def _sparse(rng: np.random.Generator, values: Array, rank: int) -> Array:
+    """Nothing in most places, and nothing at all from some ranks."""
+    return np.asarray(values * (rng.random(len(values)) < 0.001) * values.dtype.type(rank % 2))
+
+
+def _floats(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Array:
     values = rng.standard_normal(count)
-    match call.fill:
+    match cell.fill:
         case "wide":  # exponents that differ much from element to element and from rank to rank
-            span = 6 if call.dtype == "float16" else 30
-            values = values * np.exp2(rng.integers(-span, span // 2, count)) * 2.0 ** (rank % 3)
+            span = 6 if cell.kind.dtype == "float16" else 30
+            return np.asarray(values * np.exp2(rng.integers(-span, span // 2, count)) * 2.0 ** (rank % 3))
         case "tiny":  # around the smallest normal number: denormals too
-            values = values * float(info.smallest_normal)
-        case "zeros":
-            values = np.copysign(0.0, values)
+            return values * float(np.finfo(cell.kind.dtype).smallest_normal)
+        case "zeros":  # of both signs
+            return np.copysign(0.0, values)
         case "whole":
-            values = np.rint(values * 100.0)
-        case "sparse":  # whole blocks of zeros, and nothing at all from some ranks
-            values = values * (rng.random(count) < 0.01) * (rank % 2)
+            return np.rint(values * 100.0)
+        case "sparse":
+            return _sparse(rng, values, rank)
         case "huge":  # the sum of all ranks is just below the largest number
-            values = rng.uniform(-1.0, 1.0, count) * (float(info.max) / (2 * workers))
+            return rng.uniform(-1.0, 1.0, count) * (float(np.finfo(cell.kind.dtype).max) / (2 * cell.workers))
     return values
 
 
-def _integers(rng: np.random.Generator, call: Call, workers: int, rank: int) -> Array:
-    count, info = call.elements, np.iinfo(call.dtype)
-    # A sum must fit the caller's dtype; a maximum may be anything.
+def _integers(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Array:
+    info = np.iinfo(cell.kind.dtype)
     low, high = int(info.min), int(info.max)
-    if call.op == "sum":
-        low, high = -(-low // workers), high // workers
-        if call.dtype == "int64":  # no wider lane to go to, and lanes are symmetric
-            low = -high
-    match call.fill:
-        case "small":
-            low, high = max(low, -10), min(high, 10)
-        case "zeros":
-            low = high = 0
-        case "sparse":
-            dense = rng.integers(low, high, count, endpoint=True, dtype=np.int64)
-            return np.where(rng.random(count) < 0.01, dense, 0) * (rank % 2)
-        case _:
-            pass
-    return rng.integers(low, high, count, endpoint=True, dtype=np.int64)
+    if cell.kind.op == "sum":
+        low, high = -(-low // cell.workers), high // cell.workers
+        largest = (2**64 - 1) // (2 * cell.workers)  # lanes are symmetric, and none is wider than 64 bits
+        low, high = max(low, -largest), min(high, largest)
+    if cell.kind.op == "product":
+        high = int(high ** (1 / cell.workers)) - (cell.workers == 1)
+        low = max(low, -high)
+    if cell.fill == "small":
+        low, high = max(low, -10), min(high, 10)
+    values = rng.integers(low, high, count, np.dtype(cell.kind.dtype), endpoint=True)
+    if cell.kind.op == "and":
+        return values  # of zeros it would be zero
+    if cell.fill == "zeros":
+        return np.zeros_like(values)
+    return _sparse(rng, values, rank) if cell.fill == "sparse" else values

@@ -1,4 +1,4 @@
-"""The members of one job, a thread each: make calls one after the other, and hand over what came out."""
+"""The members of one job, a thread each: make cells one after the other, and hand over what came out."""
 
 from __future__ import annotations
 
@@ -8,40 +8,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
-import numpy as np
 from netsum.communicator import Communicator
 
-from netsum_testbed.verify.cases import Call, Round
-from netsum_testbed.verify.data import Array, contribution
+from netsum_testbed.verify.call import start
+from netsum_testbed.verify.cells import Cell
 
-CALL_TIMEOUT: Final = 60.0
-"""Seconds until a call gives up: nothing that this run does to packets takes that long."""
-
-_AHEAD: Final = 8  # calls that may wait to be checked, so that memory stays bounded
-
-
-class Numbered(Protocol):
-    """What there must be to know of a call: its number, and whether it is started together with its neighbours."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def joined(self) -> bool: ...
-
-
-Case = TypeVar("Case", bound=Numbered)
-Start = Callable[[Communicator, Case], Callable[[], Any]]
-"""Begins one rank's part of a call; the function returned waits for its result."""
+_AHEAD: Final = 8  # cells that may wait to be checked, so that memory stays bounded
 
 
 @dataclass(frozen=True)
-class Answer(Generic[Case]):
-    """What one rank got from one call: a result, or what it raised instead."""
+class Answer:
+    """What one rank got from one cell: a result, or what it raised instead."""
 
-    call: Case
+    cell: Cell
     rank: int
     result: Any
     error: Exception | None = None
@@ -64,35 +45,30 @@ class Gate:
             return self._decided[group]
 
 
-def groups_of(calls: Sequence[Case]) -> Iterator[list[Case]]:
-    """Calls that are under way together: neighbours that are ``joined``; every other call is alone."""
-    for joined, together in groupby(calls, key=lambda call: call.joined):
+def groups_of(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Cells that are under way together: neighbours that are ``joined``; every other one is alone."""
+    for joined, together in groupby(cells, key=lambda cell: cell.joined):
         if joined:
             yield list(together)
         else:
-            yield from ([call] for call in together)
+            yield from ([cell] for cell in together)
 
 
-class Ranks(Generic[Case]):
-    """Makes calls on a job's communicators; iterate over it for the answers, as they come."""
+class Ranks:
+    """Makes cells on a job's communicators; iterate over it for the answers, as they come."""
 
-    def __init__(
-        self, calls: Sequence[Case], start: Start[Case], communicators: Sequence[Communicator], gate: Gate
-    ) -> None:
-        self._calls = calls
-        self._start = start
+    def __init__(self, cells: Sequence[Cell], communicators: Sequence[Communicator], gate: Gate) -> None:
+        self._cells = cells
         self._gate = gate
         self._communicators = list(communicators)
-        self._answers: queue.Queue[Answer[Case] | BaseException | None] = queue.Queue(
-            maxsize=_AHEAD * len(communicators)
-        )
+        self._answers: queue.Queue[Answer | BaseException | None] = queue.Queue(_AHEAD * len(communicators))
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(rank, comm), name=f"rank {rank}", daemon=True)
             for rank, comm in enumerate(communicators)
         ]
 
-    def __iter__(self) -> Iterator[Answer[Case]]:
+    def __iter__(self) -> Iterator[Answer]:
         for thread in self._threads:
             thread.start()
         running = len(self._threads)
@@ -125,42 +101,26 @@ class Ranks(Generic[Case]):
 
     def _run(self, rank: int, comm: Communicator) -> None:
         try:
-            for number, calls in enumerate(groups_of(self._calls)):
-                if self._stopping.is_set() or not self._gate.allows(number, len(calls)):
+            for number, cells in enumerate(groups_of(self._cells)):
+                if self._stopping.is_set() or not self._gate.allows(number, len(cells)):
                     return
-                if not self._make(rank, comm, calls):
+                if not self._make(rank, comm, cells):
                     return
         except BaseException as error:
             self._answers.put(error)
         finally:
             self._answers.put(None)
 
-    def _make(self, rank: int, comm: Communicator, calls: list[Case]) -> bool:
-        """Make calls that are under way together. False: one failed, and the round is over for this rank."""
-        started: list[tuple[Case, Callable[[], Any]]] = []
-        call = calls[0]
+    def _make(self, rank: int, comm: Communicator, cells: list[Cell]) -> bool:
+        """Make cells that are under way together. False: one failed, and the job is over for this rank."""
+        started: list[tuple[Cell, Callable[[], Any]]] = []
+        cell = cells[0]
         try:
-            for call in calls:
-                started.append((call, self._start(comm, call)))
-            for call, wait in started:
-                self._answers.put(Answer(call, rank, wait()))
-        except Exception as error:  # whatever it is: it is what this call came to
-            self._answers.put(Answer(call, rank, None, error))
+            for cell in cells:
+                started.append((cell, start(comm, cell)))
+            for cell, wait in started:
+                self._answers.put(Answer(cell, rank, wait()))
+        except Exception as error:  # whatever it is: it is what this cell came to
+            self._answers.put(Answer(cell, rank, None, error))
             return False
         return True
-
-
-def start(round_: Round, comm: Communicator, call: Call) -> Callable[[], Array]:
-    """Begin one rank's part of a call of verify's; the function returned waits for its result."""
-    rank = comm.rank
-    array = contribution(round_, call, rank)
-    out = array if call.in_place else None
-    if call.delays[rank]:
-        time.sleep(call.delays[rank])  # a rank that comes late: part of the call's data
-    if call.joined:
-        work = comm.allreduce_async(array, op=call.op, out=out, scale=call.scale, timeout=CALL_TIMEOUT)
-        return lambda: np.asarray(work.wait())
-    result = np.asarray(comm.allreduce(array, op=call.op, out=out, scale=call.scale, timeout=CALL_TIMEOUT))
-    if call.in_place and result is not array:
-        raise AssertionError("an in-place call returned an array of its own")
-    return lambda: result

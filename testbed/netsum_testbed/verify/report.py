@@ -1,40 +1,59 @@
-"""What a run came to: totals and the JSON line."""
+"""What checked cells came to."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from netsum.descriptor import SWITCH
 
+from netsum_testbed.checking import Totals
+from netsum_testbed.verify.cells import Cell
+from netsum_testbed.verify.members import Members
+
 
 @dataclass
-class Totals:
-    """``elements``: of all calls, each counted once; ``packets`` and what was done to them: faulty transports only."""
+class CellTotals(Totals):
+    """``elements``: of all cells, each counted once; ``packets`` and what was done to them: faulty transports only."""
 
-    switch: str
     algorithm: str = SWITCH
-    calls: int = 0
+    cells: int = 0
     elements: int = 0
     wrong: int = 0
     timeouts: int = 0
-    seed: int = 0
-    rounds: int = 0
-    seconds: float = 0.0
+    jobs: int = 0
     packets: int = 0
     dropped: int = 0
     duplicated: int = 0
     reordered: int = 0
     retransmissions: int = 0
-    interrupted: bool = False
 
     @property
-    def exit_code(self) -> int:
-        """0 when every call was right, 1 when one was not or none was made, 130 when Ctrl-C ended the run."""
-        if self.interrupted:
-            return 130
-        return 1 if self.wrong or self.timeouts or not self.calls else 0
+    def made(self) -> int:
+        return self.cells
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps({**asdict(self), "seconds": round(self.seconds, 1)})
+    @property
+    def failures(self) -> int:
+        return self.wrong + self.timeouts
+
+    @property
+    def note(self) -> str:
+        return f"{self.cells} calls, {self.elements:,} elements, {self.failures} wrong"
+
+    def count(self, cell: Cell, *, wrong: bool, timed_out: bool) -> None:
+        """A cell that was checked."""
+        self.cells += 1
+        self.elements += cell.size
+        self.timeouts += timed_out
+        self.wrong += wrong and not timed_out
+
+    def count_packets(self, members: Members) -> None:
+        """What the members of a job have sent."""
+        self.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
+        for transport in members.faulty:
+            for name in ("packets", "dropped", "duplicated", "reordered"):
+                setattr(self, name, getattr(self, name) + getattr(transport.counts, name))
+
+    def figures(self) -> dict[str, Any]:
+        found = super().figures()
+        return {"calls": found.pop("cells"), "rounds": found.pop("jobs"), **found}

@@ -1,12 +1,11 @@
-"""The run: round after round on one fabric, every answer checked, until the time or the calls are up."""
+"""The run: job after job on one fabric, every answer checked, until the time or the calls are up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -16,19 +15,89 @@ from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 
+from netsum_testbed.checking import Screen, option_words
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.cases import MAX_ELEMENTS, MAX_WORKERS, Call, Round, make_round
+from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.check import Checker
-from netsum_testbed.verify.members import Members, joined
-from netsum_testbed.verify.ranks import Answer, Gate, Ranks, start
-from netsum_testbed.verify.report import Totals
+from netsum_testbed.verify.members import joined
+from netsum_testbed.verify.ranks import Answer, Gate, Ranks
+from netsum_testbed.verify.report import CellTotals
+from netsum_testbed.verify.rounds import MAX_ELEMENTS, MAX_WORKERS, make_round
 
 CALLS_PER_ROUND: Final = 40
 
 
 @dataclass(frozen=True)
+class Job:
+    """Cells to make in a job of their own. ``said`` and ``again``: which job that is, and the command that makes it once more,
+    for a person."""
+
+    spec: JobSpec
+    cells: Sequence[Cell]
+    said: str
+    again: str
+    faults: Faults | None = None
+    algorithm: str = SWITCH
+
+
+class Checks:
+    """Makes jobs on a fabric and checks their cells. Counts into ``totals``, which is right at any moment: a run may be ended
+    by an exception."""
+
+    def __init__(self, fabric: Fabric, totals: CellTotals, screen: Screen) -> None:
+        self._fabric = fabric
+        self.totals = totals
+        self._screen = screen
+        self._begun = time.monotonic() - totals.seconds
+
+    def seconds(self) -> float:
+        """How long the run takes so far, the fabric's coming up aside."""
+        self.totals.seconds = time.monotonic() - self._begun
+        return self.totals.seconds
+
+    def make(self, job: Job, go_on: Callable[[int], bool]) -> None:
+        """Make one job's cells; ``go_on(cells)``: whether so many more may be started."""
+        seed, number, _ = job.cells[0].seed
+        with ExitStack() as stack:
+            members = stack.enter_context(
+                joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm)
+            )
+            stack.callback(self.totals.count_packets, members)
+            ranks = Ranks(job.cells, members.communicators, Gate(go_on))
+            stack.callback(ranks.stop)
+            checker = Checker(members.communicators[0].descriptor.block_bytes)
+            waiting: dict[int, list[Answer]] = {}
+            for answer in ranks:
+                answers = waiting.setdefault(answer.cell.index, [])
+                answers.append(answer)
+                if len(answers) == len(members.communicators):
+                    self._judge(job, checker, waiting.pop(answer.cell.index))
+            # What is left over: cells that some rank never got to, because an earlier one failed for it alone.
+            for answers in waiting.values():
+                self._judge(job, checker, answers)
+        self.totals.jobs += 1
+
+    def _judge(self, job: Job, checker: Checker, answers: list[Answer]) -> None:
+        """Count a cell and say what is wrong with it."""
+        answers.sort(key=lambda answer: answer.rank)
+        cell = answers[0].cell
+        errors = [(answer.rank, answer.error) for answer in answers if answer.error is not None]
+        found = [f"rank {rank}: {type(error).__name__}: {error}" for rank, error in errors]
+        if not found and len(answers) < cell.workers:
+            found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
+        found = found or checker.complaints(cell, [answer.result for answer in answers])
+        self.totals.count(cell, wrong=bool(found), timed_out=any(isinstance(error, Timeout) for _, error in errors))
+        if found:
+            self._screen.say(f"{job.said}, call {cell.index}: {cell.describe()}")
+            for line in found:
+                self._screen.say(f"  {line}")
+            self._screen.say(f"  again with: {job.again}")
+        self._screen.show(self.totals)
+
+
+@dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``round``: only that one.
+    """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
 
     ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'. ``topology``:
     the file, if it is not the usual star.
@@ -36,9 +105,9 @@ class Options:
 
     duration: float = 60.0
     seed: int = 1
+    only: int | None = None
     workers: tuple[int, ...] = tuple(range(1, MAX_WORKERS + 1))
     calls: int | None = None
-    round: int | None = None
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -53,64 +122,32 @@ class Options:
             return None
         return Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
 
-    def replay(self, switch: str, round_: Round) -> str:
+    def replay(self, switch: str, number: int) -> str:
         """The command that makes one round again."""
-        words = [f"netsum verify --switch {switch} --seed {self.seed} --round {round_.index}"]
-        if self.workers != Options.workers:
-            words.append(f"--workers {','.join(map(str, self.workers))}")
-        if self.topology is not None:
-            words.append(f"--topology {self.topology}")
-        if self.max_elements != Options.max_elements:
-            words.append(f"--max-elements {self.max_elements}")
-        if self.algorithm != SWITCH:
-            words.append(f"--algorithm {self.algorithm}")
-        for name in ("loss", "duplicate", "reorder"):
-            if getattr(self, name):
-                words.append(f"--{name} {getattr(self, name)}")
-        return " ".join(words)
+        words = option_words(self, "workers", "topology", "max_elements", "algorithm", "loss", "duplicate", "reorder")
+        return " ".join((f"netsum verify --switch {switch} --seed {self.seed} --only {number}", *words))
 
 
 class Run:
-    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+    """The rounds of a run."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        options: Options,
-        totals: Totals,
-        say: Callable[[str], None] = print,
-        progress: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``say`` gets a line for everything that is wrong, ``progress`` is called after each call that was checked."""
-        self.totals = totals
+    def __init__(self, fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
         self._fabric = fabric
         self._options = options
-        self._say = say
-        self._progress = progress
-        self._start = time.monotonic()
+        self._checks = Checks(fabric, totals, screen)
         self._granted = 0
 
     def run(self) -> None:
         """All rounds."""
-        options = self._options
-        numbers: Iterable[int] = count() if options.round is None else [options.round]
+        numbers: Iterable[int] = count() if self._options.only is None else [self._options.only]
         for number in numbers:
             if not self._may_go_on():
                 return
-            self._round(
-                make_round(
-                    options.seed,
-                    number,
-                    calls=CALLS_PER_ROUND,
-                    workers=options.workers,
-                    max_elements=options.max_elements,
-                )
-            )
+            self._round(number)
 
     def _may_go_on(self) -> bool:
-        self.totals.seconds = time.monotonic() - self._start
         enough = self._options.calls is not None and self._granted >= self._options.calls
-        return not enough and self.totals.seconds < self._options.duration
+        return not enough and self._checks.seconds() < self._options.duration
 
     def _grant(self, calls: int) -> bool:
         """Whether ``calls`` more calls may be started."""
@@ -119,68 +156,16 @@ class Run:
         self._granted += calls
         return True
 
-    def _round(self, round_: Round) -> None:
-        hosts = list(self._fabric.topology.hosts)
-        spec = JobSpec(
-            name=f"verify-{round_.index}",
-            members=tuple(hosts[rank % len(hosts)] for rank in range(round_.workers)),
-            window=round_.window,
-            chunks=round_.chunks,
+    def _round(self, number: int) -> None:
+        options, hosts = self._options, list(self._fabric.topology.hosts)
+        made = make_round(
+            options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements
         )
-        seed = (round_.seed << 40) + (round_.index << 8)
-        with ExitStack() as stack:
-            members = stack.enter_context(
-                joined(self._fabric, spec, self._options.faults, seed, self._options.algorithm)
-            )
-            stack.callback(self._count, members)
-            ranks = Ranks(round_.calls, partial(start, round_), members.communicators, Gate(self._grant))
-            stack.callback(ranks.stop)
-            self._check(round_, ranks)
-        self.totals.rounds += 1
-
-    def _count(self, members: Members) -> None:
-        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
-        for transport in members.faulty:
-            self.totals.packets += transport.counts.packets
-            self.totals.dropped += transport.counts.dropped
-            self.totals.duplicated += transport.counts.duplicated
-            self.totals.reordered += transport.counts.reordered
-
-    def _check(self, round_: Round, ranks: Ranks[Call]) -> None:
-        checker = Checker(round_)
-        waiting: dict[int, dict[int, Answer[Call]]] = {}
-        for answer in ranks:
-            answers = waiting.setdefault(answer.call.index, {})
-            answers[answer.rank] = answer
-            if len(answers) == round_.workers:
-                self._judge(checker, round_, answer.call, list(waiting.pop(answer.call.index).values()))
-        # What is left over: calls that some rank never got to, because an earlier one failed for it alone.
-        for answers in waiting.values():
-            self._judge(checker, round_, next(iter(answers.values())).call, list(answers.values()))
-
-    def _judge(self, checker: Checker, round_: Round, call: Call, answers: list[Answer[Call]]) -> None:
-        """Count a call and say what is wrong with it."""
-        totals = self.totals
-        totals.calls += 1
-        totals.elements += call.elements
-        answers.sort(key=lambda answer: answer.rank)
-        errors = [answer for answer in answers if answer.error is not None]
-        found = [f"rank {answer.rank}: {_told(answer.error)}" for answer in errors]
-        if any(isinstance(answer.error, Timeout) for answer in errors):
-            totals.timeouts += 1
-        elif errors or len(answers) < round_.workers:
-            totals.wrong += 1
-            found = found or [f"only ranks {[answer.rank for answer in answers]} have a result"]
-        else:
-            found = checker.complaints(call, [answer.result for answer in answers if answer.result is not None])
-            totals.wrong += bool(found)
-        if found:
-            self._say(f"round {round_.index} ({round_.workers} workers), call {call.index}: {call.describe()}")
-            for line in found:
-                self._say(f"  {line}")
-            self._say(f"  again with: {self._options.replay(totals.switch, round_)}")
-        self._progress()
-
-
-def _told(error: Exception | None) -> str:
-    return f"{type(error).__name__}: {error}"
+        spec = JobSpec(
+            name=f"verify-{number}",
+            members=tuple(hosts[rank % len(hosts)] for rank in range(made.workers)),
+            window=made.window,
+            chunks=made.chunks,
+        )
+        said, again = f"round {number} ({made.workers} workers)", options.replay(self._fabric.switch, number)
+        self._checks.make(Job(spec, made.calls, said, again, options.faults, options.algorithm), self._grant)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from netsum.block import Block
 from netsum.errors import Mismatch
 from netsum.peers.memory import memory_peers
-from netsum.peers.window import PeerWindow
+from netsum.peers.peer_window import PeerWindow
 from netsum.refusal import Disagreement, Refusal
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status

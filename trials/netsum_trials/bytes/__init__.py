@@ -1,4 +1,4 @@
 """``make links``: bytes on every link of a network, of each collective, next to the formulas.
 
-rules say what to expect -> counters are what the switches count -> measure makes the calls -> report.
+costs is the table of formulas; hosts measures at the ranks (for ``make matrix``), counters and links at the switches.
 """

@@ -1,4 +1,4 @@
-"""The ``make links`` command."""
+"""The ``links`` trial."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Final
 import click
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology
-from netsum_testbed.checking import chosen_switch, counting, rootless_option, switch_option
-from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
 from netsum_testbed.opening import fabric_of
-from rich.console import Console
 
-from netsum_trials.bytes.below import below
-from netsum_trials.bytes.measure import RANKS, SIZE, collectives, network
-from netsum_trials.bytes.report import Report, below_table, lines_table, stripes_table
-from netsum_trials.bytes.stripes import stripes
+from netsum_trials.bytes.hosts import RANKS, SIZE
+from netsum_trials.bytes.links import below, collectives, network, stripes
+from netsum_trials.bytes.report import LinkTotals, below_table, lines_table, stripes_table
+from netsum_trials.tables import wide_console
 
 NETWORKS: Final[dict[str, tuple[Topology, Sequence[str]]]] = {
     "tree": (tree(2, 2), ("h1", "h2", "h3", "h4")),
@@ -31,8 +29,6 @@ WEIGHTS: Final = ({"spine1": 1, "spine2": 1}, {"spine1": 3, "spine2": 1})
 STRIPED: Final = 1 << 20
 """Bytes of the striped allreduce: so many blocks that the one of the agreement does not show."""
 
-TABLE_WIDTH: Final = 150
-
 
 @click.command()
 @switch_option()
@@ -45,26 +41,24 @@ def links(switch: str, rootless: bool) -> None:
     link carried less than its formula says.
     """
     name = chosen_switch(switch, rootless=rootless)
-    end_on_signals()
-    console = Console()
-    wide = Console(width=max(console.width, TABLE_WIDTH))
-    report, start = Report(name), time.monotonic()
-    with counting(report):
+    console = wide_console()
+    totals, start = LinkTotals(name), time.monotonic()
+    with running(totals):
         for topology, hosts in NETWORKS.values():
             with fabric_of(topology, name, rootless=rootless) as fabric, network(fabric, hosts) as made:
                 measured = list(collectives(made))
-            report.collectives += measured
-            wide.print(lines_table(f"{topology.name} of {name} switches: n = {RANKS} ranks, S = {SIZE:,}", measured))
+            totals.collectives += measured
+            console.print(lines_table(f"{topology.name} of {name} switches: n = {RANKS} ranks, S = {SIZE:,}", measured))
         with fabric_of(tree(2, max(BELOW)), name, rootless=rootless) as fabric:
             near, far = (list(fabric.topology.hosts_of(leaf)) for leaf in ("leaf1", "leaf2"))
             for number in BELOW:
                 with network(fabric, [*near[:number], far[0]]) as made:
-                    report.below.append(below(made, "leaf1"))
-        wide.print(below_table(report.below))
+                    totals.below.append(below(made, "leaf1"))
+        console.print(below_table(totals.below))
         with fabric_of(leaf_spine(2, 2, 2), name, rootless=rootless) as fabric:
             for weights in WEIGHTS:
                 with network(fabric, list(fabric.topology.hosts), roots=weights) as made:
                     words = " : ".join(map(str, weights.values()))
-                    report.stripes += stripes(made, words, STRIPED)
-        wide.print(stripes_table(report.stripes))
-        report.seconds = time.monotonic() - start
+                    totals.stripes += stripes(made, words, STRIPED)
+        console.print(stripes_table(totals.stripes))
+        totals.seconds = time.monotonic() - start

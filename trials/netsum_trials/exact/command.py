@@ -1,48 +1,48 @@
-"""The ``make matrix`` command."""
+"""The ``matrix`` trial."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 from netsum.descriptor import SWITCH
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
+from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import (
     algorithm_option,
     chosen_switch,
-    counting,
+    comma,
     duration_option,
-    progress_bar,
+    list_option,
+    only_option,
     rootless_option,
-    say_beside,
+    running,
     seed_option,
     switch_option,
 )
-from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
-from rich.console import Console
+from netsum_testbed.verify.cells import WORKERS
+from netsum_testbed.verify.members import joined
+from rich.table import Table
 
-from netsum_trials.exact.cells import WORKERS
-from netsum_trials.exact.report import Totals, table_of
+from netsum_trials.bytes import hosts
+from netsum_trials.bytes.links import WINDOW
+from netsum_trials.bytes.report import host_volume_table, volume_table
+from netsum_trials.exact.report import MatrixTotals
 from netsum_trials.exact.run import Options, Run
-from netsum_trials.exact.shapes import TOPOLOGIES
+from netsum_trials.tables import wide_console
 
-TABLE_WIDTH: Final = 136
-"""Columns that the table of bytes needs, also where there is no terminal."""
-
-
-def _list_of(kind: type, low: float, high: float) -> Any:
-    """A callback that reads ``1,2,4``."""
-
-    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[Any, ...]:
-        try:
-            values = tuple(kind(word) for word in text.split(","))
-        except ValueError:
-            raise click.BadParameter(f"{text!r} is not a list of numbers (1,2,4)") from None
-        if not all(low <= value <= high for value in values):
-            raise click.BadParameter(f"{text!r}: numbers must be within {low:g}..{high:g}")
-        return values
-
-    return read
+TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
+    "star": lambda: star(max(WORKERS)),
+    "tree": lambda: tree(3, 3),
+    "leaf-spine": lambda: leaf_spine(2, 3, 3),
+    "fat-tree": lambda: fat_tree(4),
+}
+"""One switch; four; five, two of them roots; twenty, four of them roots of jobs that span pods. Each has at least as
+many hosts as a cell may have ranks."""
 
 
 def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -54,20 +54,16 @@ def _names(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     return names
 
 
-def _comma(values: tuple[Any, ...]) -> str:
-    return ",".join(map(str, values))
-
-
 @click.command()
 @switch_option()
 @duration_option
 @seed_option()
 @click.option("--jobs", type=click.IntRange(min=1), help="on each topology, stop after so many jobs")
-@click.option("--job", type=click.IntRange(min=0), help="only this job of the seed (to see it again)")
-@click.option("--topology", "topologies", callback=_names, default=_comma(tuple(TOPOLOGIES)), show_default=True)
-@click.option("--workers", callback=_list_of(int, 1, max(WORKERS)), default=_comma(WORKERS), show_default=True)
-@click.option("--sizes", callback=_list_of(int, 0, 1 << 24), default=_comma(Options.sizes), show_default=True)
-@click.option("--losses", callback=_list_of(float, 0, 0.5), default=_comma(Options.losses), show_default=True)
+@only_option("job", "--job")
+@click.option("--topology", "topologies", callback=_names, default=comma(TOPOLOGIES), show_default=True)
+@list_option("--workers", int, 1, max(WORKERS), comma(WORKERS))
+@list_option("--sizes", int, 0, 1 << 24, comma(Options.sizes), "elements")
+@list_option("--loss", float, 0, 0.5, comma(Options.loss), "parts of packets to drop, in each direction")
 @algorithm_option
 @rootless_option
 def matrix(switch: str, rootless: bool, **given: Any) -> None:
@@ -77,26 +73,28 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
     formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
-    end_on_signals()
-    console = Console()
     options = Options(**given)
-    totals = Totals(name, options.algorithm, seed=options.seed)
-    with counting(totals):
-        with progress_bar(console) as bar:
-            task = bar.add_task("", total=options.duration, note="")
+    totals = MatrixTotals(name, seed=options.seed, algorithm=options.algorithm)
+    by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
+    with running(totals) as screen:
+        screen.begin(options.duration)
+        for topology in options.topologies:
+            with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
+                where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
+                screen.say(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
+                Run(fabric, options, totals, screen, topology).run()
+                if not totals.volumes:
+                    table = _measure(fabric, totals)
+        wide_console().print(table)
 
-            def progress() -> None:
-                note = f"{totals.cases} cells, {len(totals.kinds)} kinds, {totals.wrong} wrong"
-                bar.update(task, completed=min(totals.seconds, options.duration), note=note)
 
-            for topology in options.topologies:
-                bar.update(task, note=f"{topology}: starting")
-                with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
-                    where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
-                    by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
-                    bar.console.print(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
-                    run = Run(fabric, options, totals, say_beside(bar), progress, topology)
-                    run.run()
-                    if not totals.volumes:
-                        run.measure()
-        Console(width=max(console.width, TABLE_WIDTH)).print(table_of(totals))
+def _measure(fabric: Fabric, totals: MatrixTotals) -> Table:
+    """Bytes of each collective, on a job of its own; as a table."""
+    members = tuple(fabric.topology.hosts)[: hosts.RANKS]
+    if totals.algorithm != SWITCH:
+        with joined(fabric, JobSpec(name="matrix-bytes", members=members), algorithm=totals.algorithm) as there:
+            without = totals.volumes = hosts.measure_without(there.communicators)
+        return host_volume_table(without, totals.algorithm)
+    with joined(fabric, JobSpec(name="matrix-bytes", members=members, window=WINDOW)) as there:
+        volumes = totals.volumes = hosts.measure(there.communicators)
+    return volume_table(volumes)

@@ -1,10 +1,8 @@
-"""The run: job after job, cell after cell, every result checked, until the time is up."""
+"""Job after job of cells on one topology after the other, every result checked, until the time is up."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -12,21 +10,18 @@ from typing import Final
 import numpy as np
 from netsum.descriptor import SWITCH
 from netsum.transports.faulty import Faults
-from netsum.wire.schema import CHUNK_BYTES
 from netsum_controller.config.job_spec import JobSpec
+from netsum_testbed.checking import Screen, option_words
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.members import Members, joined
-from netsum_testbed.verify.ranks import Answer, Gate, Ranks
+from netsum_testbed.verify.cells import SIZES, WORKERS
+from netsum_testbed.verify.run import Checks, Job
 
-from netsum_trials.exact import host_volume, volume
-from netsum_trials.exact.call import start
-from netsum_trials.exact.cells import LOSSES, SIZES, WORKERS, Cell, make_cells
-from netsum_trials.exact.expect import complaints
-from netsum_trials.exact.report import Totals
+from netsum_trials.exact.deal import LOSSES, make_cells
+from netsum_trials.exact.report import MatrixTotals
 
 CELLS_PER_JOB: Final = 24
-MOST_PACKETS: Final = {"embedded": 20_000, "bmv2": 20_000}
-"""Contributions of one cell, by switch: larger cells would take a run's time alone."""
+MOST_PACKETS: Final = 20_000
+"""Contributions of one cell: larger ones would take a run's time alone."""
 MOST_WITHOUT: Final = 4_000
 """The same where members combine themselves: each of a small window's contributions costs many messages."""
 
@@ -34,144 +29,64 @@ MOST_WITHOUT: Final = 4_000
 @dataclass(frozen=True)
 class Options:
     """What to run. ``duration`` in seconds, shared by the ``topologies``; ``jobs``: on each, stop after so many, if given;
-    ``job``: only that one."""
+    ``only``: that one alone."""
 
     duration: float = 60.0
     seed: int = 1
     jobs: int | None = None
-    job: int | None = None
+    only: int | None = None
     topologies: tuple[str, ...] = ("star",)
     workers: tuple[int, ...] = WORKERS
     sizes: tuple[int, ...] = SIZES
-    losses: tuple[float, ...] = LOSSES
+    loss: tuple[float, ...] = LOSSES
     algorithm: str = SWITCH
 
     def replay(self, switch: str, topology: str, job: int) -> str:
         """The command that makes one job's cells again."""
-        words = [f"--topology {topology} --job {job}"]
-        for name, value in (("workers", self.workers), ("sizes", self.sizes), ("losses", self.losses)):
-            if value != getattr(Options, name):
-                words.append(f"--{name} {','.join(map(str, value))}")
-        if self.algorithm != SWITCH:
-            words.append(f"--algorithm {self.algorithm}")
+        words = [f"--topology {topology} --only {job}", *option_words(self, "workers", "sizes", "loss", "algorithm")]
         return f'make matrix SWITCH={switch} SEED={self.seed} ARGS="{" ".join(words)}"'
 
 
 class Run:
-    """The jobs of one topology, which goes on with the numbers where the one before stopped. Counts into ``totals``, which is
-    right at any moment: a run may be ended by an exception."""
+    """The jobs of one topology, which goes on with the numbers where the one before stopped."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        options: Options,
-        totals: Totals,
-        say: Callable[[str], None] = print,
-        progress: Callable[[], None] = lambda: None,
-        topology: str = "star",
-    ) -> None:
-        """``say`` gets a line for everything that is wrong, ``progress`` is called after each cell that was checked;
-        ``topology``: which of the ``options`` the fabric is."""
-        self.totals = totals
-        self._topology = topology
+    def __init__(self, fabric: Fabric, options: Options, totals: MatrixTotals, screen: Screen, topology: str) -> None:
+        """``topology``: which of the ``options`` the fabric is."""
         self._fabric = fabric
         self._options = options
-        self._say = say
-        self._progress = progress
+        self._totals = totals
+        self._checks = Checks(fabric, totals, screen)
+        totals.topology = topology
         # Every topology has its share of the time, and the next one what is left over, too.
-        place = options.topologies.index(topology) + 1
-        self._until = options.duration * place / len(options.topologies)
-        self._start = time.monotonic() - totals.seconds
+        self._until = options.duration * (options.topologies.index(topology) + 1) / len(options.topologies)
 
     def run(self) -> None:
         """All jobs."""
-        options, before = self._options, self.totals.jobs
-        numbers: Iterable[int] = count(before) if options.job is None else [options.job]
+        options, before = self._options, self._totals.jobs
+        numbers: Iterable[int] = count(before) if options.only is None else [options.only]
         for number in numbers:
-            if not self._may_go_on() or (options.jobs is not None and self.totals.jobs - before >= options.jobs):
+            if not self._may_go_on() or (options.jobs is not None and self._totals.jobs - before >= options.jobs):
                 return
             self._job(number)
 
-    def measure(self) -> None:
-        """Bytes of each collective, on a job of its own."""
-        hosts, algorithm = tuple(self._fabric.topology.hosts)[: volume.RANKS], self._options.algorithm
-        if algorithm != SWITCH:
-            with joined(self._fabric, JobSpec(name="matrix-bytes", members=hosts), algorithm=algorithm) as members:
-                self.totals.volumes = host_volume.measure(members.communicators)
-            return
-        spec = JobSpec(
-            name="matrix-bytes", members=hosts, window=8, algorithm=SWITCH
-        )  # few under way: no queue that looks like a loss
-        with joined(self._fabric, spec) as members:
-            self.totals.volumes = volume.measure(members.communicators)
-
-    def _may_go_on(self, _calls: int = 1) -> bool:
-        self.totals.seconds = time.monotonic() - self._start
-        return self.totals.seconds < self._until
-
-    def _hosts(self, number: int, rng: np.random.Generator) -> tuple[str, ...]:
-        """Some hosts: ranks need not be in the order of ports."""
-        return tuple(map(str, rng.permutation(list(self._fabric.topology.hosts))[:number]))
+    def _may_go_on(self, _cells: int = 1) -> bool:
+        return self._checks.seconds() < self._until
 
     def _job(self, number: int) -> None:
-        options = self._options
+        options, topology = self._options, self._totals.topology
         rng = np.random.default_rng([options.seed, number])
-        workers, loss = int(rng.choice(options.workers)), float(rng.choice(options.losses))
+        workers, loss = int(rng.choice(options.workers)), float(rng.choice(options.loss))
         chunks, window = int(rng.choice([4, 16, 16])), int(rng.choice([2, 16, 64, 64]))
-        most = MOST_PACKETS[self._fabric.switch] if options.algorithm == SWITCH else MOST_WITHOUT
-        cells = make_cells(
-            options.seed,
-            number,
-            CELLS_PER_JOB,
-            workers=workers,
-            sizes=options.sizes,
-            most_packets=most * chunks // 16,
+        most = (MOST_PACKETS if options.algorithm == SWITCH else MOST_WITHOUT) * chunks // 16
+        cells = make_cells(options.seed, number, CELLS_PER_JOB, workers=workers, sizes=options.sizes, most_packets=most)
+        # Any hosts: ranks need not be in the order of ports.
+        hosts = tuple(map(str, rng.permutation(list(self._fabric.topology.hosts))[:workers]))
+        job = Job(
+            JobSpec(name=f"matrix-{number}", members=hosts, window=window, chunks=chunks),
+            cells,
+            f"{topology}, job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})",
+            options.replay(self._fabric.switch, topology, number),
+            Faults(drop=loss) if loss else None,
+            options.algorithm,
         )
-        faults = Faults(drop=loss) if loss else None
-        said = f"{self._topology}, job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})"
-        with ExitStack() as stack:
-            hosts = self._hosts(workers, rng)
-            spec = JobSpec(name=f"matrix-{number}", members=hosts, window=window, chunks=chunks)
-            members = stack.enter_context(
-                joined(self._fabric, spec, faults, (options.seed << 40) + (number << 8), options.algorithm)
-            )
-            stack.callback(self._count, members)
-            ranks = Ranks(cells, start, members.communicators, Gate(self._may_go_on))
-            stack.callback(ranks.stop)
-            self._check(number, said, chunks * CHUNK_BYTES, ranks, workers)
-        self.totals.jobs += 1
-
-    def _count(self, members: Members) -> None:
-        self.totals.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
-        for transport in members.faulty:
-            self.totals.packets += transport.counts.packets
-            self.totals.dropped += transport.counts.dropped
-
-    def _check(self, number: int, said: str, block_bytes: int, ranks: Ranks[Cell], workers: int) -> None:
-        waiting: dict[int, list[Answer[Cell]]] = {}
-        for answer in ranks:
-            answers = waiting.setdefault(answer.call.index, [])
-            answers.append(answer)
-            if len(answers) == workers:
-                self._judge(number, said, block_bytes, waiting.pop(answer.call.index))
-        # What is left over: cells that some rank never got to, because an earlier one failed for it alone.
-        for answers in waiting.values():
-            self._judge(number, said, block_bytes, answers)
-
-    def _judge(self, number: int, said: str, block_bytes: int, answers: list[Answer[Cell]]) -> None:
-        """Count a cell and say what is wrong with it."""
-        answers.sort(key=lambda answer: answer.rank)
-        cell = answers[0].call
-        found = [
-            f"rank {answer.rank}: {type(answer.error).__name__}: {answer.error}" for answer in answers if answer.error
-        ]
-        if not found and len(answers) < cell.workers:
-            found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
-        found = found or complaints(cell, block_bytes, [answer.result for answer in answers])
-        self.totals.count(cell.kind, self._topology, cell.size, wrong=bool(found))
-        if found:
-            self._say(f"{said}, cell {cell.index}: {cell.describe()}")
-            for line in found:
-                self._say(f"  {line}")
-            self._say(f"  again with: {self._options.replay(self._fabric.switch, self._topology, number)}")
-        self._progress()
+        self._checks.make(job, self._may_go_on)

@@ -11,10 +11,11 @@ import numpy as np
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.planning.trees import plan_trees
-from netsum_testbed.verify.cases import FLOATS, Call, Round, make_round
+from netsum_testbed.verify.cells import KINDS as CELLS
+from netsum_testbed.verify.cells import REDUCTIONS, ROWS, Cell
+from netsum_testbed.verify.rounds import FLOATS, Round, make_round
 
-from netsum_trials.exact.cells import KINDS as CELLS
-from netsum_trials.exact.cells import REDUCTIONS, ROWS, Cell, make_cell
+from netsum_trials.exact.deal import make_cell
 from netsum_trials.faults.make import Around, Possible, make_scenario
 from netsum_trials.faults.scenario import Kind, Scenario
 
@@ -38,7 +39,7 @@ class Step:
     ``cell`` of the matrix, of which the call only tells when."""
 
     kind: str
-    call: Call
+    call: Cell
     late: str = "accept"
     root: int = 0
     cell: Cell | None = None
@@ -46,7 +47,7 @@ class Step:
     @property
     def elements(self) -> int:
         """Elements of its result."""
-        return self.cell.size if self.cell is not None else 0 if self.kind == "barrier" else self.call.elements
+        return self.cell.size if self.cell is not None else 0 if self.kind == "barrier" else self.call.size
 
     def describe(self) -> str:
         """The call in a line."""
@@ -59,7 +60,7 @@ class Step:
 
     def rows(self, workers: int) -> list[slice]:
         """Which elements each rank gets of a reduce_scatter: nearly as many each."""
-        ends = [self.call.elements * rank // workers for rank in range(workers + 1)]
+        ends = [self.call.size * rank // workers for rank in range(workers + 1)]
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
     def needs(self, workers: int) -> Collection[int]:
@@ -167,7 +168,7 @@ _KINDS: Final = {"allreduce": 0.5, "reduce": 0.06, "reduce_scatter": 0.06, "cell
 _EXCHANGES: Final = ("broadcast", *ROWS)
 
 
-def _step(rng: np.random.Generator, base: Round, call: Call, *, degrades: bool, partial: bool) -> Step:
+def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, partial: bool) -> Step:
     kind = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
     root = int(rng.integers(base.workers))
     sleeps = rng.uniform(0.02, 0.3, base.workers) * (rng.random(base.workers) < 0.125)
@@ -176,22 +177,22 @@ def _step(rng: np.random.Generator, base: Round, call: Call, *, degrades: bool, 
     if kind != "allreduce":
         call = replace(call, joined=False, in_place=False)
     if kind == "barrier":
-        return Step(kind, replace(call, shape=(0,)))
+        return Step(kind, replace(call, size=0, shape=None))
     if kind == "reduce_scatter":
-        call = replace(call, shape=(call.elements,))
+        call = replace(call, shape=None)
     if not degrades:
         return Step(kind, call, root=root)
     # A rank that sleeps for long, in one call of eight: what the job degrades for.
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
     # What calls that overlap carry over depends on when each ends; and float16 cannot hold much more than one call's.
-    summed = call.dtype in FLOATS and call.dtype != "float16" and call.op != "max"
+    summed = call.is_sum and call.kind.dtype != "float16"
     if summed and kind == "allreduce" and not call.joined:
         policies.append("carry")
     return Step(kind, call, late=str(rng.choice(policies)), root=root)
 
 
-def _cell(rng: np.random.Generator, base: Round, call: Call, *, partial: bool) -> Cell:
+def _cell(rng: np.random.Generator, base: Round, call: Cell, *, partial: bool) -> Cell:
     """An exchange; or a reduction of any kind, where sums are whole. All ranks' rows together are as large as the call."""
     names = _EXCHANGES if partial or rng.random() < 0.6 else ("allreduce", "reduce", "reduce_scatter")
     name = str(rng.choice(names))
@@ -199,7 +200,7 @@ def _cell(rng: np.random.Generator, base: Round, call: Call, *, partial: bool) -
     if rng.random() < 0.5:  # those that may have `bits`
         kinds = [kind for kind in kinds if kind.op in ("sum", "mean") and kind.dtype in FLOATS] or kinds
     kind = kinds[int(rng.integers(len(kinds)))]
-    rows = call.elements // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
+    rows = call.size // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
     cell = make_cell(rng, (base.seed, base.index, call.index), kind, base.workers, rows)
     # A result without an evicted rank's rows fits no array that was made for all.
     return replace(cell, joined=call.joined, in_place=cell.in_place and not partial)

@@ -1,4 +1,4 @@
-"""The ``make soak`` command."""
+"""The ``soak`` trial."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ import os
 from pathlib import Path
 
 import click
-from netsum_testbed.checking import (
-    chosen_switch,
-    counting,
-    progress_bar,
-    rootless_option,
-    say_beside,
-    seed_option,
-    switch_option,
-)
-from netsum_testbed.interrupts import end_on_signals
-from rich.console import Console
+from netsum_testbed.checking import chosen_switch, only_option, rootless_option, running, seed_option, switch_option
 
 from netsum_trials.faults.kernel import KernelError, check_kernel
 from netsum_trials.faults.make import Possible
@@ -24,7 +14,7 @@ from netsum_trials.faults.scenario import Kind, Scenario, ScenarioError, Where
 from netsum_trials.soak.cases import MAX_WORKERS, highest_rank
 from netsum_trials.soak.crew import quiet_hosts
 from netsum_trials.soak.outside import open_outside
-from netsum_trials.soak.report import Totals
+from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
 
 MINUTES = 10.0
@@ -56,7 +46,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     help="to begin rounds for",
 )
 @seed_option()
-@click.option("--round", "round_", type=click.IntRange(min=0), help="only this round of the seed (to see it again)")
+@only_option("round", "--round")
 @click.option(
     "--scenario",
     "scenario_file",
@@ -64,9 +54,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     help="what goes wrong in every round, JSON or YAML: the line that a round logs, for instance",
 )
 @rootless_option
-def soak(
-    switch: str, minutes: float, seed: int, round_: int | None, scenario_file: Path | None, rootless: bool
-) -> None:
+def soak(switch: str, minutes: float, seed: int, only: int | None, scenario_file: Path | None, rootless: bool) -> None:
     """Make random calls while packets are lost, ranks stall or are killed, and switch and controller restart.
 
     Every result must be exact, or a partial one that says so; every error must come within its time. The last line is one
@@ -74,26 +62,18 @@ def soak(
     """
     name = chosen_switch(switch, rootless=rootless)
     scenario = None if scenario_file is None else Scenario.load(scenario_file)
-    end_on_signals()
     quiet_hosts()
-    console = Console()
     rootless = rootless or os.geteuid() != 0
     possible, missing = possible_on(name, rootless=rootless)
     if scenario is not None and scenario.where not in possible.where:
         raise ScenarioError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
-    options = Options(60 * minutes, seed, round_, scenario, possible)
-    totals = Totals(name, seed)
+    options = Options(60 * minutes, seed, only, scenario, possible)
+    totals = SoakTotals(name, seed)
     hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
-    with counting(totals), progress_bar(console) as bar, open_outside(name, hosts, rootless=rootless) as fabric:
-        say = say_beside(bar)
-        say(f"soak on the {name} switch ({'rootless' if rootless else 'namespace'}), seed {seed}, {minutes:g} min")
+    with running(totals) as screen, open_outside(name, hosts, rootless=rootless) as fabric:
+        where = "rootless" if rootless else "namespace"
+        screen.say(f"soak on the {name} switch ({where}), seed {seed}, {minutes:g} min")
         if missing is not None:
-            say(missing)
-        task = bar.add_task("", total=options.duration, note="")
-
-        def progress() -> None:
-            bad = f"{totals.wrong} wrong, {totals.hangs} hangs, {totals.late_errors} late, {totals.blamed} blamed"
-            note = f"{totals.calls} calls, {bad}"
-            bar.update(task, completed=min(totals.seconds, options.duration), note=note)
-
-        Soak(fabric, options, totals, say, progress).run()
+            screen.say(missing)
+        screen.begin(options.duration)
+        Soak(fabric, options, totals, screen).run()

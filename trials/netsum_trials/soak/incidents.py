@@ -20,7 +20,7 @@ from netsum_trials.faults.scenario import Event, Kind, Rates, Where
 from netsum_trials.soak.blame import BAD_LINK, History, Trouble
 from netsum_trials.soak.crew import Crew
 from netsum_trials.soak.outside import ServesOutside
-from netsum_trials.soak.report import Totals
+from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.words import Posting
 
 _TRIES = 40
@@ -38,7 +38,7 @@ class Incidents:
         postings: list[Posting],
         job: Job,
         history: History,
-        totals: Totals,
+        totals: SoakTotals,
         say: Callable[[str], None],
     ) -> None:
         self._fabric, self._crew, self._postings, self._job, self._history = fabric, crew, postings, job, history

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from netsum.wire.schema import CHUNK_BYTES
-from netsum_testbed.verify.check import Checker
+from netsum_testbed.verify.cells import Cell
+from netsum_testbed.verify.check import Checker, same_bits
 from netsum_testbed.verify.data import Array
 
-from netsum_trials.exact.cells import Cell
-from netsum_trials.exact.expect import complaints as cell_complaints
 from netsum_trials.soak.blame import History
 from netsum_trials.soak.cases import Plan, Step
 from netsum_trials.soak.data import contribution
@@ -50,7 +49,7 @@ class Judge:
     def findings(self) -> Iterator[Finding]:
         """All calls, in the order in which they were made."""
         for since in sorted(self._answers):
-            whole = Checker(self._plan.base)
+            whole = Checker(self._plan.base.chunks * CHUNK_BYTES)
             partial = _Partial(self._plan, self._history.evicted)
             for number, answers in sorted(self._answers[since].items()):
                 step = self._plan.steps[number]
@@ -58,31 +57,25 @@ class Judge:
                 degraded = any(each.report.degraded for each in answers.values())
                 if step.cell is not None:
                     with_result = {rank: each for rank, each in sorted(answers.items()) if each.failure is None}
-                    complaints = self._of_cell(step.cell, with_result)
+                    complaints = self._of_cell(step.cell, whole, with_result)
                 elif step.kind != "allreduce" or self._plan.partial:
                     complaints = partial.complaints(step, with_result)
                 else:
-                    results = [each.result for each in with_result.values() if each.result is not None]
-                    complaints = whole.complaints(step.call, results) if results else []
+                    complaints = whole.complaints(step.call, self._results(with_result), with_result)
                 yield Finding(step, number, len(with_result), degraded, complaints)
 
-    def _of_cell(self, cell: Cell, answers: dict[int, Answer]) -> list[str]:
-        results = [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
-        size, evicted = self._plan.base.chunks * CHUNK_BYTES, tuple(sorted(self._history.evicted))
-        found = cell_complaints(cell, size, results, answers)
-        if found and evicted and not cell_complaints(cell, size, results, answers, evicted):
+    def _results(self, answers: dict[int, Answer]) -> list[Array | None]:
+        return [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
+
+    def _of_cell(self, cell: Cell, checker: Checker, answers: dict[int, Answer]) -> list[str]:
+        results, evicted = self._results(answers), tuple(sorted(self._history.evicted))
+        found = checker.complaints(cell, results, answers)
+        if found and evicted and not checker.complaints(cell, results, answers, evicted):
             # In a call that is made after an eviction, and says so; the report of one that overlaps others is not told.
             told = [rank for rank, each in answers.items() if each.report.evicted == evicted or cell.joined]
             silent = [rank for rank in answers if rank not in told]
             return [f"ranks {silent} have no rows of {evicted}, and their reports do not say so"] if silent else []
         return found
-
-
-def same_bits(one: Array | None, other: Array) -> bool:
-    """Whether two arrays are the same to the last bit."""
-    return (
-        one is not None and one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
 
 
 class _Partial:
@@ -105,7 +98,7 @@ class _Partial:
                 for rank, each in answers.items()
                 for line in self._reduced(step, {rank: each}, [array[rows[rank]] for array in inputs])
             ]
-        kind = (step.call.op, step.call.dtype, step.call.shape)
+        kind = (step.call.kind.op, step.call.kind.dtype, step.call.form)
         if step.late == "carry" and kind in self._carried:
             rests = self._carried[kind]
             if rests is None:
@@ -115,23 +108,24 @@ class _Partial:
 
     def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
         """What is wrong with results that should all be the reduction of some ranks' inputs."""
-        call, kind = step.call, (step.call.op, step.call.dtype, step.call.shape)
+        kind = (step.call.kind.op, step.call.kind.dtype, step.call.form)
         if not answers:
             return []
         first_rank, answer = next(iter(answers.items()))
         first = answer.result
         assert first is not None
-        apart = [rank for rank, each in answers.items() if not same_bits(each.result, first)]
+        apart = [rank for rank, each in answers.items() if each.result is None or not same_bits(each.result, first)]
         if apart:
             return [f"ranks {apart} have another result than rank {first_rank}"]
         if first.shape != inputs[0].shape or first.dtype != inputs[0].dtype:
             return [f"the result is {first.dtype}{list(first.shape)}"]
-        members = members_of(call.op, inputs, first, self._width)
+        members = members_of(step.call.kind.op, inputs, first, self._width)
         if (bad := members.unexplained).size:
+            op, parts = step.call.kind.op, members.matches.shape[1]
             where = int(bad[0]) * self._width
             values = [array.reshape(-1)[where] for array in inputs]
             return [
-                f"rank {first_rank}: {bad.size} parts of {members.matches.shape[1]} are no {call.op} of some ranks' inputs; "
+                f"rank {first_rank}: {bad.size} parts of {parts} are no {op} of some ranks' inputs; "
                 f"from element {where}: {first.reshape(-1)[where]!r}, from {values}"
             ]
         if step.late == "carry":

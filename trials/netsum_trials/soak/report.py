@@ -1,23 +1,22 @@
-"""What a soak came to: totals and the JSON line."""
+"""What a soak came to."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from netsum.transports.faulty import FaultCounts
+from netsum_testbed.checking import Totals
 
 
 @dataclass
-class Totals:
+class SoakTotals(Totals):
     """``calls`` are calls of which at least one rank has the result, ``degraded`` those with a partial one. ``faults``: what
     was really done, packets and events; ``errors``: what calls raised, by type, each rank's by itself; ``wrong``: results that
     are neither exact nor a partial sum that says so, and exceptions that are not netsum's; ``late_errors`` came after their
     time; ``blamed``: errors that say what did not happen, or name a rank that kept up."""
 
-    switch: str
-    seed: int = 0
     rounds: int = 0
     calls: int = 0
     elements: int = 0
@@ -33,8 +32,6 @@ class Totals:
     errors: Counter[str] = field(default_factory=Counter)
     latest_error: float = 0.0
     """Seconds after its call's timeout that the latest error came."""
-    seconds: float = 0.0
-    interrupted: bool = False
 
     def add_packets(self, counts: FaultCounts) -> None:
         """What a faulty transport did."""
@@ -48,19 +45,18 @@ class Totals:
         self.faults.update({name: number for name, number in done.items() if number})
 
     @property
+    def made(self) -> int:
+        return self.calls
+
+    @property
     def failures(self) -> int:
-        """How often something went as it never should."""
         return self.wrong + self.hangs + self.late_errors + self.blamed
 
     @property
-    def exit_code(self) -> int:
-        """0 when all went as it should, 1 when something did not or no call was made, 130 when Ctrl-C ended the run."""
-        if self.interrupted:
-            return 130
-        return 1 if self.failures or not self.calls else 0
+    def note(self) -> str:
+        bad = f"{self.wrong} wrong, {self.hangs} hangs, {self.late_errors} late, {self.blamed} blamed"
+        return f"{self.calls} calls, {bad}"
 
-    def to_json(self) -> str:
-        """One line."""
-        shown = {name: value for name, value in vars(self).items() if name not in ("faults", "errors")}
-        shown |= {"faults": dict(sorted(self.faults.items())), "errors": dict(sorted(self.errors.items()))}
-        return json.dumps(shown | {"seconds": round(self.seconds, 1), "latest_error": round(self.latest_error, 3)})
+    def figures(self) -> dict[str, Any]:
+        by_name = {"faults": dict(sorted(self.faults.items())), "errors": dict(sorted(self.errors.items()))}
+        return super().figures() | by_name | {"latest_error": round(self.latest_error, 3)}

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,6 +17,7 @@ from typing import Final
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Late
+from netsum_testbed.checking import Screen
 
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Kind, Scenario, Where
@@ -26,7 +27,7 @@ from netsum_trials.soak.crew import Crew
 from netsum_trials.soak.incidents import Incidents
 from netsum_trials.soak.judge import Judge
 from netsum_trials.soak.outside import ServesOutside
-from netsum_trials.soak.report import Totals
+from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.words import (
     JOIN_TIMEOUT,
     LATE,
@@ -56,11 +57,11 @@ _LOOK: Final = 0.25
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``round``: only that one; ``scenario``: what goes wrong in every round."""
+    """What to run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round."""
 
     duration: float = 600.0
     seed: int = 1
-    round: int | None = None
+    only: int | None = None
     scenario: Scenario | None = None
     possible: Possible = field(default_factory=Possible)
 
@@ -72,32 +73,29 @@ class Soak:
         self,
         fabric: ServesOutside,
         options: Options,
-        totals: Totals,
-        say: Callable[[str], None] = print,
-        progress: Callable[[], None] = lambda: None,
+        totals: SoakTotals,
+        screen: Screen,
     ) -> None:
-        """``say`` gets a line for every round and for everything that is wrong, ``progress`` is called now and then."""
-        self._fabric, self._options, self.totals = fabric, options, totals
-        self._say, self._progress = say, progress
+        self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
         self._start = time.monotonic()
 
     def run(self) -> None:
         """All rounds: the last one begins before the time is up, and is made to its end."""
         options = self._options
-        numbers: Iterable[int] = count() if options.round is None else [options.round]
+        numbers: Iterable[int] = count() if options.only is None else [options.only]
         for number in numbers:
             self.totals.seconds = time.monotonic() - self._start
-            if number and options.round is None and self.totals.seconds >= options.duration:
+            if number and options.only is None and self.totals.seconds >= options.duration:
                 return
             plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
-            self._say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
+            self._screen.say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
             before = self.totals.failures
             try:
-                _Round(self._fabric, plan, self.totals, self._say, self._progress).run()
+                _Round(self._fabric, plan, self.totals, self._screen).run()
             finally:
                 self.totals.seconds = time.monotonic() - self._start
                 if self.totals.failures > before:
-                    self._say(f"  again with: {self._replay(number)}")
+                    self._screen.say(f"  again with: {self._replay(number)}")
             self.totals.rounds += 1
 
     def _replay(self, number: int) -> str:
@@ -105,7 +103,7 @@ class Soak:
         rootless = " --rootless" if self._fabric.rootless else ""
         given = " and the same SCENARIO" if self._options.scenario is not None else ""
         options = self._options
-        return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--round {number}{rootless}"{given}'
+        return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--only {number}{rootless}"{given}'
 
 
 def waited_for_a_processor() -> float:
@@ -120,12 +118,11 @@ class _Round:
         self,
         fabric: ServesOutside,
         plan: Plan,
-        totals: Totals,
-        say: Callable[[str], None],
-        progress: Callable[[], None],
+        totals: SoakTotals,
+        screen: Screen,
     ) -> None:
         self._fabric, self._plan, self._totals = fabric, plan, totals
-        self._say, self._progress = say, progress
+        self._screen, self._say = screen, screen.say
         self._history = History(plan)
         self._judge = Judge(plan, self._history)
         self._crew = Crew(processes=plan.scenario.has(Kind.KILL))
@@ -204,7 +201,7 @@ class _Round:
             self._forget(incidents.killed)
             if not heard:
                 self._look_for_hangs()
-            self._progress()
+            self._screen.show(self._totals)
 
     def _look_for_a_processor(self) -> None:
         """Where this thread, which mostly sleeps, has waited for one for half of the time, so have the ranks."""
@@ -356,4 +353,4 @@ class _Round:
             self._totals.degraded += finding.degraded
             for complaint in finding.complaints:
                 self._wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
-        self._progress()
+        self._screen.show(self._totals)

@@ -22,9 +22,9 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
+from netsum_testbed.verify.call import start
 from netsum_testbed.verify.data import Array
 
-from netsum_trials.exact.call import start
 from netsum_trials.soak.cases import Step, groups_of
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.words import (
@@ -227,7 +227,7 @@ class Worker:
             return lambda: (end(), Report() if joined else comm.report)
         array = contribution(self._plan, step, self._rank)
         call = step.call
-        common: dict[str, Any] = {"op": call.op, "late": step.late, "timeout": timeout}
+        common: dict[str, Any] = {"op": call.kind.op, "late": step.late, "timeout": timeout}
         whole = common | {"out": array if call.in_place else None, "scale": call.scale}
         if step.kind == "allreduce" and not alone:
             work = comm.allreduce_async(array, **whole)

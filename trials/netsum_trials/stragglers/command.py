@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import click
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_controller.config.topologies import star
-from netsum_testbed.checking import seed_option, switch_option
+from netsum_testbed.checking import list_option, seed_option, switch_option
 from netsum_testbed.commands import MAX_WORKERS, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from rich.console import Console
-
-from netsum_trials.stragglers.options import probabilities
 
 PROBABILITIES = "0.08,0.16,0.32"
 
@@ -35,9 +33,7 @@ PROBABILITIES = "0.08,0.16,0.32"
     show_default=True,
     help="ms after which a block that waits for a straggler is closed",
 )
-@click.option(
-    "--probabilities", "chances", callback=probabilities, default=PROBABILITIES, show_default=True, help="of a sleep"
-)
+@list_option("--probabilities", float, 0, 1, PROBABILITIES, "of a sleep")
 @click.option("--points", type=click.IntRange(min=1), default=3, show_default=True, help="sleeps that a step may have")
 @click.option(
     "--nap", type=click.FloatRange(min=0), default=20.0, show_default=True, help="steps of one long sleep; 0: none"
@@ -51,7 +47,7 @@ def stragglers(
     steps: int,
     compute: float,
     block_exp: float,
-    chances: Sequence[float],
+    probabilities: Sequence[float],
     points: int,
     nap: float,
     seed: int,
@@ -72,7 +68,7 @@ def stragglers(
     end_on_signals()
     console = Console()
     setting = Setting(workers, steps, compute / 1000, block_exp / 1000, sleepy)
-    patterns = [Pattern(chance, points, seed) for chance in chances]
+    patterns = [Pattern(chance, points, seed) for chance in probabilities]
     patterns += [Pattern(0.0, points, seed, nap)] if nap else []
 
     def say(words: str) -> None:

@@ -1,4 +1,4 @@
-"""The ``make detection`` command."""
+"""The ``detection`` trial."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 import click
-from netsum_testbed.checking import seed_option, switch_option
+from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
+from netsum_testbed.checking import list_option, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
@@ -15,7 +16,6 @@ from rich.console import Console
 
 from netsum_trials.stragglers.detection import Detected, detect
 from netsum_trials.stragglers.detection_report import histogram_table, to_json
-from netsum_trials.stragglers.options import milliseconds
 
 SAMPLES = 200
 EXPIRIES = "5,10,20,50,100"
@@ -23,7 +23,7 @@ EXPIRIES = "5,10,20,50,100"
 
 @click.command()
 @switch_option("both, simple_switch_grpc if it is on PATH and we are root")
-@click.option("--block-exp", callback=milliseconds, default=EXPIRIES, show_default=True, help="milliseconds, a list")
+@list_option("--block-exp", float, MIN_BLOCK_EXP, MAX_BLOCK_EXP, EXPIRIES, "milliseconds")
 @click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
 @seed_option("of the moments when blocks begin")
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
@@ -44,8 +44,8 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
             for repeats in (False, True):
                 some = []
                 for expiry in block_exp:
-                    status.update(f"{name}: block_exp {1000 * expiry:g} ms, {'repeated' if repeats else 'sent once'}")
-                    some.append(detect(name, fabric, expiry, samples, repeats=repeats, seed=seed))
+                    status.update(f"{name}: block_exp {expiry:g} ms, {'repeated' if repeats else 'sent once'}")
+                    some.append(detect(name, fabric, expiry / 1000, samples, repeats=repeats, seed=seed))
                 console.print(histogram_table(some))
                 measured += some
     click.echo(to_json(measured))

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
-from netsum_testbed.checking import counting, progress_bar, say_beside, seed_option, switch_option
-from netsum_testbed.interrupts import end_on_signals, interrupts_held
+from netsum_testbed.checking import only_option, running, seed_option, switch_option
+from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.switches import choose_switch
-from rich.console import Console
-from rich.progress import Progress
 
 from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.on_wires import OnWires
-from netsum_trials.strangers.report import Totals
+from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.run import Plan, Run
 from netsum_trials.strangers.target import Target
 
@@ -59,8 +57,8 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
     "the embedded one, and a tenth of the packets into simple_switch_grpc if it is on PATH (and we are root)"
 )
 @seed_option()
-@click.option("--only-batch", type=click.IntRange(min=0), help="only this batch of the seed (to see it again)")
-def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
+@only_option("batch", "--only-batch")
+def fuzz(packets: int, switch: str, seed: int, only: int | None) -> None:
     """Send malformed packets into a switch with live jobs and check that nothing changes but the counters of refusals.
 
     A tenth of the packets for the embedded switch goes over its ports, the others straight into its data plane. The last
@@ -72,31 +70,18 @@ def fuzz(packets: int, switch: str, seed: int, only_batch: int | None) -> None:
         choose_switch(switch)
         if rootless:
             raise click.UsageError("simple_switch_grpc needs network interfaces: run as root, or --switch embedded")
-    end_on_signals()
-    console = Console()
-    totals = Totals(seed)
-    with counting(totals), progress_bar(console) as bar:
+    totals = FuzzTotals(switch, seed)
+    with running(totals) as screen:
         for part in parts(switch, packets, rootless):
-            if part.packets:
-                _run(part, Plan(part.packets, seed, part.first, batches=part.batches, only=only_batch), totals, bar)
-
-
-def _run(part: _Part, plan: Plan, totals: Totals, bar: Progress) -> None:
-    tally = totals.tally(part.switch)
-    before = tally.packets
-    target = part.open()
-
-    say = say_beside(bar)
-    try:
-        task = bar.add_task(target.name, total=part.packets, note="")
-
-        def progress() -> None:
-            done = tally.packets - before
-            note = f"{done:,} packets, {tally.crashes} crashes, {tally.state_changes} state changes"
-            bar.update(task, completed=done, note=note)
-
-        say(f"{target.name}: {part.packets:,} packets, seed {plan.seed}")
-        Run(target, plan, tally, say, progress).run()
-    finally:
-        with interrupts_held():
-            target.close()
+            if not part.packets:
+                continue
+            target = part.open()
+            try:
+                totals.sent = 0
+                screen.begin(part.packets, target.name)
+                screen.say(f"{target.name}: {part.packets:,} packets, seed {seed}")
+                plan = Plan(part.packets, seed, part.first, batches=part.batches, only=only)
+                Run(target, plan, part.switch, totals, screen).run()
+            finally:
+                with interrupts_held():
+                    target.close()

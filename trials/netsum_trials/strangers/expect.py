@@ -1,5 +1,7 @@
-"""What the switch does with one frame while its blocks stay as they are: pure, and written from docs/protocol.md and the
-standards rather than from the P4 program, with which it is compared packet by packet.
+"""What the switch does with one frame while its blocks stay as they are: pure, and compared with the switch packet by packet.
+
+What concerns frames is here, written from docs/protocol.md and the standards rather than from the P4 program; what concerns
+blocks is decided by the model in ``tests/model``.
 """
 
 from __future__ import annotations
@@ -8,23 +10,20 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from netsum.frames import ETHERNET_BYTES, IPV4_BYTES, PREFIX_BYTES
-from netsum.wire.codec import Header, parse_header
+from netsum.wire.codec import parse_header
 from netsum.wire.schema import (
     CHUNK_BYTES,
     HEADER_BYTES,
     MAX_CHUNKS,
     UDP_PORT,
-    VERSION,
     BlockState,
-    Hop,
-    Lane,
-    Op,
     Outcome,
-    Status,
 )
 
 from netsum_trials.strangers.blocks import SUSPECTS
 from netsum_trials.strangers.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, senders, station_mac
+from tests.model import rules as model
+from tests.model.admission import admission
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
@@ -39,8 +38,7 @@ _STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
 _SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
 _TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
-_SUPPORTED = frozenset(Op)
-_TOLD = frozenset({Outcome.STALE, Outcome.REPLAYED, *range(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED + 1)})
+_ZEROS = (0,) * MAX_CHUNKS  # what is in a payload decides nothing
 _FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
 
 Record = Mapping[str, int]
@@ -63,7 +61,21 @@ class Verdict(NamedTuple):
         return self.fate != FORWARDED and bool(self.egress)
 
 
-CHANGES: Final = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RETURNED})
+def _model_of(job: Job) -> model.Job:
+    members = tuple(model.Member(m.src_id, m.port, m.udp_port, m.rank) for m in job.members)
+    up = job.parent
+    uplinks = (model.Uplink(up.port, up.udp_port, up.src_id),) if up else ()
+    ageing = job.block_exp, job.quorum, job.slots // 2
+    return model.Job(job.epoch, job.first_block_id, job.slots, job.slot_base, members, *ageing, uplinks)
+
+
+_MODELS: Final = {job_id: _model_of(job) for job_id, job in JOBS.items()}
+_FRONTIERS: Final = {
+    job_id: model.Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
+    for job_id, suspects in SUSPECTS.items()
+}
+
+CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.RETURNED, Outcome.TOLD}
 """Fates of packets that are no strangers': they would change a block, or show that a suspect is alive; the fuzzer leaves
 them out. (So a suspect's AGED may be a DUPLICATE and more.)"""
 
@@ -79,11 +91,17 @@ def udp_checksum_of(frame: bytes) -> int:
     return checksum_of(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40] + rest)
 
 
+def _record_of(fields: Record) -> model.Record:
+    known = {name: fields[name] for name in model.Record._fields if name in fields}
+    buffer = (0,) * (fields["grad_cnt"] and MAX_CHUNKS)
+    return model.Record(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
+
+
 class Expectation:
     """Of a switch with the site's entries whose slots hold ``records``."""
 
     def __init__(self, records: Mapping[int, Record]) -> None:
-        self._records = dict(records)
+        self._records = {slot: _record_of(fields) for slot, fields in records.items()}
 
     def judge(self, port: int, frame: bytes) -> Verdict:
         """The fate of a frame on a port."""
@@ -107,72 +125,21 @@ class Expectation:
 
     def _contribution(self, port: int, frame: bytes) -> Verdict:
         h = parse_header(frame[PREFIX_BYTES : PREFIX_BYTES + HEADER_BYTES])
-        fate, member = self._refused(port, frame, h)
-        if fate is None and member is JOBS[h.job_id].parent:
-            fate = self._from_parent(JOBS[h.job_id], h)
-        elif fate is None and member is not None:
-            fate = Outcome.AGED if member in SUSPECTS.get(h.job_id, ()) else self._at_block(JOBS[h.job_id], member, h)
-        assert fate is not None, "a packet without a fate"
-        parent = JOBS[h.job_id].parent if h.job_id in JOBS else None
-        let_in = None if member is not None and member is parent else member
-        egress = (port,) if fate in _TOLD and h.hop != Hop.DOWN else ()
-        if fate == Outcome.ASKED and parent is not None:
-            egress = (parent.port,)
-        return Verdict(fate, egress, let_in, h.job_id)
-
-    @staticmethod
-    def _refused(port: int, frame: bytes, h: Header) -> tuple[Outcome | None, Member | None]:
-        """Why a packet does not come as far as a block, or None; and as whom it was let in."""
-        wrong = _wrong_checksum(frame) or _malformed(frame, h)
+        wrong = _wrong_checksum(frame) or _wrong_lengths(frame)
         if wrong is not None:
-            return wrong, None
-        job = JOBS.get(h.job_id)
-        if job is None:
-            return Outcome.UNKNOWN_JOB, None
-        there = (*job.members, job.parent) if job.parent else job.members
-        member = next((each for each in there if (each.src_id, each.port) == (h.src_id, port)), None)
-        if member is None:
-            return Outcome.NOT_MEMBER, None
-        if frame[34:36] != member.udp_port.to_bytes(2, "big"):
-            return Outcome.WRONG_PORT, member
-        if (member is job.parent) != (h.hop == Hop.DOWN):
-            return Outcome.MALFORMED, member
-        if member is job.parent:
-            known = h.status <= Status.MISMATCH or Status.STALE <= h.status <= Status.AGAIN
-            return None if known else Outcome.MALFORMED, member
-        if h.src_cnt > 1 or (h.src_cnt < 1) != bool(h.degraded):
-            return Outcome.MALFORMED, member
-        return None, member
-
-    def _from_parent(self, job: Job, h: Header) -> Outcome:
-        """A result is taken by an open block; nobody waits for anything else, no partial being on its way."""
-        record = self._records.get(job.slot_of(h.block_id))
-        notice = h.status == Status.OK and h.data_cnt and not h.grad_cnt
-        if record is None or record["epoch"] != job.epoch or record["state"] != BlockState.OPEN:
-            return Outcome.IGNORED
-        taken = record["block_id"] == h.block_id and h.status <= Status.MISMATCH and not notice
-        return Outcome.RETURNED if taken else Outcome.IGNORED
-
-    def _at_block(self, job: Job, member: Member, h: Header) -> Outcome:
-        """By the slot: exactly one lap ahead of a closed block opens it, behind is stale, the rest is out of window."""
-        record = self._records.get(job.slot_of(h.block_id))
-        state, held = BlockState.EMPTY, 0
-        if record is not None and record["epoch"] == job.epoch and record["state"] != BlockState.EMPTY:
-            state, held = BlockState(record["state"]), record["block_id"]
-        else:
-            held = job.first_block_id - job.slots + ((h.block_id - job.first_block_id) & (job.slots - 1))
-        delta = (h.block_id - held) & 0xFFFFFFFF
-        if delta == 0 and record is not None and state == BlockState.OPEN:
-            if record["seen"] & member.source:
-                return Outcome.AGED if _may_close(job, record) else Outcome.DUPLICATE
-            return _joins(record, h)
-        if delta == 0:
-            return Outcome.REPLAYED if state == BlockState.DONE else Outcome.STALE
-        if delta >> 31:
-            return Outcome.STALE
-        if delta != job.slots or state == BlockState.OPEN:
-            return Outcome.WINDOW
-        return _joins(None, h)
+            return Verdict(wrong, job_id=h.job_id)
+        room = (frame[38] << 8 | frame[39]) - _OVERHEAD
+        packet = model.Packet(port, frame[34] << 8 | frame[35], h, _ZEROS[: room // CHUNK_BYTES])
+        let_in = None
+        if h.job_id in JOBS and not model.malformed(packet):
+            let_in = next(
+                (each for each in JOBS[h.job_id].members if (each.src_id, each.port) == (h.src_id, port)), None
+            )
+        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, _MODELS[h.job_id]) is None:
+            return Verdict(Outcome.AGED, (), let_in, h.job_id)
+        switch = model.SwitchModel(_MODELS, dict(self._records), frontiers=dict(_FRONTIERS))
+        step = switch.step(packet, old=True)
+        return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
 
 
 def _is_netsum(frame: bytes) -> bool:
@@ -196,8 +163,7 @@ def _wrong_checksum(frame: bytes) -> Outcome | None:
     return None
 
 
-def _malformed(frame: bytes, h: Header) -> Outcome | None:
-    """Lengths, version, counts and status."""
+def _wrong_lengths(frame: bytes) -> Outcome | None:
     udp_length = frame[38] << 8 | frame[39]
     room = udp_length - _OVERHEAD
     if (
@@ -205,49 +171,6 @@ def _malformed(frame: bytes, h: Header) -> Outcome | None:
         or not 0 <= room <= _MAX_PAYLOAD
         or len(frame) < PREFIX_BYTES + HEADER_BYTES + room
         or (frame[16] << 8 | frame[17]) != udp_length + IPV4_BYTES
-        or h.version != VERSION
-        or h.lane > Lane.L64
-        or (h.grad_cnt and room != h.payload_bytes)
-        or (h.status and h.grad_cnt)
-        or (h.hop != Hop.DOWN and _no_contribution(h))
     ):
         return Outcome.MALFORMED
-    return None
-
-
-def _no_contribution(h: Header) -> bool:
-    return (
-        h.hop > Hop.DOWN
-        or h.age_op != 0
-        or h.give_way != 0
-        or h.status > Status.MISMATCH
-        or h.data_cnt > h.src_cnt
-        or (h.data_cnt == 0) != (h.grad_cnt == 0)
-    )
-
-
-def _may_close(job: Job, record: Record) -> bool:
-    """Whether a repetition may find the block old enough; whether it is, the clock knows."""
-    return bool(job.block_exp) and not record["firm"] and record["src_cnt"] >= job.quorum
-
-
-def _joins(record: Record | None, h: Header) -> Outcome:
-    """Of what would be added: a child switch may only have asked."""
-    if h.hop == Hop.UP and h.final:
-        return Outcome.ASKED
-    return _disagreement(record, h) or Outcome.ACCEPTED
-
-
-def _disagreement(record: Record | None, h: Header) -> Outcome | None:
-    """Why the packet does not go with the block; ``record`` None: it would be the first."""
-    if h.status >= Status.ABORT:
-        return None
-    if h.op not in _SUPPORTED:
-        return Outcome.UNSUPPORTED
-    if record is None:
-        return None
-    if record["signed"] and any(record[name] != getattr(h, name) for name in ("gen_id", "dest", "op", "lane")):
-        return Outcome.SIGNATURE
-    if h.grad_cnt and record["data_cnt"] and (h.grad_cnt != record["grad_cnt"] or h.op == Op.COPY):
-        return Outcome.SIGNATURE
     return None

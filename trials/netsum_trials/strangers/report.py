@@ -1,13 +1,13 @@
-"""What a run came to: a tally for each switch and the JSON line."""
+"""What a run came to: a tally for each switch."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from netsum.wire.schema import OUTCOMES_PER_JOB
+from netsum_testbed.checking import Totals
 
 from netsum_trials.strangers.target import outcome_name
 
@@ -34,11 +34,6 @@ class Tally:
     bytes_forwarded: int = 0
     seconds: float = 0.0
 
-    @property
-    def failed(self) -> bool:
-        """Whether strangers achieved anything."""
-        return bool(self.crashes or self.state_changes or self.amplified)
-
     def count_outcomes(self, cells: Counter[int]) -> None:
         """Add counters as they were predicted and read."""
         for index, count in cells.items():
@@ -51,41 +46,44 @@ class Tally:
 
 
 @dataclass
-class Totals:
-    """Of all switches."""
+class FuzzTotals(Totals):
+    """Of all switches; ``sent``: packets to the target that gets some now."""
 
-    seed: int
     switches: dict[str, Tally] = field(default_factory=dict)
-    interrupted: bool = False
+    sent: int = 0
 
     def tally(self, switch: str) -> Tally:
         """That of a switch, begun if need be."""
         return self.switches.setdefault(switch, Tally())
 
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing happened, 1 when something did or no packet was sent, 130 when Ctrl-C ended the run."""
-        if any(tally.failed for tally in self.switches.values()):
-            return 1
-        if self.interrupted:
-            return 130
-        return 0 if self._sum("packets") else 1
-
     def _sum(self, name: str) -> int:
         return sum(getattr(tally, name) for tally in self.switches.values())
 
-    def to_json(self) -> str:
-        """One line."""
+    @property
+    def made(self) -> int:
+        return self._sum("packets")
+
+    @property
+    def failures(self) -> int:
+        return self._sum("crashes") + self._sum("state_changes") + self._sum("amplified")
+
+    @property
+    def done(self) -> float:
+        return self.sent
+
+    @property
+    def note(self) -> str:
+        return f"{self.made:,} packets, {self._sum('crashes')} crashes, {self._sum('state_changes')} state changes"
+
+    def figures(self) -> dict[str, Any]:
         outcomes: Counter[str] = Counter()
         for tally in self.switches.values():
             outcomes.update(tally.outcomes)
         names = ("packets", "crashes", "state_changes", "amplified", "bytes_in", "bytes_out")
-        return json.dumps(
-            {
-                **{name: self._sum(name) for name in names},
-                "outcomes": dict(sorted(outcomes.items())),
-                "seed": self.seed,
-                "interrupted": self.interrupted,
-                "switches": {name: tally.to_dict() for name, tally in self.switches.items()},
-            }
-        )
+        return {
+            **{name: self._sum(name) for name in names},
+            "outcomes": dict(sorted(outcomes.items())),
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "switches": {name: tally.to_dict() for name, tally in self.switches.items()},
+        }

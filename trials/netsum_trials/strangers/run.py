@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
+from netsum_testbed.checking import Screen
+
 from netsum_trials.strangers.expect import ARP, FORGED, FORWARDED, Expectation
 from netsum_trials.strangers.generate import Batch, make_batch
-from netsum_trials.strangers.report import Tally
+from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.setup import fetch_results, finish_blocks, make_blocks, result_differences
 from netsum_trials.strangers.target import Counts, CrashedError, Echo, State, Target, state_differences
 
 _SHOWN = 12
 """Differences that are printed; all are counted."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,14 @@ class Plan:
 
 
 class Run:
-    """One switch. Counts into ``tally``, which is right at any moment: a run may be ended by an exception."""
+    """One switch. Counts into its tally, which is right at any moment: a run may be ended by an exception."""
 
-    def __init__(
-        self, target: Target, plan: Plan, tally: Tally, say: Say = print, progress: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, target: Target, plan: Plan, switch: str, totals: FuzzTotals, screen: Screen) -> None:
         self._target = target
         self._plan = plan
-        self._tally = tally
-        self._say = say
-        self._progress = progress
+        self._totals = totals
+        self._tally = totals.tally(switch)
+        self._screen = screen
         self._unchecked: list[int] = []
 
     def run(self) -> None:
@@ -71,7 +69,8 @@ class Run:
                 if len(self._unchecked) >= self._plan.batches:
                     self._check()
                 self._tally.seconds = time.monotonic() - began
-                self._progress()
+                self._totals.sent += size
+                self._screen.show(self._totals)
             self._check()
             self._finish()
         except CrashedError as error:
@@ -125,7 +124,7 @@ class Run:
         found += self._expected.differences(self._target.counts().less(self._counts))
         if found:
             first, last = self._unchecked[0], self._unchecked[-1]
-            self._complain([f"after batches {first} to {last} (see one again with --only-batch N):"])
+            self._complain([f"after batches {first} to {last} (see one again with --only N):"])
             self._count(found)
             self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counts()
         self._unchecked.clear()
@@ -141,6 +140,6 @@ class Run:
 
     def _complain(self, lines: list[str]) -> None:
         for line in lines[:_SHOWN]:
-            self._say(f"{self._target.name}: {line}")
+            self._screen.say(f"{self._target.name}: {line}")
         if len(lines) > _SHOWN:
-            self._say(f"{self._target.name}: ... and {len(lines) - _SHOWN} more")
+            self._screen.say(f"{self._target.name}: ... and {len(lines) - _SHOWN} more")

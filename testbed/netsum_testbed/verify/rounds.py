@@ -1,4 +1,4 @@
-"""Random allreduce calls as data: everything about a call follows from a seed, the round's number and the call's.
+"""Random allreduce calls: everything about one follows from a seed, the round's number and the call's.
 
 A *round* is one job: its workers, window and block size, and the calls that its members make one after the other (a
 call with predicted scales depends on the calls before it, so a round is the unit that can be replayed).
@@ -6,55 +6,24 @@ call with predicted scales depends on the calls before it, so a round is the uni
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
+
 MAX_ELEMENTS: Final = 1 << 20
 MAX_WORKERS: Final = 8
 
+# A seed keeps its rounds: types that netsum learnt later are in the matrix.
 FLOATS: Final = ("float16", "float32", "float64")
-INTEGERS: Final = ("int8", "int16", "int32", "int64")
-DTYPES: Final = FLOATS + INTEGERS
-
-FLOAT_FILLS: Final = ("normal", "wide", "tiny", "zeros", "whole", "sparse", "huge")
-INTEGER_FILLS: Final = ("small", "full", "zeros", "sparse")
+DTYPES: Final = (*FLOATS, "int8", "int16", "int32", "int64")
 
 _EDGES: Final = (0, 1, 2, 3, 63, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2049, 4095, 4097, 1 << 20)
 # Most calls are small, so that a run has many of them; a few are as large as they get.
 _SIZE_CLASSES: Final = ((0.55, 12), (0.30, 15), (0.10, 18), (0.05, 20))
 _LARGE: Final = 1 << 16
-
-
-@dataclass(frozen=True)
-class Call:
-    """One allreduce. ``delays[rank]``: seconds that the rank starts late; ``joined``: started without waiting for the
-    result (allreduce_async), together with the calls next to it that say so."""
-
-    index: int
-    dtype: str
-    op: str
-    shape: tuple[int, ...]
-    fill: str
-    scale: str
-    in_place: bool
-    strided: bool
-    joined: bool
-    delays: tuple[float, ...]
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    def describe(self) -> str:
-        """The call in a line, as a person would say it."""
-        how = [f"scale={self.scale}"] if self.dtype in FLOATS and self.op != "max" else []
-        how += ["in place"] if self.in_place else []
-        how += ["strided"] if self.strided else []
-        how += ["async"] if self.joined else []
-        return f"allreduce {self.op} of {self.dtype}{list(self.shape)}, {self.fill} values, {', '.join(how) or 'plain'}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +35,7 @@ class Round:
     workers: int
     window: int
     chunks: int
-    calls: tuple[Call, ...]
+    calls: tuple[Cell, ...]
 
 
 def make_round(
@@ -84,13 +53,12 @@ def make_round(
     window = int(rng.choice([1, 2, 7, 16, 32, 64, 64, 64, 128]))
     # Small blocks and small windows pay a round trip for little: they get small arrays.
     limit = min(max_elements, MAX_ELEMENTS * chunks * min(window, 16) // 256)
-    made = tuple(
-        _make_call(np.random.default_rng([seed, index, number]), number, count, limit) for number in range(calls)
-    )
+    made = tuple(_make_call((seed, index, number), count, limit) for number in range(calls))
     return Round(seed, index, count, window, chunks, made)
 
 
-def _make_call(rng: np.random.Generator, index: int, workers: int, limit: int) -> Call:
+def _make_call(seed: tuple[int, int, int], workers: int, limit: int) -> Cell:
+    rng = np.random.default_rng(seed)
     dtype = str(rng.choice(DTYPES))
     floating = dtype in FLOATS
     op = str(rng.choice(["sum", "mean", "max"] if floating else ["sum", "sum", "max"]))
@@ -98,10 +66,12 @@ def _make_call(rng: np.random.Generator, index: int, workers: int, limit: int) -
     if elements > _LARGE and not _worth_it(rng, elements):
         elements = _LARGE
     late = rng.random(workers) < 0.15
-    return Call(
-        index=index,
-        dtype=dtype,
-        op=op,
+    return Cell(
+        seed=seed,
+        index=seed[2],
+        kind=Kind("allreduce", op, dtype),
+        workers=workers,
+        size=elements,
         shape=_draw_shape(rng, elements),
         fill=str(rng.choice(FLOAT_FILLS if floating else INTEGER_FILLS)),
         scale="predicted" if floating and op != "max" and rng.random() < 0.4 else "agreed",

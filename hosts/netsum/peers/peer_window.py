@@ -17,22 +17,20 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.block import ID_MASK, Block, id_distance
-from netsum.descriptor import ALGORITHMS, IP_UDP_BYTES, Descriptor
+from netsum.descriptor import ALGORITHMS, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
-from netsum.peers.mailer import Datagram, Mailer
+from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
 from netsum.peers.run import Differ, Run
-from netsum.peers.wire import RANK, SEAL, SEGMENT, Flag
+from netsum.peers.wire import LONGEST, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
-LONGEST: Final = 64
-"""Rows of a batch, at most: a call goes on submitting only while fewer blocks wait."""
 LINGER: Final = 2.0
 """Seconds that a member that leaves waits for others to acknowledge what it has sent."""
 _SLICE: Final = 0.002
@@ -67,8 +65,7 @@ class PeerWindow:
         self._algorithm = ALGORITHMS.index(descriptor.algorithm)
         self._longest = max(1, min(descriptor.window // 2, LONGEST))
         others = [rank for rank in self._ranks if rank != self._rank]
-        room = descriptor.mtu - IP_UDP_BYTES - SEAL.size - RANK.size - SEGMENT.size
-        self.mailer = Mailer(others, self._algorithm, room, descriptor.first_block_id, self.stats)
+        self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
         self._open: list[Block] = []  # submitted, and more of the same batch is to come
         self._batches: deque[list[Block]] = deque()
         self._blocks: dict[int, Block] = {}  # of the batches that were begun, as long as they may be needed
@@ -129,15 +126,15 @@ class PeerWindow:
         """Always False: an algorithm cannot be taken up half-way."""
         return False
 
-    def poll(self, now: float) -> list[Datagram]:
-        """Begin what may be begun; the datagrams to be sent now. Raises what the switch's window raises when a packet comes:
+    def poll(self, now: float) -> list[Frame]:
+        """Begin what may be begun; the frames to be sent now. Raises what the switch's window raises when a packet comes:
         :class:`Refusal` and :class:`Disagreement`."""
         self._begin()
         self._raise_trouble()
         return self.outgoing(now)
 
-    def outgoing(self, now: float) -> list[Datagram]:
-        """The datagrams to be sent now, for what is begun already."""
+    def outgoing(self, now: float) -> list[Frame]:
+        """The frames to be sent now, for what is begun already."""
         if not self._waiting:
             self._since = None
         elif self._since is None or self.base != self._oldest:
@@ -163,8 +160,8 @@ class PeerWindow:
                 raise Disagreement(self.base)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing arrives."""
-        return self.mailer.next_deadline()
+        """When :meth:`poll` has something to send although nothing arrives: questions can wait for the next poll."""
+        return None
 
     def _begin(self) -> None:
         limit = self.base + max(self._descriptor.window, 1)
@@ -192,7 +189,7 @@ class PeerWindow:
         return Run(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a datagram of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
+        """Take a frame of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
         rank, messages = self.mailer.receive(packet, now)
         for data in messages:
             try:
@@ -253,7 +250,7 @@ class PeerWindow:
         ours = header.gen_id == block.gen and fits(block, header, size, len(self._ranks), degrade=True)
         return ours and (size > 0) == brings
 
-    def overrule(self, status: Status) -> list[Datagram]:  # noqa: ARG002 - there is one reason only
+    def overrule(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is one reason only
         """Tell the others that this member does not go on with the blocks that it waits for; repeated with all that is sent
         later."""
         return self.mailer.say(Flag.DIFFER, self.block_id(self.base))
@@ -269,6 +266,8 @@ class PeerWindow:
     def leave(self, transport: Transport) -> None:
         """See to it that the others have what they need of this member, as long as they answer, and tell them that it is gone."""
         until = time.monotonic() + LINGER
+        self.tend(transport)
+        transport.send(self.mailer.say(Flag.ANSWER, self.mailer.at))
         while not self.mailer.settled and time.monotonic() < until:
             self.tend(transport, _SLICE)
         for _ in range(_TELLINGS):

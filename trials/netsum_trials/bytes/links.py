@@ -1,14 +1,13 @@
-"""Makes calls on networks and counts the bytes on their links."""
+"""Makes calls on trees of switches and counts the bytes on their links."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.planning.job_items import job_trees
@@ -16,25 +15,19 @@ from netsum_controller.planning.trees import Trees
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.members import joined
 
+from netsum_trials.bytes.costs import COSTS, FRAME_HEADERS, Cost, Formula, Place, frames, headers
 from netsum_trials.bytes.counters import Passed, Traffic, between, read_links
-from netsum_trials.bytes.rules import RULES, Formula, Place, Rule, frames, octets
+from netsum_trials.bytes.hosts import SIZE, Bytes, make_call, on_all
 
-RANKS: Final = 4
-SIZE: Final = 1 << 18
-"""S, in bytes."""
 WINDOW: Final = 8
 """Few blocks under way: no queue that looks like a loss."""
 TRIES: Final = 6
 
 
 @dataclass(frozen=True)
-class Bytes:
-    """One direction of a link: bytes that the formula expects, headers included, and bytes that there were. ``frames`` more than
-    one a block: what was sent again, and what asked for it."""
+class LinkBytes(Bytes):
+    """One direction of a link. ``again``: frames more than one a block: what was sent again, and what asked for it."""
 
-    formula: str
-    expected: int
-    measured: int
     again: int
 
 
@@ -45,8 +38,32 @@ class Line:
     topology: str
     collective: str
     link: str
-    up: Bytes
-    down: Bytes | None = None
+    up: LinkBytes
+    down: LinkBytes | None = None
+
+
+@dataclass(frozen=True)
+class Below:
+    """An allreduce with so many ``hosts`` of the job below a leaf: bytes on their links together, and on the leaf's uplink."""
+
+    hosts: int
+    sent: int
+    up: LinkBytes
+    down: LinkBytes
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """One leaf's link to one root. ``due``: the root's share of the stripes; ``up`` and ``down`` in bytes, and the shares of what
+    the leaf's uplinks carried together."""
+
+    weights: str
+    link: str
+    due: float
+    up: int
+    up_share: float
+    down: int
+    down_share: float
 
 
 class Network:
@@ -74,8 +91,7 @@ class Network:
 
     def _call(self, name: str, size: int) -> Traffic:
         before = read_links(self.fabric.controller.site)
-        with ThreadPoolExecutor(len(self.communicators)) as pool:
-            list(pool.map(lambda comm: make_call(comm, name, size), self.communicators))
+        on_all(self.communicators, lambda comm: make_call(comm, name, size))
         return between(before, read_links(self.fabric.controller.site))
 
     def leaves(self) -> list[str]:
@@ -102,46 +118,62 @@ def network(fabric: Fabric, hosts: Sequence[str], **options: Any) -> Iterator[Ne
         yield made
 
 
-def make_call(comm: Communicator, name: str, size: int) -> None:
-    """One rank's part of a call of float32s, ``size`` bytes a rank (scatter: at the root); checks a reduction's result."""
-    count = size // 4 // (comm.size if name == "scatter" and comm.rank else 1)
-    given = np.full(count, comm.rank + 1, np.float32)
-    collective, _, how = name.partition(" ")
-    options = {"bits": int(how.removeprefix("bits="))} if how.startswith("bits=") else {}
-    if how == "half zeros":
-        given[: count // 2] = 0
-    result = getattr(comm, collective)(*([] if name == "barrier" else [given]), **options)
-    if name == "allreduce" and not (result == comm.size * (comm.size + 1) / 2).all():
-        raise AssertionError(f"rank {comm.rank}: the sum is wrong")
-
-
-def collectives(made: Network, rules: Sequence[Rule] = RULES) -> Iterator[Line]:
+def collectives(made: Network, costs: Sequence[Cost] = COSTS) -> Iterator[Line]:
     """Each collective: on the link of rank 0's host, and between its switch, and another one, and their parents."""
     topology = made.fabric.topology
     root, n = made.members[0], len(made.members)
     home = topology.hosts[root].switch
     leaves = sorted(made.leaves(), key=lambda name: name != home)[:2]
-    for rule in rules:
-        traffic = made.call(rule.collective)
-        first = count(made, rule, rule.host, Place(n, 1, with_root=True), [traffic[root, home]])
-        yield Line(topology.name, rule.collective, f"{root} - {home}", first)
+    for cost in costs:
+        traffic = made.call(cost.collective)
+        first = compare(made, cost, cost.root, Place(n, 1, with_root=True), [traffic[root, home]])
+        yield Line(topology.name, cost.collective, f"{root} - {home}", first)
         for leaf in leaves:
-            yield uplinks(made, rule, leaf, traffic)
+            yield uplinks(made, cost, leaf, traffic)
 
 
-def uplinks(made: Network, rule: Rule, leaf: str, traffic: Traffic) -> Line:
+def uplinks(made: Network, cost: Cost, leaf: str, traffic: Traffic) -> Line:
     """What a call has moved between a leaf and its parents."""
     node = made.trees.nodes[leaf]
     place = Place(len(made.members), len(node.ranks), 0 in node.ranks)
     parents = [uplink.switch for uplink in node.uplinks]
-    up = count(made, rule, rule.up, place, [traffic[leaf, parent] for parent in parents])
-    down = count(made, rule, rule.down, place, [traffic[parent, leaf] for parent in parents])
+    up = compare(made, cost, cost.up, place, [traffic[leaf, parent] for parent in parents])
+    down = compare(made, cost, cost.down, place, [traffic[parent, leaf] for parent in parents])
     other = parents[0] if len(parents) == 1 else f"{len(parents)} parents"
-    return Line(made.fabric.topology.name, rule.collective, f"{leaf} - {other}", up, down)
+    return Line(made.fabric.topology.name, cost.collective, f"{leaf} - {other}", up, down)
 
 
-def count(made: Network, rule: Rule, formula: Formula, place: Place, passed: Sequence[Passed]) -> Bytes:
+def compare(made: Network, cost: Cost, formula: Formula, place: Place, passed: Sequence[Passed]) -> LinkBytes:
     """What has passed, next to what should."""
-    due = frames(rule, place.n, SIZE, made.block_bytes)
-    measured, there = sum(each.bytes for each in passed), sum(each.frames for each in passed)
-    return Bytes(formula.words, octets(formula.share(place), due, SIZE), measured, there - due)
+    due = int(formula.share(place) * SIZE) + headers(cost, place.n, SIZE, made.block_bytes, FRAME_HEADERS)
+    again = sum(each.frames for each in passed) - frames(cost, place.n, SIZE, made.block_bytes)
+    return LinkBytes(formula.words, due, sum(each.bytes for each in passed), again)
+
+
+def below(made: Network, leaf: str) -> Below:
+    """An allreduce, as the links of one leaf see it."""
+    traffic = made.call("allreduce")
+    line = uplinks(made, COSTS[0], leaf, traffic)
+    hosts = [host for host in made.members if made.fabric.topology.hosts[host].switch == leaf]
+    assert line.down is not None
+    return Below(len(hosts), sum(traffic[host, leaf].bytes for host in hosts), line.up, line.down)
+
+
+def stripes(made: Network, weights: str, size: int) -> Iterator[Stripe]:
+    """An allreduce of ``size`` bytes, on every uplink of every leaf."""
+    traffic = made.call("allreduce", size)
+    seats = Counter(made.trees.roots)
+    for leaf in made.leaves():
+        roots = [uplink.switch for uplink in made.trees.nodes[leaf].uplinks]
+        up = {root: traffic[leaf, root].bytes for root in roots}
+        down = {root: traffic[root, leaf].bytes for root in roots}
+        for root in roots:
+            yield Stripe(
+                weights,
+                f"{leaf} - {root}",
+                seats[root] / made.trees.stripes,
+                up[root],
+                up[root] / sum(up.values()),
+                down[root],
+                down[root] / sum(down.values()),
+            )

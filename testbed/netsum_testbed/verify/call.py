@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum_testbed.verify.data import Array
 
-from netsum_trials.exact.cells import ROOTED, Cell
-from netsum_trials.exact.data import contribution
+from netsum_testbed.verify.cells import ROOTED, Cell
+from netsum_testbed.verify.data import Array, contribution
 
 CALL_TIMEOUT: Final = 120.0
 """Seconds until a call gives up: nothing that this run does to packets takes that long."""
@@ -29,6 +29,8 @@ def start(comm: Communicator, cell: Cell, timeout: float = CALL_TIMEOUT) -> Call
         if op:
             options["op"] = op
     before = None if given is None else given.tobytes()
+    if cell.delays and cell.delays[rank]:
+        time.sleep(cell.delays[rank])  # a rank that comes late: part of the cell's data
     make = getattr(comm, f"{name}_async" if cell.joined else name)
     made = make(*words, timeout=timeout, **options)
 
@@ -54,10 +56,12 @@ def _options(cell: Cell, rank: int, given: Array) -> dict[str, Any]:
         options["bits"] = cell.bits
     if cell.rounding != "nearest":
         options["rounding"] = cell.rounding
+    if cell.scale != "agreed":
+        options["scale"] = cell.scale
     if cell.in_place:
         # The input itself where the result has its shape, else an array made for it.
-        size = result_size(cell, rank)
-        options["out"] = given if size == len(given) else np.empty(size or 0, given.dtype)
+        shape = result_shape(cell, rank)
+        options["out"] = given if shape == given.shape else np.empty(shape or 0, given.dtype)
     return options
 
 
@@ -71,16 +75,16 @@ def _counts(cell: Cell) -> Any:
             return cell.counts[0]
 
 
-def result_size(cell: Cell, rank: int) -> int | None:
-    """Elements that a rank gets; None: no array."""
+def result_shape(cell: Cell, rank: int) -> tuple[int, ...] | None:
+    """The shape of what a rank gets; None: no array."""
     match cell.kind.collective:
         case "barrier":
             return None
         case "reduce" | "gather" if rank != cell.root:
             return None
         case "reduce_scatter" | "scatter":
-            return cell.counts[0][rank]
+            return (cell.counts[0][rank],)
         case "all_to_all":
-            return sum(row[rank] for row in cell.counts)
+            return (sum(row[rank] for row in cell.counts),)
         case _:
-            return cell.size
+            return cell.form

@@ -1,0 +1,25 @@
+"""The controller's folders import only those before them."""
+
+from __future__ import annotations
+
+from tests.house.tree import ROOTS, imports
+
+ORDER = (
+    *("errors", "state", "config", "stages", "p4runtime", "planning", "tally", "site", "logs"),
+    *("jobs", "watching", "http", "controller", "cli"),
+)
+
+
+def test_folders_import_one_way() -> None:
+    inside = ROOTS["netsum_controller"]
+    wrong = []
+    for path in inside.rglob("*.py"):
+        own = path.relative_to(inside).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for name in imports(path):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if package == "netsum_controller" and other and ORDER.index(other) > ORDER.index(own):
+                wrong.append(f"{path.relative_to(inside)} imports {name}")
+    assert not wrong

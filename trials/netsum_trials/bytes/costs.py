@@ -1,0 +1,174 @@
+"""What each collective moves: the one table of formulas, in S, the bytes of a rank's array.
+
+A job of n ranks; below the switch in question are m of them, r of those not the call's root. Every block costs a header out and
+in at every rank, and every call one small block more, with which the ranks agree on what they call. In a tree a block travels
+every link once up and once down, whatever the number of hosts below: a switch sends one partial up, and its parent's result
+comes down to it in full, whoever may want it.
+
+Blocks of one rank for another (gather, scatter, all_to_all) can be more on the links of switches: the formula is their payload. A
+partial without payload goes up as long as the packet that finished it was (the receiver's packets are as long as the block, the
+others' are only a header); and where the last packet at a switch was a short one, the result does not fit it and is asked for
+again.
+
+Without a switch, every algorithm moves the same in all and differs in who sends it and when; but in the double binary tree what
+is for one rank, or of one, goes by the tops of the two trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from netsum.frames import PREFIX_BYTES
+from netsum.peers.plans.double_binary_tree import two_trees
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES
+
+Share = int | Fraction
+"""In S."""
+HALF: Final = Fraction(1, 2)
+
+
+class Place(NamedTuple):
+    """Where bytes are counted: of ``n`` ranks ``m`` are below a link, and the call's root is one of them or not."""
+
+    n: int
+    m: int = 0
+    with_root: bool = False
+
+    @property
+    def r(self) -> int:
+        """Ranks below that are not the root."""
+        return self.m - self.with_root
+
+    @property
+    def others(self) -> Fraction:
+        """Of n parts all but a rank's own."""
+        return Fraction(self.n - 1, self.n)
+
+
+class Formula(NamedTuple):
+    """What one call moves, in words and as a number."""
+
+    words: str
+    share: Callable[[Place], Share]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call moves. ``ranks``: what a rank sends and receives, the root's first; ``up``, ``down``: between a switch and
+    its parent; ``hosts``: what all ranks send together where no switch combines. ``blocks``: payload of all the call's blocks.
+    ``least``: the links of switches may have more."""
+
+    collective: str
+    blocks: Callable[[Place], Share]
+    ranks: dict[str, tuple[Formula, Formula]]
+    up: Formula
+    down: Formula
+    hosts: Formula
+    least: bool = False
+
+    @property
+    def root(self) -> Formula:
+        """What rank 0 sends, which is the root where the call has one."""
+        return next(iter(self.ranks.values()))[0]
+
+
+def _times(words: str, share: Share) -> Formula:
+    return Formula(words, lambda _: share)
+
+
+NOTHING: Final = _times("0", 0)
+ONE: Final = _times("S", 1)
+ALL: Final = Formula("nS", lambda at: at.n)
+REST: Final = Formula("(n-1)S", lambda at: at.n - 1)
+PART: Final = Formula("S/n", lambda at: Fraction(1, at.n))
+OTHERS: Final = Formula("S(n-1)/n", lambda at: at.others)
+
+
+def _allreduce(how: str, words: str, share: Share, hosts: Formula) -> Cost:
+    same = _times(words, share)
+    return Cost(f"allreduce{how}", same.share, {"each": (same, same)}, same, same, hosts)
+
+
+COSTS: Final = (
+    _allreduce("", "S", 1, Formula("2(n-1)S", lambda at: 2 * (at.n - 1))),
+    _allreduce(" bits=16", "S/2", HALF, REST),
+    _allreduce(" bits=8", "S/4", HALF / 2, Formula("(n-1)S/2", lambda at: HALF * (at.n - 1))),
+    _allreduce(" half zeros", "S/2", HALF, REST),
+    Cost("reduce", ONE.share, {"root": (ONE, ONE), "others": (ONE, NOTHING)}, ONE, ONE, REST),
+    Cost("reduce_scatter", ONE.share, {"each": (ONE, PART)}, ONE, ONE, REST),
+    Cost("broadcast", ONE.share, {"root": (ONE, ONE), "others": (_times("S (room)", 1), ONE)}, ONE, ONE, REST),
+    Cost(
+        "all_gather",
+        ALL.share,
+        {"each": (Formula("S + (n-1)S (room)", ALL.share), ALL)},
+        ALL,
+        ALL,
+        Formula("n(n-1)S", lambda at: at.n * (at.n - 1)),
+    ),
+    Cost(
+        "gather",
+        REST.share,
+        {"root": (Formula("(n-1)S (room)", REST.share), REST), "others": (ONE, NOTHING)},
+        Formula("rS", lambda at: at.r),
+        REST,
+        REST,
+        least=True,
+    ),
+    Cost(
+        "scatter",
+        OTHERS.share,
+        {"root": (OTHERS, NOTHING), "others": (Formula("S/n (room)", PART.share), PART)},
+        Formula("root's: S(n-1)/n", lambda at: at.others if at.with_root else 0),
+        OTHERS,
+        Formula("(n-1)S/n", OTHERS.share),
+        least=True,
+    ),
+    Cost(
+        "all_to_all",
+        REST.share,
+        {"each": (Formula("2S(n-1)/n (half room)", lambda at: 2 * at.others), OTHERS)},
+        Formula("mS(n-1)/n", lambda at: at.m * at.others),
+        REST,
+        REST,
+        least=True,
+    ),
+    Cost("barrier", NOTHING.share, {"each": (NOTHING, NOTHING)}, NOTHING, NOTHING, NOTHING),
+)
+
+
+def headers(cost: Cost, n: int, size: int, block_bytes: int, each: int = HEADER_BYTES) -> int:
+    """Bytes that a call sends in one direction besides payload: a header of so many bytes a block, and the agreement."""
+    return frames(cost, n, size, block_bytes) * each + CHUNK_BYTES
+
+
+def frames(cost: Cost, n: int, size: int, block_bytes: int) -> int:
+    """Packets that a call sends in one direction: one a block, and one for the ranks to agree on the call."""
+    return int(cost.blocks(Place(n)) * size / block_bytes) + 1
+
+
+FRAME_HEADERS: Final = PREFIX_BYTES + HEADER_BYTES
+
+
+def between_hosts(cost: Cost, algorithm: str, n: int, size: int) -> tuple[str, int]:
+    """The formula without a switch, and the bytes of payload that it gives; the root is rank 0."""
+    words, share = cost.hosts.words, cost.hosts.share(Place(n))
+    if algorithm == "double_binary_tree":
+        if cost.collective in ("reduce", "broadcast"):
+            return f"{words} + way", int((share + _way(0, n)) * size)
+        if cost.collective in ("reduce_scatter", "all_gather"):
+            words = f"> {words}"  # the ways, too; which tree a rank's rows are of depends on the batches
+    return words, int(share * size)
+
+
+def _way(rank: int, workers: int) -> Fraction:
+    """Steps from a rank to the top, on the average of the two trees, which have half of the rows each."""
+    steps = 0
+    for tree in two_trees(workers):
+        at = rank
+        while tree.parents[at]:
+            (at,) = tree.parents[at]
+            steps += 1
+    return Fraction(steps, 2)

@@ -1,0 +1,25 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+WIDTH: Final = 150
+
+
+def make_table(title: str, *columns: str) -> Table:
+    """An empty table; the cells of a column ``>name`` are aligned to the right."""
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="left" if name == column else "right", no_wrap=True)
+    return table
+
+
+def wide_console() -> Console:
+    """A console with room for the widest table, also where there is no terminal."""
+    return Console(width=max(Console().width, WIDTH))
