@@ -31,6 +31,17 @@ TAKE_LONG = {
     "somebody is late while slots come round",
     "somebody is late in a tree and nobody sweeps",
     "calls differ across a tree, a window of two",
+    "one leaf has made a call less",
+    "a member aborts in a tree",
+    "a member aborts in a tree, somebody is late",
+    "results to be fetched in a tree, somebody is late",
+    "somebody dies in a tree",
+    "who passes, without room, is beside one who has died",
+    "a restart and an eviction in a tree",
+    "the leaves' calls differ and somebody is late",
+    "two roots, somebody is late",
+    "empties in a tree, somebody is late",
+    "all of a leaf die",
 }
 """Explorations of more than two seconds, for `make test-all`."""
 
