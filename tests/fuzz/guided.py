@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ TARGETS: Final = (
     "program",
 )
 FOUND: Final = Path(__file__).parent / "found"
+ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
 
 _WATCHED = {
@@ -99,7 +101,9 @@ def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]
     with tempfile.TemporaryDirectory(prefix="netsum-guided-") as work:
         command = [sys.executable, "-m", "tests.fuzz.guided", "--here", work, "--target", name]
         command += ["--runs", str(runs), "--seed", str(seed)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+        path = os.pathsep.join((str(ROOT / "trials"), os.environ.get("PYTHONPATH", "")))
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
         for broke in (path for path in Path(work).iterdir() if path.is_file()):
             (FOUND / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(broke, FOUND / name)

@@ -22,6 +22,7 @@ from netsum_trials import SEARCH_PATH
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
+TRIALS = {"stragglers", "detection"}
 ENDS = 60.0
 """Seconds until everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ class Netsum:
         self.directory = Path(tempfile.mkdtemp(prefix="ns"))  # short: there will be unix sockets in it
         self._interfaces = interfaces()
         self.process = subprocess.Popen(
-            [sys.executable, *(TRIAL if arguments[0] == "stragglers" else NETSUM), *arguments],
+            [sys.executable, *(TRIAL if arguments[0] in TRIALS else NETSUM), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
