@@ -31,11 +31,13 @@ def make_fabric(kind: str, topology: Topology) -> Fabric:
     return MininetFabric(topology, "embedded")
 
 
-@pytest.fixture(scope="module", params=["rootless", "namespace", "mininet"])
+ROOT = pytest.mark.root
+FABRICS = ["rootless", pytest.param("namespace", marks=ROOT), pytest.param("mininet", marks=ROOT)]
+
+
+@pytest.fixture(scope="module", params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves with a host each, and a spine, of embedded switches."""
-    if request.param != "rootless":
-        request.getfixturevalue("require_root")
     with make_fabric(request.param, leaf_spine(1, 2, 1)) as up:
         yield up
 
