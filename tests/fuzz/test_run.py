@@ -20,7 +20,7 @@ from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.run import Plan, Run
 from netsum_trials.strangers.setup import SetupError
-from netsum_trials.strangers.site import PAIR, TRIO
+from netsum_trials.strangers.site import JOBS, PAIR, TRIO
 from netsum_trials.strangers.target import Echo, Packet, Target
 
 PACKETS = 3000
@@ -67,17 +67,17 @@ class Broken(InProcess):
 
 class ForgetsASource(Broken):
     def fail(self) -> None:
-        self.register("record_register")[TRIO.slot_of(TRIO.block(3))] &= ~(1 << 192)
+        self.register("record_register")[JOBS[TRIO].slot_of(JOBS[TRIO].first_block_id + 3)] &= ~(1 << 192)
 
 
 class LosesAGradient(Broken):
     def fail(self) -> None:
-        self.register("buffer14")[PAIR.slot_of(PAIR.block(0))] ^= 1
+        self.register("buffer14")[JOBS[PAIR].slot_base] ^= 1
 
 
 class DropsAGroup(Broken):
     def fail(self) -> None:
-        self.pipeline.pre.delete_group(TRIO.job_id)
+        self.pipeline.pre.delete_group(TRIO)
 
 
 class DropsAnEntry(Broken):
@@ -90,7 +90,7 @@ class DropsAnEntry(Broken):
 class Miscounts(Broken):
     def fail(self) -> None:
         [packets] = [array.packets for name, array in self.pipeline.counters.items() if name.endswith("outcomes")]
-        packets[PAIR.job_id * 32 + Outcome.STALE] += 1
+        packets[PAIR * 32 + Outcome.STALE] += 1
 
 
 class SwallowsAnAnswer(Broken):

@@ -135,7 +135,7 @@ class FrameModel:
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
         """The frame of a reply."""
         h, body = reply.header, pack_header(reply.header) + chunk_bytes(reply.payload)
-        to = star.end(reply.port, switch=h.hop != Hop.HOST)
+        to = (star.station if h.hop == Hop.HOST else star.neighbour)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)

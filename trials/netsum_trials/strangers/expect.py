@@ -21,9 +21,12 @@ from netsum.wire.schema import (
 )
 
 from netsum_trials.strangers.blocks import SUSPECTS
-from netsum_trials.strangers.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, senders, station_mac
+from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders, station
 from tests.model import rules as model
-from tests.model.admission import admission
+from tests.model.admission import admission, malformed
+from tests.model.state import Frontier, Member, Packet
+from tests.model.state import Record as ModelRecord
+from tests.protocol.star import SWITCH_IP
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
@@ -33,8 +36,8 @@ _ARP_BYTES = ETHERNET_BYTES + 28
 _MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
 _OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
 _SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
-_PARENT_IP = PARENT_IP.to_bytes(4, "big")
-_STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
+_PARENT_IP = PARENT.ip.to_bytes(4, "big")
+_STATIONS = {station(port).mac.to_bytes(6, "big"): port for port in PORTS}
 _SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
 _TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
@@ -61,17 +64,8 @@ class Verdict(NamedTuple):
         return self.fate != FORWARDED and bool(self.egress)
 
 
-def _model_of(job: Job) -> model.Job:
-    members = tuple(model.Member(m.src_id, m.port, m.udp_port, m.rank) for m in job.members)
-    up = job.parent
-    uplinks = (model.Uplink(up.port, up.udp_port, up.src_id),) if up else ()
-    ageing = job.block_exp, job.quorum, job.slots // 2
-    return model.Job(job.epoch, job.first_block_id, job.slots, job.slot_base, members, *ageing, uplinks)
-
-
-_MODELS: Final = {job_id: _model_of(job) for job_id, job in JOBS.items()}
 _FRONTIERS: Final = {
-    job_id: model.Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
+    job_id: Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
     for job_id, suspects in SUSPECTS.items()
 }
 
@@ -91,10 +85,10 @@ def udp_checksum_of(frame: bytes) -> int:
     return checksum_of(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40] + rest)
 
 
-def _record_of(fields: Record) -> model.Record:
-    known = {name: fields[name] for name in model.Record._fields if name in fields}
+def _record_of(fields: Record) -> ModelRecord:
+    known = {name: fields[name] for name in ModelRecord._fields if name in fields}
     buffer = (0,) * (fields["grad_cnt"] and MAX_CHUNKS)
-    return model.Record(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
+    return ModelRecord(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
 
 
 class Expectation:
@@ -129,15 +123,13 @@ class Expectation:
         if wrong is not None:
             return Verdict(wrong, job_id=h.job_id)
         room = (frame[38] << 8 | frame[39]) - _OVERHEAD
-        packet = model.Packet(port, frame[34] << 8 | frame[35], h, _ZEROS[: room // CHUNK_BYTES])
+        packet = Packet(port, frame[34] << 8 | frame[35], h, _ZEROS[: room // CHUNK_BYTES])
         let_in = None
-        if h.job_id in JOBS and not model.malformed(packet):
-            let_in = next(
-                (each for each in JOBS[h.job_id].members if (each.src_id, each.port) == (h.src_id, port)), None
-            )
-        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, _MODELS[h.job_id]) is None:
+        if h.job_id in JOBS and not malformed(packet):
+            let_in = JOBS[h.job_id].member_at(h.src_id, port)
+        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, JOBS[h.job_id]) is None:
             return Verdict(Outcome.AGED, (), let_in, h.job_id)
-        switch = model.SwitchModel(_MODELS, dict(self._records), frontiers=dict(_FRONTIERS))
+        switch = model.SwitchModel(JOBS, dict(self._records), frontiers=dict(_FRONTIERS))
         step = switch.step(packet, old=True)
         return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
 

@@ -6,10 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from netsum.wire.schema import OUTCOMES_PER_JOB
 from netsum_testbed.checking import Totals
-
-from netsum_trials.strangers.target import outcome_name
 
 
 @dataclass
@@ -33,11 +30,6 @@ class Tally:
     bytes_out: int = 0
     bytes_forwarded: int = 0
     seconds: float = 0.0
-
-    def count_outcomes(self, cells: Counter[int]) -> None:
-        """Add counters as they were predicted and read."""
-        for index, count in cells.items():
-            self.outcomes[outcome_name(index % OUTCOMES_PER_JOB)] += count
 
     def to_dict(self) -> dict[str, Any]:
         """For the JSON line."""

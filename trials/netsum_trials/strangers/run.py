@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
+from netsum.wire.schema import Outcome
 from netsum_testbed.checking import Screen
 
 from netsum_trials.strangers.expect import ARP, FORGED, FORWARDED, Expectation
 from netsum_trials.strangers.generate import Batch, make_batch
 from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.setup import fetch_results, finish_blocks, make_blocks, result_differences
-from netsum_trials.strangers.target import Counts, CrashedError, Echo, State, Target, state_differences
+from netsum_trials.strangers.target import CrashedError, Echo, State, Target, state_differences
 
 _SHOWN = 12
 """Differences that are printed; all are counted."""
@@ -62,7 +63,7 @@ class Run:
         self._results = fetch_results(self._target)
         self._state: State = self._target.state()
         self._counts = self._target.counts()
-        self._expected = Counts()
+        self._expected: Counter[str] = Counter()
         try:
             for number, size in self._plan.sizes():
                 self._send(make_batch(expectation, self._plan.seed, number, size, self._target.shortest))
@@ -82,7 +83,6 @@ class Run:
         tally = self._tally
         self._unchecked.append(batch.number)
         echo = self._target.send(batch.packets, batch.verdicts)
-        counts = batch.counts()
         tally.packets += len(batch.packets)
         tally.left_out += batch.left_out
         tally.bytes_in += sum(len(frame) for _, frame in batch.packets)
@@ -92,10 +92,8 @@ class Run:
         tally.arp += fates[ARP]
         tally.forged += fates[FORGED]
         tally.forwarded += fates[FORWARDED]
-        tally.count_outcomes(counts.outcomes)
-        self._expected.outcomes.update(counts.outcomes)
-        self._expected.let_in.update(counts.let_in)
-        self._expected.dropped.update(counts.dropped)
+        tally.outcomes.update(each.fate.name.lower() for each in batch.verdicts if isinstance(each.fate, Outcome))
+        self._expected.update(batch.counts())
         self._judge(batch, echo)
 
     def _judge(self, batch: Batch, echo: Echo) -> None:
@@ -121,12 +119,18 @@ class Run:
         if not self._unchecked:
             return
         found = state_differences(self._state, self._target.state())
-        found += self._expected.differences(self._target.counts().less(self._counts))
+        read = self._target.counts()
+        read.subtract(self._counts)
+        found += [
+            f"{name}: {read[name]} instead of {self._expected[name]}"
+            for name in sorted(self._expected.keys() | read.keys())
+            if self._expected[name] != read[name]
+        ]
         if found:
             first, last = self._unchecked[0], self._unchecked[-1]
             self._complain([f"after batches {first} to {last} (see one again with --only N):"])
             self._count(found)
-            self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counts()
+            self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counter()
         self._unchecked.clear()
 
     def _finish(self) -> None:

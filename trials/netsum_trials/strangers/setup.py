@@ -43,14 +43,14 @@ def make_blocks(target: Target) -> dict[int, Record]:
         record = records[block.slot]
         wanted = {
             "state": block.state,
-            "block_id": block.job.block(block.offset),
+            "block_id": block.block_id,
             "seen": sum(block.job.members[member].source for member in block.sent),
             "degraded": int(block.aged or bool(block.passed)),
             "firm": block.firm,
         }
         wrong = [f"{name} {record[name]}" for name, value in wanted.items() if record[name] != value]
         if wrong:
-            raise SetupError(f"block {block.offset} of job {block.job.job_id} on the {target.name} switch: {wrong}")
+            raise SetupError(f"block {block.offset} of job {block.job_id} on the {target.name} switch: {wrong}")
     states = {record["state"] for record in records.values()}
     if states != {BlockState.EMPTY, BlockState.OPEN, BlockState.DONE}:
         raise SetupError(f"the slots of the {target.name} switch are in states {states}")
@@ -67,7 +67,7 @@ def _age(target: Target, block: Block) -> None:
         _send(target, block, block.sent[0])
         if target.records([block.slot])[block.slot]["state"] == BlockState.DONE:
             return
-    raise SetupError(f"block {block.offset} of job {block.job.job_id} does not age")
+    raise SetupError(f"block {block.offset} of job {block.job_id} does not age")
 
 
 def fetch_results(target: Target) -> list[Replay]:
@@ -77,7 +77,7 @@ def fetch_results(target: Target) -> list[Replay]:
         for block in LIVE
         if block.state == BlockState.DONE
         for at, member in enumerate(block.job.members)
-        if member not in SUSPECTS.get(block.job.job_id, ())
+        if member not in SUSPECTS.get(block.job_id, ())
     ]
 
 
@@ -85,7 +85,7 @@ def result_differences(target: Target, before: list[Replay]) -> list[str]:
     """Results that are not what they were, and sums that are not what they should be."""
     found = []
     for was, now in zip(before, fetch_results(target), strict=True):
-        name = f"result of block {was.block.offset} of job {was.block.job.job_id} for member {was.member}"
+        name = f"result of block {was.block.offset} of job {was.block.job_id} for member {was.member}"
         if now.answer != was.answer:
             found.append(f"{name}: another answer than before")
         found += [f"{name}: {text}" for _, frame in now.answer for text in _wrong_result(was.block, was.member, frame)]
@@ -100,14 +100,14 @@ def finish_blocks(target: Target) -> list[str]:
     for block in LIVE:
         if block.state != BlockState.OPEN:
             continue
-        name = f"block {block.offset} of job {block.job.job_id}"
+        name = f"block {block.offset} of job {block.job_id}"
         sent: list[Packet] = []
         for member in range(len(block.job.members)):
             if member not in block.sent:
                 sent = _send(target, block, member)
-        if block.job.parent is not None:
-            found += [f"{name}: no partial for the parent"] * ([port for port, _ in sent] != [block.job.parent.port])
-            sent = target.exchange(block.job.parent.port, block.from_parent())
+        for up in block.job.uplinks:
+            found += [f"{name}: no partial for the parent"] * ([port for port, _ in sent] != [up.port])
+            sent = target.exchange(up.port, block.from_parent())
         if len(sent) != len(block.job.members):
             found.append(f"{name}: {len(sent)} results for {len(block.job.members)} members")
         for port, frame in sent:
@@ -131,6 +131,6 @@ def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
     wrong = []
     if payload != (result if for_me else b""):
         wrong.append(f"{len(payload)} bytes that are not the sum of what the members sent")
-    if header.block_id != block.job.block(block.offset) or header.job_id != block.job.job_id:
+    if header.block_id != block.block_id or header.job_id != block.job_id:
         wrong.append(f"says it is of block {header.block_id} of job {header.job_id}")
     return wrong

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from netsum.wire.schema import OUTCOMES_PER_JOB, Outcome
+from netsum.wire.schema import Outcome
 from netsum_testbed.errors import TestbedError
 
 from netsum_trials.strangers.expect import FORGED, Record, Verdict
-from netsum_trials.strangers.site import Member
 
 Packet = tuple[int, bytes]
 """(port, frame)."""
@@ -42,65 +41,30 @@ class Echo:
             self.answer_bytes[port] += len(frame)
 
 
-@dataclass
-class Counts:
-    """What the switch counts and what leaves it, as predicted or as read."""
-
-    outcomes: Counter[int] = field(default_factory=Counter)
-    let_in: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # (job, source id, port)
-    dropped: Counter[int] = field(default_factory=Counter)  # by port
-
-    def add(self, port: int, verdict: Verdict) -> None:
-        """Count one packet."""
-        if verdict.fate == FORGED:
-            self.dropped[port] += 1
-        if isinstance(verdict.fate, Outcome):
-            self.outcomes[outcome_index(verdict.job_id, verdict.fate)] += 1
-        if verdict.let_in is not None:
-            self.let_in[member_key(verdict.job_id, verdict.let_in)] += 1
-
-    def less(self, other: Counts) -> Counts:
-        """What was counted since ``other``."""
-        difference = Counts(self.outcomes.copy(), self.let_in.copy(), self.dropped.copy())
-        difference.outcomes.subtract(other.outcomes)
-        difference.let_in.subtract(other.let_in)
-        difference.dropped.subtract(other.dropped)
-        return difference
-
-    def differences(self, other: Counts) -> list[str]:
-        """Counters that are not the same, in words: predicted (self) and read (other)."""
-        found = []
-        for index in sorted(self.outcomes.keys() | other.outcomes.keys()):
-            if self.outcomes[index] != other.outcomes[index]:
-                name = outcome_name(index % OUTCOMES_PER_JOB)
-                job = index // OUTCOMES_PER_JOB
-                found.append(f"{name} of job {job}: {other.outcomes[index]} instead of {self.outcomes[index]}")
-        for key in sorted(self.let_in.keys() | other.let_in.keys()):
-            if self.let_in[key] != other.let_in[key]:
-                job, source, port = key
-                found.append(
-                    f"let in as source {source} of job {job} on port {port}: "
-                    f"{other.let_in[key]} instead of {self.let_in[key]}"
-                )
-        for port in sorted(self.dropped.keys() | other.dropped.keys()):
-            if self.dropped[port] != other.dropped[port]:
-                found.append(f"dropped on port {port}: {other.dropped[port]} instead of {self.dropped[port]}")
-        return found
+def outcome_of(job_id: int, outcome: int) -> str:
+    """The counter of a job's packets with that outcome."""
+    name = Outcome(outcome).name.lower() if outcome in set(Outcome) else f"outcome {outcome}"
+    return f"{name} of job {job_id}"
 
 
-def outcome_index(job_id: int, outcome: int) -> int:
-    """Of a cell of the outcome counter."""
-    return job_id * OUTCOMES_PER_JOB + outcome
+def let_in(job_id: int, source: int, port: int) -> str:
+    """The counter of the packets that a member's entry let in."""
+    return f"let in as source {source} of job {job_id} on port {port}"
 
 
-def outcome_name(outcome: int) -> str:
-    """In small letters, as the controller prints them."""
-    return Outcome(outcome).name.lower() if outcome in set(Outcome) else f"outcome {outcome}"
+def dropped(port: int) -> str:
+    """The counter of a port's packets that were not forwarded."""
+    return f"dropped on port {port}"
 
 
-def member_key(job_id: int, member: Member) -> tuple[int, int, int]:
-    """Key of a member's entry."""
-    return job_id, member.src_id, member.port
+def counted(port: int, verdict: Verdict) -> Iterator[str]:
+    """The counters that count one packet."""
+    if verdict.fate == FORGED:
+        yield dropped(port)
+    if isinstance(verdict.fate, Outcome):
+        yield outcome_of(verdict.job_id, verdict.fate)
+    if verdict.let_in is not None:
+        yield let_in(verdict.job_id, verdict.let_in.src_id, verdict.let_in.port)
 
 
 State = Mapping[str, Sequence[Any]]
@@ -145,8 +109,8 @@ class Target(Protocol):
     def state(self) -> State:
         """Everything that must stay as it is."""
 
-    def counts(self) -> Counts:
-        """What the switch has counted since it started."""
+    def counts(self) -> Counter[str]:
+        """What the switch has counted since it started, by counter; those that are not 0."""
 
     def close(self) -> None:
         """Leave nothing behind."""
