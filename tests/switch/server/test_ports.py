@@ -100,7 +100,7 @@ class InNamespace:
 
     def __init__(self) -> None:
         self.namespace = Namespace((1,))
-        self.port = self.namespace.call_inside(lambda: PacketPort(1, "s1"))
+        self.port = self.namespace.call(lambda: PacketPort(1, "s1"))
         self.other = self.namespace.open_interface("h1")
         self.other.settimeout(10.0)
 
