@@ -12,7 +12,6 @@ import math
 import platform
 import secrets
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -91,8 +90,7 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
                 (directory / f"{name}.{descriptor.rank}.json").write_text(descriptor.to_json())
         ranks = []
         for rank in range(calls.workers):
-            words = [str(directory), str(rank), ",".join(map(str, calls.sizes)), str(calls.iterations)]
-            command = [sys.executable, "-m", "netsum_testbed.bench.algorithm_rank", *words]
+            command = [*calls.command(), *(str(directory / f"{name}.{rank}.json") for name in HOST_ALGORITHMS)]
             ranks.append(Child(command, output=directory / f"rank{rank}.log", piped=True))
             stack.callback(ranks[-1].stop)
         for line in time_ranks(ranks, calls):

@@ -28,7 +28,7 @@ from netsum_testbed.fabric import Fabric
 
 JOB: Final = "flood"
 PLAIN_PORT: Final = UDP_PORT + 1
-"""UDP destination port of packets that are not netsum's."""
+"""UDP destination port of packets that are not netsum's: the switch does not look into them."""
 
 
 class Kind(StrEnum):
