@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +66,11 @@ def list_option(name: str, kind: type, low: float, high: float, default: str, to
 def comma(values: Any) -> str:
     """As :func:`list_option` takes them."""
     return ",".join(map(str, values))
+
+
+def numbers_from(first: int, only: int | None) -> Iterable[int]:
+    """The rounds, jobs or batches to make: ``only`` that one, or all from ``first`` on."""
+    return count(first) if only is None else [only]
 
 
 algorithm_option = click.option(

@@ -13,6 +13,7 @@ from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console
 
+from netsum_testbed.checking import switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 
@@ -25,13 +26,7 @@ _workers = click.option(
     type=click.IntRange(1, MAX_WORKERS),
     help="one on each host [default: the hosts of --topology, else 4]",
 )
-_switch = click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: simple_switch_grpc if it is on PATH, else the embedded one",
-)
+_switch = switch_option("simple_switch_grpc if it is on PATH, else the embedded one")
 _file = click.option(
     "--topology",
     "topology_file",

@@ -20,7 +20,7 @@ from netsum_trials.bytes.costs import COSTS
 from netsum_trials.bytes.hosts import measure_without
 from netsum_trials.exact.command import matrix
 from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, Run
+from netsum_trials.exact.run import Options, run
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
@@ -36,7 +36,7 @@ def without() -> Iterator[Fabric]:
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
     options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
     totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
-    Run(without, options, totals, Screen(said.append), "star").run()
+    run(without, options, totals, Screen(said.append), "star")
     assert said == []
     assert totals.cells == 24
     assert totals.dropped > 0

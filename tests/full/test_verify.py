@@ -20,7 +20,7 @@ from netsum_testbed.checking import Screen
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.run import Options, Run
+from netsum_testbed.verify.run import Options, run
 
 from tests.full.calls import PATIENCE
 
@@ -64,7 +64,7 @@ def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[CellTotals, 
 
     with pytest.MonkeyPatch.context() as patch, open_fabric("embedded", hosts=3, rootless=True) as fabric:
         patch.setattr(Communicator, "allreduce", allreduce)
-        Run(fabric, SHORT, totals, Screen(said.append)).run()
+        run(fabric, SHORT, totals, Screen(said.append))
     return totals, said
 
 

@@ -22,7 +22,7 @@ from netsum_testbed.verify.data import Array
 from netsum_trials import SEARCH_PATH
 from netsum_trials.faults.make import GONE, Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
-from netsum_trials.soak import crew, run, worker
+from netsum_trials.soak import crew, run, words, worker
 from netsum_trials.soak.cases import Plan, Step, make_plan
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.outside import ServesOutside, open_outside
@@ -173,9 +173,9 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
 
 
 def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
-    def off_by_one(plan: Plan, step: Step, rank: int) -> Array:
-        array = contribution(plan, step, rank)
-        return array if rank or step.kind != "allreduce" else np.asarray(array + 1, array.dtype)
+    def off_by_one(step: Step, rank: int) -> Array:
+        array = contribution(step, rank)
+        return array if rank or step.cell.kind.collective != "allreduce" else np.asarray(array + 1, array.dtype)
 
     monkeypatch.setattr(worker, "contribution", off_by_one)
     totals = SoakTotals(fabric.switch, seed=1)
@@ -203,11 +203,33 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
     assert totals.exit_code == 1
 
 
+@pytest.mark.parametrize("error", [netsum.NotReady, netsum.JoinError])
+def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
+    fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch, error: type[netsum.NetsumError]
+) -> None:
+    join, once = netsum.join, iter((True,))
+
+    def refused(*args: Any, **options: Any) -> Communicator:
+        if next(once, False):
+            raise error("for a test")
+        return join(*args, **options)
+
+    monkeypatch.setattr(netsum, "join", refused)
+    totals = SoakTotals(fabric.switch, seed=1)
+    said: list[str] = []
+    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, Screen(said.append)).run()
+    if error is netsum.NotReady:  # which is blamed, for the controller was there all the time
+        assert (totals.errors, totals.blamed, totals.wrong) == ({"NotReady": 1}, 1, 0), "\n".join(said)
+        assert totals.calls > 0
+    else:
+        assert totals.wrong == 1
+
+
 def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(worker.Worker, "_calls", lambda *_: over.wait() and None)
     monkeypatch.setattr(run, "SILENCE", 0.1)
-    monkeypatch.setattr(run, "LATE", 0.1)
+    monkeypatch.setattr(words, "LATE", 0.1)
     monkeypatch.setattr(crew, "STOPS", 0.1)
     totals = SoakTotals(fabric.switch, seed=1)
     said: list[str] = []

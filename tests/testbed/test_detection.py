@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from netsum_testbed.opening import open_fabric
 from netsum_trials.stragglers.detection import Detected, Sample, detect
-from netsum_trials.stragglers.detection_report import histogram_table, to_json
-from netsum_trials.stragglers.histogram import Histogram
+from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
 from tests.testbed.conftest import Netsum

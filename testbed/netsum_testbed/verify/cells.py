@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from netsum.wire.schema import COMBINING
 
 FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 INTEGERS: Final = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 DTYPES: Final = (*FLOATS, *INTEGERS, "bool")
-TYPES: Final[dict[str, tuple[str, ...]]] = {
-    "sum": (*FLOATS, *INTEGERS),
-    "mean": FLOATS,
-    "min": DTYPES,
-    "max": DTYPES,
-    "and": (*INTEGERS, "bool"),
-    "or": (*INTEGERS, "bool"),
-    "xor": (*INTEGERS, "bool"),
+_CLASSES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": ("bool",)}
+_OPERATIONS: Final = {
+    op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING
 }
-"""Types by operation."""
+TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, **_OPERATIONS}
+"""Types by operation; products are of the types of sums."""
 
 REDUCTIONS: Final = ("allreduce", "reduce", "reduce_scatter")
 ROWS: Final = ("all_gather", "gather", "scatter", "all_to_all")
@@ -120,3 +118,13 @@ class Cell:
         how += [word for word, said in flags if said]
         array = f"of {dtype}{list(self.form)}" if dtype else ""
         return " ".join(word for word in (name, op, array, ", ".join(how)) if word)
+
+
+def groups_of(cells: Sequence[Cell], start: int = 0) -> Iterator[range]:
+    """Indices of the cells from ``start`` on that are under way together: neighbours that are ``joined``; others alone."""
+    while start < len(cells):
+        stop = start + 1
+        while cells[start].joined and stop < len(cells) and cells[stop].joined:
+            stop += 1
+        yield range(start, stop)
+        start = stop

@@ -1,4 +1,4 @@
-"""Is what the ranks of a cell got what they should have got? numpy tells, and for sums of floats the reference."""
+"""Checks the results of a cell against numpy and, for sums of floats, against the reference."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Checker:
         inputs = [contribution(cell, rank) for rank in range(cell.workers)]
         if cell.kind.collective not in REDUCTIONS:
             return [_brought(cell, inputs, rank, without) for rank in range(cell.workers)], []
-        parts = _segments(cell, inputs)
+        parts = segments(cell, inputs)
         if not cell.is_sum:
             wanted = [reduced(cell.kind.op, part) for part in parts]
             return (wanted if len(parts) > 1 else wanted * cell.workers), []
@@ -93,7 +93,7 @@ def _misshapen(cell: Cell, rank: int, result: Any, without: Collection[int]) -> 
     return []
 
 
-def _segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
+def segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
     """The inputs cut where the results are cut: by result, by rank."""
     if cell.kind.collective != "reduce_scatter":
         return [inputs]

@@ -24,7 +24,7 @@ from netsum_testbed.checking import (
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.rounds import MAX_ELEMENTS, MAX_WORKERS
-from netsum_testbed.verify.run import Options, Run
+from netsum_testbed.verify.run import Options, run
 
 MOST_RANKS: Final = 64
 """Each is a thread here. A host has several where there are more than hosts."""
@@ -59,4 +59,4 @@ def verify(switch: str, rootless: bool, **given: Any) -> None:
         by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
         screen.say(f"verify{by} on the {name} switch ({where}), seed {options.seed}, {options.duration:g} s")
         screen.begin(options.duration)
-        Run(fabric, options, totals, screen).run()
+        run(fabric, options, totals, screen)

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final
 
 from netsum.communicator import Communicator
+from netsum.report import Report
 
 from netsum_testbed.verify.call import start
-from netsum_testbed.verify.cells import Cell
+from netsum_testbed.verify.cells import Cell, groups_of
 
 _AHEAD: Final = 8  # cells that may wait to be checked, so that memory stays bounded
 
@@ -43,15 +43,6 @@ class Gate:
             if group == len(self._decided):
                 self._decided.append(self._go_on(calls))
             return self._decided[group]
-
-
-def groups_of(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cells that are under way together: neighbours that are ``joined``; every other one is alone."""
-    for joined, together in groupby(cells, key=lambda cell: cell.joined):
-        if joined:
-            yield list(together)
-        else:
-            yield from ([cell] for cell in together)
 
 
 class Ranks:
@@ -101,25 +92,27 @@ class Ranks:
 
     def _run(self, rank: int, comm: Communicator) -> None:
         try:
-            for number, cells in enumerate(groups_of(self._cells)):
-                if self._stopping.is_set() or not self._gate.allows(number, len(cells)):
+            for number, group in enumerate(groups_of(self._cells)):
+                if self._stopping.is_set() or not self._gate.allows(number, len(group)):
                     return
-                if not self._make(rank, comm, cells):
+                if not self._make(rank, comm, self._cells[group.start : group.stop]):
                     return
         except BaseException as error:
             self._answers.put(error)
         finally:
             self._answers.put(None)
 
-    def _make(self, rank: int, comm: Communicator, cells: list[Cell]) -> bool:
+    def _make(self, rank: int, comm: Communicator, cells: Sequence[Cell]) -> bool:
         """Make cells that are under way together. False: one failed, and the job is over for this rank."""
-        started: list[tuple[Cell, Callable[[], Any]]] = []
+        started: list[tuple[Cell, Callable[[], tuple[Any, Report]]]] = []
         cell = cells[0]
         try:
             for cell in cells:
+                if cell.delays and cell.delays[rank]:
+                    time.sleep(cell.delays[rank])  # a rank that comes late: part of the cell's data
                 started.append((cell, start(comm, cell)))
             for cell, wait in started:
-                self._answers.put(Answer(cell, rank, wait()))
+                self._answers.put(Answer(cell, rank, wait()[0]))
         except Exception as error:  # whatever it is: it is what this cell came to
             self._answers.put(Answer(cell, rank, None, error))
             return False

@@ -130,18 +130,6 @@ def to_float(sums: Floats, dtype: str, divisor: int = 1) -> Array:
     return result
 
 
-def exact_max(inputs: list[Array]) -> Array:
-    """Element-wise maximum; of the two zeros, +0 is the larger."""
-    result = inputs[0].copy()
-    for array in inputs[1:]:
-        if array.dtype.kind == "f":
-            larger = (array > result) | ((array == result) & (np.signbit(array) < np.signbit(result)))
-        else:
-            larger = array > result
-        result = np.where(larger, array, result)
-    return result
-
-
 def exact_integer_sum(inputs: list[Array]) -> Array:
     """Integer sum; the cases keep it within the dtype."""
     wide = np.uint64 if inputs[0].dtype.kind == "u" else np.int64

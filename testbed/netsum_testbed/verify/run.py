@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 
-from netsum_testbed.checking import Screen, option_words
+from netsum_testbed.checking import Screen, numbers_from, option_words
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.check import Checker
@@ -41,29 +41,42 @@ class Job:
 
 
 class Checks:
-    """Makes jobs on a fabric and checks their cells. Counts into ``totals``, which is right at any moment: a run may be ended
-    by an exception."""
+    """Makes jobs on a fabric and checks their cells, until ``until`` seconds of the run or ``most`` calls are up. Counts into
+    ``totals``, which is right at any moment: a run may be ended by an exception."""
 
-    def __init__(self, fabric: Fabric, totals: CellTotals, screen: Screen) -> None:
+    def __init__(
+        self, fabric: Fabric, totals: CellTotals, screen: Screen, until: float, most: int | None = None
+    ) -> None:
         self._fabric = fabric
         self.totals = totals
         self._screen = screen
+        self._until = until
+        self._left = math.inf if most is None else most
         self._begun = time.monotonic() - totals.seconds
 
-    def seconds(self) -> float:
-        """How long the run takes so far, the fabric's coming up aside."""
-        self.totals.seconds = time.monotonic() - self._begun
-        return self.totals.seconds
+    def run(self, numbers: Iterable[int], make_job: Callable[[int], Job]) -> None:
+        """Make the jobs of these numbers, one after the other."""
+        for number in numbers:
+            if not self._grant(0):
+                return
+            self._make(make_job(number))
 
-    def make(self, job: Job, go_on: Callable[[int], bool]) -> None:
-        """Make one job's cells; ``go_on(cells)``: whether so many more may be started."""
+    def _grant(self, calls: int) -> bool:
+        """Whether ``calls`` more calls may be started. The fabric's coming up takes nothing of the time."""
+        self.totals.seconds = time.monotonic() - self._begun
+        if self._left <= 0 or self.totals.seconds >= self._until:
+            return False
+        self._left -= calls
+        return True
+
+    def _make(self, job: Job) -> None:
         seed, number, _ = job.cells[0].seed
         with ExitStack() as stack:
             members = stack.enter_context(
                 joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm)
             )
             stack.callback(self.totals.count_packets, members)
-            ranks = Ranks(job.cells, members.communicators, Gate(go_on))
+            ranks = Ranks(job.cells, members.communicators, Gate(self._grant))
             stack.callback(ranks.stop)
             checker = Checker(members.communicators[0].descriptor.block_bytes)
             waiting: dict[int, list[Answer]] = {}
@@ -128,44 +141,17 @@ class Options:
         return " ".join((f"netsum verify --switch {switch} --seed {self.seed} --only {number}", *words))
 
 
-class Run:
-    """The rounds of a run."""
+def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
+    """All rounds of a run."""
+    hosts = list(fabric.topology.hosts)
 
-    def __init__(self, fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
-        self._fabric = fabric
-        self._options = options
-        self._checks = Checks(fabric, totals, screen)
-        self._granted = 0
-
-    def run(self) -> None:
-        """All rounds."""
-        numbers: Iterable[int] = count() if self._options.only is None else [self._options.only]
-        for number in numbers:
-            if not self._may_go_on():
-                return
-            self._round(number)
-
-    def _may_go_on(self) -> bool:
-        enough = self._options.calls is not None and self._granted >= self._options.calls
-        return not enough and self._checks.seconds() < self._options.duration
-
-    def _grant(self, calls: int) -> bool:
-        """Whether ``calls`` more calls may be started."""
-        if not self._may_go_on():
-            return False
-        self._granted += calls
-        return True
-
-    def _round(self, number: int) -> None:
-        options, hosts = self._options, list(self._fabric.topology.hosts)
+    def make_job(number: int) -> Job:
         made = make_round(
             options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements
         )
-        spec = JobSpec(
-            name=f"verify-{number}",
-            members=tuple(hosts[rank % len(hosts)] for rank in range(made.workers)),
-            window=made.window,
-            chunks=made.chunks,
-        )
-        said, again = f"round {number} ({made.workers} workers)", options.replay(self._fabric.switch, number)
-        self._checks.make(Job(spec, made.calls, said, again, options.faults, options.algorithm), self._grant)
+        members = tuple(hosts[rank % len(hosts)] for rank in range(made.workers))
+        spec = JobSpec(name=f"verify-{number}", members=members, window=made.window, chunks=made.chunks)
+        said, again = f"round {number} ({made.workers} workers)", options.replay(fabric.switch, number)
+        return Job(spec, made.calls, said, again, options.faults, options.algorithm)
+
+    Checks(fabric, totals, screen, options.duration, options.calls).run(numbers_from(0, options.only), make_job)

@@ -11,11 +11,11 @@ from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
 from netsum_testbed.opening import fabric_of
+from netsum_testbed.tables import wide_console
 
 from netsum_trials.bytes.hosts import RANKS, SIZE
 from netsum_trials.bytes.links import below, collectives, network, stripes
 from netsum_trials.bytes.report import LinkTotals, below_table, lines_table, stripes_table
-from netsum_trials.tables import wide_console
 
 NETWORKS: Final[dict[str, tuple[Topology, Sequence[str]]]] = {
     "tree": (tree(2, 2), ("h1", "h2", "h3", "h4")),

@@ -1,4 +1,4 @@
-"""What has passed each link of a network, as its switches count it.
+"""What passed each link of a network, as its switches count it.
 
 A switch counts what comes in. So of a link between switches both directions are known, each at its far end, and of a host's link
 what the host has sent.
@@ -26,8 +26,8 @@ Traffic = Mapping[Way, Passed]
 
 
 def read_links(site: Site) -> dict[Way, Passed]:
-    """What has passed until now, since the switches' programs were loaded; parallel links of the same switches together. Takes
-    one call a switch. :class:`~netsum_controller.errors.SwitchError`: one does not answer."""
+    """What has passed since the switches' programs were loaded; parallel links between two switches are added up. Takes one call
+    a switch. :class:`~netsum_controller.errors.SwitchError`: one does not answer."""
     passed: dict[Way, Passed] = {}
     for switch in site.topology.switches:
         senders = {host.port: name for name, host in site.topology.hosts_of(switch).items()}

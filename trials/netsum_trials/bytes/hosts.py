@@ -1,9 +1,9 @@
 """Bytes of each collective, measured at the hosts, next to the formulas.
 
-Through a switch, packets are sent again when they seem lost, and when a result has come as a notice, because the last
-contribution was one of no size and a result does not fit such a packet. Without a switch, measured bytes are those of all
-frames: payload, 14 bytes a row, heads, acknowledgements, the agreement, and a barrier behind each call, since a rank that has
-its own results may still have something to send.
+Through a switch, packets are sent again when they seem lost, and when a result came as a notice because the last contribution
+was a bare header, into which no result fits. Without a switch, all bytes of the members' messages are counted: payload, 14
+bytes a row, message headers, acknowledgements, the agreement, and a barrier after each call, since a rank that has its results
+may still have something to send.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZE: Final = 1 << 18
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes that the formula expects, headers included, and bytes that there were."""
+    """The bytes that the formula expects, headers included, and those that were measured."""
 
     formula: str
     expected: int

@@ -24,6 +24,7 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
+from netsum_testbed.tables import wide_console
 from netsum_testbed.verify.cells import WORKERS
 from netsum_testbed.verify.members import joined
 from rich.table import Table
@@ -32,8 +33,7 @@ from netsum_trials.bytes import hosts
 from netsum_trials.bytes.links import WINDOW
 from netsum_trials.bytes.report import host_volume_table, volume_table
 from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, Run
-from netsum_trials.tables import wide_console
+from netsum_trials.exact.run import Options, run
 
 TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
     "star": lambda: star(max(WORKERS)),
@@ -82,7 +82,7 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
             with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
                 where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
                 screen.say(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
-                Run(fabric, options, totals, screen, topology).run()
+                run(fabric, options, totals, screen, topology)
                 if not totals.volumes:
                     table = _measure(fabric, totals)
         wide_console().print(table)

@@ -20,13 +20,13 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from netsum.transports.faulty import Faults
-from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, validate
+from netsum_controller.config.yaml_marks import load_yaml, validate
 from netsum_controller.errors import InputError
 from netsum_testbed.errors import TestbedError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5
 """More loss than that is a cut, not a bad link."""
@@ -111,6 +111,18 @@ class Event(_Data):
     what: str | None = None
     seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
 
+    @property
+    def whom(self) -> int:
+        """The rank that it happens to."""
+        assert self.rank is not None, f"{self.kind} happens to no rank"
+        return self.rank
+
+    @property
+    def which(self) -> str:
+        """The link or the algorithm that it is about."""
+        assert self.what is not None, f"{self.kind} is about nothing"
+        return self.what
+
     @model_validator(mode="after")
     def _names_its_rank(self) -> Self:
         if self.kind.of_a_rank and self.rank is None:
@@ -158,24 +170,9 @@ class Scenario(_Data):
         return json.dumps(self.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
 
     @classmethod
-    def parse(cls, data: Any, source: str) -> Self:
-        """Scenario of parsed JSON or YAML. Raises :class:`ScenarioError`."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ScenarioError(f"{source}: {where + ': ' if where else ''}{first['msg']}") from None
-
-    @classmethod
     def load(cls, path: str | Path) -> Self:
         """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
         try:
-            return cls.read(load_yaml(path))
+            return validate(cls, load_yaml(path))
         except InputError as error:
             raise ScenarioError(str(error)) from None
-
-    @classmethod
-    def read(cls, document: MarkedYaml) -> Self:
-        """Scenario of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-        return validate(cls, document)

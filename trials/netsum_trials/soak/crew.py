@@ -9,7 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final, Protocol
+from typing import Final
 
 from netsum_trials.soak.words import Crashed, Left, Posting, Word
 from netsum_trials.soak.worker import Worker
@@ -21,16 +21,6 @@ STOPS: Final = 10.0
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
-class Post(Protocol):
-    """A rank that works somewhere."""
-
-    def command(self, word: str, seconds: float = 0.0) -> None:
-        """See :meth:`Worker.command`."""
-
-    def stop(self) -> bool:
-        """End it; whether it is gone."""
-
-
 class ThreadPost:
     """A worker in a thread."""
 
@@ -40,9 +30,11 @@ class ThreadPost:
         self._thread.start()
 
     def command(self, word: str, seconds: float = 0.0) -> None:
+        """See :meth:`Worker.command`."""
         self._worker.command(word, seconds)
 
     def stop(self) -> bool:
+        """End it; returns whether it is gone."""
         if self._thread.is_alive():
             self._worker.command("stop")
             self._thread.join(STOPS)
@@ -75,10 +67,11 @@ class ProcessPost:
             tell(Crashed(self._rank, "its process ended without a word"))
 
     def command(self, word: str, seconds: float = 0.0) -> None:
+        """See :meth:`Worker.command`."""
         try:
             self._connection.send((word, seconds))
         except OSError:
-            return  # it is gone, as its silence tells
+            return  # it is gone, and its silence will show
 
     def kill(self) -> None:
         """End it at once and without warning; what it had said until then is heard."""
@@ -88,6 +81,7 @@ class ProcessPost:
         self._reader.join()
 
     def stop(self) -> bool:
+        """End it; returns whether it is gone."""
         if self._process.is_alive():
             self.command("stop")
             self._process.join(STOPS)
@@ -122,7 +116,7 @@ def _work(posting: Posting, connection: Connection) -> None:
 
 
 def quiet_hosts() -> None:
-    """What the hosts would log, errors and partial results, is what a soak counts."""
+    """Keep the hosts from logging: their errors and partial results are what a soak counts."""
     logging.getLogger("netsum").addHandler(logging.NullHandler())
 
 
@@ -132,7 +126,7 @@ class Crew:
     def __init__(self, *, processes: bool) -> None:
         self.processes = processes
         self.words: queue.Queue[Word] = queue.Queue()
-        self._posts: dict[int, Post] = {}
+        self._posts: dict[int, ThreadPost | ProcessPost] = {}
 
     def post(self, posting: Posting) -> None:
         """Put a rank to work, in the place of the one before."""
@@ -151,10 +145,10 @@ class Crew:
         post.kill()
 
     def close(self) -> None:
-        """Tell all ranks that it was all."""
+        """Tell all ranks that the round is over."""
         for post in self._posts.values():
             post.command("close")
 
     def stop(self) -> list[int]:
-        """End all ranks at once; those that did not go."""
+        """End all ranks at once; returns those that did not go."""
         return [rank for rank, post in self._posts.items() if not post.stop()]

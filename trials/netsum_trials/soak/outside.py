@@ -1,4 +1,4 @@
-"""Fabrics whose controller serves in a process of its own, so that it can be killed, and whose wires can be bad ones."""
+"""Fabrics whose controller serves in a process of its own, so that it can be killed, and whose wires can be made bad."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ServesOutside(Fabric):
         return self.directory / f"faults.{name}.json"
 
     def set_wires(self, name: str, faults: Mapping[str, Any]) -> Counter[str]:
-        """Give an embedded switch other wires (docs/switch.md, ``--faults``), for when it starts again if it is off; what the
-        ones before have done since it started, by kind."""
+        """Change the wires of an embedded switch (docs/switch.md, ``--faults``); of one that is off, for its next start. Returns
+        what the wires before did since the switch started, by kind."""
         self._faults(name).write_text(json.dumps(faults), "utf-8")
         process = self.switch_process(name)
         if process.exit_code is not None:
@@ -102,7 +102,7 @@ class ServesOutside(Fabric):
         self._serving.stop()
 
     def hang_controller(self, *, hang: bool) -> None:
-        """Let its process stand still, with all its connections open, or go on. One that was killed meanwhile does neither."""
+        """Stop its process, with all its connections open, or let it go on. One that was killed meanwhile does neither."""
         assert self._serving is not None, "the fabric is not up"
         if self._serving.exit_code is None:
             os.kill(self._serving.pid, signal.SIGSTOP if hang else signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Whose contributions are in a partial result? Found from the numbers alone, which were chosen so that it can be told."""
+"""Finds whose contributions are in a partial result, from the numbers alone, which are chosen so that sums tell."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Members:
 
 
 def members_of(op: str, inputs: Sequence[Array], result: Array, width: int) -> Members:
-    """Find who is in a result; inputs and result of one shape and dtype, compared bit for bit, ``width`` elements at a time."""
+    """Find who is in a result. Inputs and result have one shape and dtype, and are compared bit for bit, ``width`` elements at a
+    time."""
     subsets = subsets_of(range(len(inputs)))
     flat = [array.reshape(-1) for array in inputs]
     wanted = result.reshape(-1)

@@ -13,6 +13,11 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from rich.console import Console
 
+from netsum_trials.stragglers.pattern import Pattern
+from netsum_trials.stragglers.report import results_table, to_json
+from netsum_trials.stragglers.run import run_all
+from netsum_trials.stragglers.trial import Setting
+
 PROBABILITIES = "0.08,0.16,0.32"
 
 
@@ -60,11 +65,6 @@ def stragglers(
     """
     if sleepy > workers:
         raise click.UsageError(f"--stragglers {sleepy}: there are {workers} workers")
-    from netsum_trials.stragglers.pattern import Pattern  # noqa: PLC0415 - numpy, which `--help` does not need
-    from netsum_trials.stragglers.report import results_table, to_json  # noqa: PLC0415
-    from netsum_trials.stragglers.run import run_all  # noqa: PLC0415
-    from netsum_trials.stragglers.trial import Setting  # noqa: PLC0415
-
     end_on_signals()
     console = Console()
     setting = Setting(workers, steps, compute / 1000, block_exp / 1000, sleepy)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from netsum.descriptor import Descriptor
 from netsum.round_trip import MIN_RTO
 from netsum.transports.base import Transport
-from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Lane, Op, Status
+from netsum.wire.codec import Header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Status
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Late
+from netsum_testbed.bench.flood import contribution
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 
@@ -100,7 +100,8 @@ class Straggling:
         except BaseException:
             self.close()
             raise
-        self._next = self._members[0].first_block_id
+        self._first = self._members[0].first_block_id
+        self._next = 0
 
     def __enter__(self) -> Straggling:
         return self
@@ -128,23 +129,23 @@ class Straggling:
 
     def _one(self) -> Sample:
         punctual, straggler = self._members
-        block = self._next
-        self._next = block + 1 & 0xFFFFFFFF
+        offset = self._next
+        self._next += 1
         # Anywhere between two sweeps, which come twice in every block_exp.
         time.sleep(float(self._rng.uniform(0, self._block_exp)))
         sent = time.perf_counter()
-        self._links[0].send([_contribution(punctual, block)])
-        noticed, whole = self._await(0, block, repeats=self._repeats)
+        self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
+        noticed, whole = self._await(0, offset, repeats=self._repeats)
         held = noticed
         if not whole:
-            self._links[0].send([_contribution(punctual, block)])
-            held, _ = self._await(0, block, whole=True)
-        self._links[1].send([_contribution(straggler, block)])
-        self._await(1, block, results=2)  # everyone's, and the answer to its own: the switch has heard of it
+            self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
+            held, _ = self._await(0, offset, whole=True)
+        self._links[1].send([contribution(straggler, offset, _PAYLOAD)])
+        self._await(1, offset, results=2)  # everyone's, and the answer to its own: the switch has heard of it
         return Sample(sent, noticed - sent, held - sent)
 
     def _await(
-        self, which: int, block: int, *, whole: bool = False, repeats: bool = False, results: int = 1
+        self, which: int, offset: int, *, whole: bool = False, repeats: bool = False, results: int = 1
     ) -> tuple[float, bool]:
         """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``. Of
         several ``results``, the last."""
@@ -156,46 +157,33 @@ class Straggling:
             for packet in self._links[which].recv(min(again, deadline) - now):
                 header = parse_header(packet)
                 has_payload = len(packet) > HEADER_BYTES
-                if self._is_result(which, block, header) and (has_payload or not whole):
+                if self._is_result(which, offset, header) and (has_payload or not whole):
                     results -= 1
                     if not results:
                         return time.perf_counter(), has_payload
             now = time.perf_counter()
             if now >= again and repeats:
-                self._links[which].send([_contribution(self._members[which], block)])
+                self._links[which].send([contribution(self._members[which], offset, _PAYLOAD)])
                 pause *= 2
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
         raise TestbedError(
-            f"block {block}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
+            f"block {offset}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
         )
 
-    def _is_result(self, which: int, block: int, header: Header) -> bool:
-        if header.block_id != block or header.job_id != self._job.job_id:
+    def _is_result(self, which: int, offset: int, header: Header) -> bool:
+        if header.block_id != (self._first + offset) & 0xFFFFFFFF or header.job_id != self._job.job_id:
             return False
         expected = AgeOp.LATE if which else AgeOp.AGED
         if (header.status, header.degraded, header.age_op) != (Status.OK, 1, expected):
-            raise TestbedError(f"block {block} was answered with {header}")
+            raise TestbedError(f"block {offset} was answered with {header}")
         return True
 
     def _starts(self, first: int, batch: int) -> list[int]:
-        slots = [self._job.slot_base + ((first + each) & (self._job.slots - 1)) for each in range(batch)]
+        slots = [self._job.slot_base + ((self._first + first + each) & (self._job.slots - 1)) for each in range(batch)]
         with self._fabric.controller.site.client(self._job.switch) as client:
             records = client.query_records(slots)
         return [records[slot].start_us for slot in slots]
-
-
-def _contribution(member: Descriptor, block: int) -> tuple[bytes, bytes]:
-    header = Header(
-        member.job_id,
-        block,
-        src_id=member.src_id,
-        op=Op.SUM,
-        lane=Lane.L32,
-        grad_cnt=CHUNK_BYTES >> Lane.L32,
-        data_cnt=1,
-    )
-    return pack_header(header), _PAYLOAD
 
 
 def detect(switch: str, fabric: Fabric, block_exp: float, samples: int, *, repeats: bool, seed: int) -> Detected:

@@ -7,11 +7,9 @@ gradient begun at the moment it wakes, in the middle of the others' step, would 
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,17 +25,7 @@ class Plan:
     steps: int
     compute: float = 0.0
     late: str = "accept"
-    delays: tuple[float, ...] = ()
-
-    def save(self, path: Path) -> None:
-        """Write a file that :meth:`load` reads."""
-        path.write_text(json.dumps(asdict(self)), "utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> Plan:
-        """Read what :meth:`save` wrote."""
-        given = json.loads(path.read_text("utf-8"))
-        return cls(**{**given, "delays": tuple(given["delays"])})
+    delays: Sequence[float] = ()
 
 
 @dataclass
@@ -57,15 +45,6 @@ class Diary:
     behind: int = 0
     resyncs: int = 0
     slept: float = 0.0
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Diary:
-        """Read :meth:`to_json`'s line."""
-        return cls(**json.loads(text))
 
 
 class Training:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -118,7 +119,7 @@ class Trial:
             awake = rank < setting.workers - setting.stragglers
             delays = () if awake else tuple(usual * delay for delay in pattern.delays(setting.steps, rank))
             plan = folder / f"plan.{rank}"
-            Plan(setting.steps, setting.compute, mode.late, delays).save(plan)
+            plan.write_text(json.dumps(asdict(Plan(setting.steps, setting.compute, mode.late, delays))), "utf-8")
             files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
             command = [sys.executable, "-m", "netsum_trials.stragglers.worker", *files]
             environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}
@@ -130,7 +131,7 @@ class Trial:
     def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> Outcome:
         ranks = range(self._setting.workers)
         replicas = [np.load(folder / f"worker{rank}.npy") for rank in ranks]
-        diaries = [Diary.from_json((folder / f"worker{rank}.json").read_text("utf-8")) for rank in ranks]
+        diaries = [Diary(**json.loads((folder / f"worker{rank}.json").read_text("utf-8"))) for rank in ranks]
         awake = self._setting.workers - self._setting.stragglers
         steady = diaries[:awake] or diaries
         model = Perceptron()
@@ -149,14 +150,11 @@ class Trial:
 def _finish(children: Sequence[Child]) -> None:
     """Return when all have ended; :class:`TestbedError` with a worker's last words when one fails. Their calls have
     timeouts, so all do end."""
-    while any(child.exit_code is None for child in children):
-        _complain(children)
+    codes: list[int | None] = [None]
+    while None in codes:
         time.sleep(LOOK)
-    _complain(children)
-
-
-def _complain(children: Sequence[Child]) -> None:
-    for rank, child in enumerate(children):
-        if child.exit_code:
-            words = child.last_words() or "it said nothing"
-            raise TestbedError(f"worker {rank} failed (exit code {child.exit_code}): {words}")
+        codes = [child.exit_code for child in children]
+        for rank, code in enumerate(codes):
+            if code:
+                words = children[rank].last_words() or "it said nothing"
+                raise TestbedError(f"worker {rank} failed (exit code {code}): {words}")

@@ -5,7 +5,9 @@ It joins the job that the environment names. Its diary goes to ``OUT.json``, its
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import netsum
@@ -20,13 +22,13 @@ def main(arguments: list[str]) -> int:
     digits, plan, out = map(Path, arguments)
     try:
         with netsum.join() as comm:
-            training = Training(Digits.load(digits), Plan.load(plan), comm)
+            training = Training(Digits.load(digits), Plan(**json.loads(plan.read_text("utf-8"))), comm)
             training.run()
     except netsum.NetsumError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     np.save(out.with_suffix(".npy"), training.model.parameters)
-    out.with_suffix(".json").write_text(training.diary.to_json(), "utf-8")
+    out.with_suffix(".json").write_text(json.dumps(asdict(training.diary)), "utf-8")
     return 0
 
 

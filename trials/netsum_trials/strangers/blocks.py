@@ -115,10 +115,10 @@ BLOCKS: Final = (
     Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
     Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # and from then on member 2 is a suspect
 )  # fmt: skip
-"""In the order in which they are made. The other slots of the jobs are empty."""
+"""In the order in which they are made; all other slots of the jobs are empty."""
 
 LIVE: Final = BLOCKS[1:]
 """Those that hold their slot."""
 
 SUSPECTS: Final = {LATE: (JOBS[LATE].members[2],)}
-"""By job, the members that a block was closed without: it waits for them no longer, until they are heard again."""
+"""By job, the members without which a block was closed: the job no longer waits for them until it hears from them."""

@@ -1,4 +1,4 @@
-"""What strangers do to a contribution: one function a trick.
+"""What strangers do to a contribution: a function for each trick.
 
 ``FIELDS`` change what a packet says; afterwards lengths stay as they were and the IPv4 checksum is made right, so that the
 lie is believed as far as it goes. ``DAMAGE`` is done to the finished bytes.
