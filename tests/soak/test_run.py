@@ -53,11 +53,16 @@ def round_of(shape: str, workers: int = 3) -> int:
     return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
 
 
+def soak(fabric: ServesOutside, round_: int, scenario: Scenario | None = None) -> tuple[SoakTotals, list[str]]:
+    """One round, and what it said."""
+    totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
+    Soak(fabric, Options(60.0, 1, round_, scenario or Scenario(), Possible()), totals, Screen(said.append)).run()
+    return totals, said
+
+
 def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> SoakTotals:
-    """One round with these faults."""
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, Screen(said.append)).run()
+    """One round with these faults, in which all goes well."""
+    totals, said = soak(fabric, round_, scenario)
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
     site = fabric.controller.site
@@ -178,9 +183,7 @@ def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyP
         return array if rank or step.cell.kind.collective != "allreduce" else np.asarray(array + 1, array.dtype)
 
     monkeypatch.setattr(worker, "contribution", off_by_one)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
+    totals, said = soak(fabric, 0)
     assert totals.wrong > 0
     assert totals.exit_code == 1
     options = "--only 0 --rootless" if fabric.rootless else "--only 0"
@@ -196,9 +199,7 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
         barrier(comm, **options)
 
     monkeypatch.setattr(Communicator, "barrier", impatient)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, Screen(said.append)).run()
+    totals, _ = soak(fabric, round_of("star", 2))
     assert totals.blamed == 1
     assert totals.exit_code == 1
 
@@ -215,9 +216,7 @@ def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
         return join(*args, **options)
 
     monkeypatch.setattr(netsum, "join", refused)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, Screen(said.append)).run()
+    totals, said = soak(fabric, round_of("star", 2))
     if error is netsum.NotReady:  # which is blamed, for the controller was there all the time
         assert (totals.errors, totals.blamed, totals.wrong) == ({"NotReady": 1}, 1, 0), "\n".join(said)
         assert totals.calls > 0
@@ -231,10 +230,8 @@ def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pyte
     monkeypatch.setattr(run, "SILENCE", 0.1)
     monkeypatch.setattr(words, "LATE", 0.1)
     monkeypatch.setattr(crew, "STOPS", 0.1)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
     try:
-        Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
+        totals, said = soak(fabric, 0)
     finally:
         over.set()
         for thread in threading.enumerate():

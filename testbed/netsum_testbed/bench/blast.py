@@ -90,12 +90,6 @@ class Blaster:
         self._receiver.bind((interfaces[0], _ETH_P_IP))
         self._buffer = bytearray(16384)
 
-    def __enter__(self) -> Blaster:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the sockets."""
         for sender in self._senders:

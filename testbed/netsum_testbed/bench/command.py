@@ -77,7 +77,16 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     """
     if os.geteuid() != 0:
         raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
-    _bench_switches(_names(switch), Plan(repetitions, rounds, window))
+    names, plan = _names(switch), Plan(repetitions, rounds, window)
+    console = Console()
+    figures: list[SwitchFigures] = []
+    with console.status("starting") as status:
+        for name in names:
+            figures.append(_bench_switch(name, plan, status))
+    console.print(switch_table(figures))
+    for remark in remarks(figures):
+        console.print(remark)
+    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
 
 
 @bench.command()
@@ -87,9 +96,26 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
 @_count_option("--workers", HOSTS, "ranks, each on a host of its own", 8)
 @_count_option("--iterations", ITERATIONS, "of each call")
 @click.option("--flood", is_flag=True, help="once more, beside a job that floods the switch")
-def allreduce(switch: str, flood: bool, **calls: Any) -> None:
+def allreduce(switch: str, flood: bool, **given: Any) -> None:
     """Time whole calls, end to end."""
-    _bench_collective(_names(switch), Calls(**calls), flood=flood)
+    names, calls = _names(switch), Calls(**given)
+    console = Console()
+    measured: dict[str, list[Line]] = {}
+    flooded: dict[str, dict[str, Any]] = {}
+    for name in names:
+        with console.status(f"{name}: starting") as status:
+            measured[name] = _time_collective(name, calls, status)
+        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
+        click.echo(collective_table(measured[name]))
+        if flood:
+            with console.status(f"{name}: starting") as status:
+                lines, rate = _time_flooded(name, calls, status)
+            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
+            click.echo(collective_table(lines))
+            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
+    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
+    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
+    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
 
 
 @bench.command()
@@ -99,9 +125,18 @@ def allreduce(switch: str, flood: bool, **calls: Any) -> None:
 @_count_option("--iterations", Trial.iterations, "of each call")
 @_count_option("--repetitions", Trial.turns, "of everything")
 @click.option("--table", type=click.Path(dir_okay=False, path_type=Path), help="write which is fastest")
-def algorithms(switch: str, table: Path | None, repetitions: int, **trial: Any) -> None:
+def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) -> None:
     """Time the host algorithms next to the switches, by allreduce of float32."""
-    _bench_algorithms(_names(switch), Trial(turns=repetitions, **trial), table)
+    names, trial = _names(switch), Trial(turns=repetitions, **given)
+    console = Console()
+    with console.status("starting") as status:
+        timed = time_all(trial, names, status.update)
+    click.echo(algorithms_table(timed))
+    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
+    found = {**figures(timed), "cores": os.cpu_count()}
+    if table is not None:
+        write_table(table, found)
+    click.echo(json.dumps(found))
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -140,18 +175,6 @@ def _bench_neighbours(
     bench_fairness(_names(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
 
 
-def _bench_switches(names: Sequence[str], plan: Plan) -> None:
-    console = Console()
-    figures: list[SwitchFigures] = []
-    with console.status("starting") as status:
-        for name in names:
-            figures.append(_bench_switch(name, plan, status))
-    console.print(switch_table(figures))
-    for remark in remarks(figures):
-        console.print(remark)
-    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
-
-
 def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
     with open_fabric(name, hosts=HOSTS) as fabric:
         hosts = list(fabric.topology.hosts)
@@ -166,38 +189,6 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
                 progress=status.update,
             )
         )
-
-
-def _bench_algorithms(names: Sequence[str], trial: Trial, file: Path | None) -> None:
-    console = Console()
-    with console.status("starting") as status:
-        timed = time_all(trial, names, status.update)
-    click.echo(algorithms_table(timed))
-    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
-    found = {**figures(timed), "cores": os.cpu_count()}
-    if file is not None:
-        write_table(file, found)
-    click.echo(json.dumps(found))
-
-
-def _bench_collective(names: Sequence[str], calls: Calls, *, flood: bool) -> None:
-    console = Console()
-    measured: dict[str, list[Line]] = {}
-    flooded: dict[str, dict[str, Any]] = {}
-    for name in names:
-        with console.status(f"{name}: starting") as status:
-            measured[name] = _time_collective(name, calls, status)
-        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
-        click.echo(collective_table(measured[name]))
-        if flood:
-            with console.status(f"{name}: starting") as status:
-                lines, rate = _time_flooded(name, calls, status)
-            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
-            click.echo(collective_table(lines))
-            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
-    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
-    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
-    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
 
 
 def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -162,16 +162,18 @@ class Summary:
     @classmethod
     def of(cls, cases: Sequence[Case], alone: Sequence[Case]) -> Summary:
         """Of the turns of a case, and of those alone."""
-        pairs = [case.neighbour_rate for case in cases if case.neighbour_rate is not None]
-        packets = [case.neighbour_pps for case in cases if case.neighbour_pps is not None]
-        indices = [jain((case.rate, case.neighbour_rate)) for case in cases if case.neighbour_rate is not None]
+
+        def median(values: Iterable[float | None]) -> float | None:
+            there = [value for value in values if value is not None]
+            return statistics.median(there) if there else None
+
         return cls(
             rate=statistics.median(case.rate for case in cases),
             slowdown=statistics.median(one.rate / case.rate for one, case in zip(alone, cases, strict=True)),
             wrong=sum(case.wrong for case in cases),
-            neighbour_rate=statistics.median(pairs) if pairs else None,
-            neighbour_pps=statistics.median(packets) if packets else None,
-            jain=statistics.median(indices) if indices else None,
+            neighbour_rate=median(case.neighbour_rate for case in cases),
+            neighbour_pps=median(case.neighbour_pps for case in cases),
+            jain=median(jain((case.rate, case.neighbour_rate)) for case in cases if case.neighbour_rate is not None),
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from netsum.descriptor import Descriptor
@@ -126,7 +127,7 @@ def measure(
     epoch, when packets were lost and the run starts over with half the window. Losing with a window of 1 raises.
     """
     window = plan.window
-    with Blaster(interfaces) as blaster:
+    with closing(Blaster(interfaces)) as blaster:
         while True:
             bench = _Bench(blaster, job(), switch_pid, Plan(window=window))
             figures = SwitchFigures(switch, bench.window)

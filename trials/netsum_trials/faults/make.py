@@ -14,29 +14,18 @@ from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenar
 WORST: Final = 0.1
 """Largest probability of a loss, a duplicate or a reordering."""
 
-# How often a round has such an event.
-_CHANCES: Final = {
-    Kind.STALL: 0.5,
-    Kind.KILL: 0.2,
-    Kind.CUT: 0.3,
-    Kind.RESTART_SWITCH: 0.25,
-    Kind.RESTART_CONTROLLER: 0.15,
-    Kind.EVICT: 0.15,
-    Kind.CUT_TRUNK: 0.2,
-    Kind.MOVE: 0.25,
-    Kind.HANG_CONTROLLER: 0.1,
+_EVENTS: Final = {
+    Kind.STALL: (0.5, 0.4),
+    Kind.KILL: (0.2, 0.5),
+    Kind.CUT: (0.3, 0.6),
+    Kind.RESTART_SWITCH: (0.25, 0.5),
+    Kind.RESTART_CONTROLLER: (0.15, 0.5),
+    Kind.EVICT: (0.15, 1.0),
+    Kind.CUT_TRUNK: (0.2, 0.6),
+    Kind.MOVE: (0.25, 1.5),
+    Kind.HANG_CONTROLLER: (0.1, 4.0),
 }
-_LONGEST: Final = {
-    Kind.STALL: 0.4,
-    Kind.KILL: 0.5,
-    Kind.CUT: 0.6,
-    Kind.RESTART_SWITCH: 0.5,
-    Kind.RESTART_CONTROLLER: 0.5,
-    Kind.EVICT: 1.0,
-    Kind.CUT_TRUNK: 0.6,
-    Kind.MOVE: 1.5,
-    Kind.HANG_CONTROLLER: 4.0,
-}
+"""The probability that a round has such an event, and how many seconds it lasts at most."""
 GONE: Final = 13.0
 """Seconds without a switch after which its jobs have gone to their members."""
 
@@ -78,7 +67,7 @@ def make_scenario(
     for kind, can in ((Kind.CUT_TRUNK, bool(around.trunks)), (Kind.MOVE, around.waits)):
         if not can and kind in kinds:
             kinds.remove(kind)
-    events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _CHANCES[kind]]
+    events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _EVENTS[kind][0]]
     upheavals = [event for event in events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
     for chosen in rng.permutation(len(upheavals))[1 if rng.random() < 0.8 else 2 :]:
         events.remove(upheavals[chosen])
@@ -114,7 +103,7 @@ def _chance(rng: np.random.Generator) -> float:
 
 
 def _event(rng: np.random.Generator, kind: Kind, ranks: int, calls: int, around: Around) -> Event:
-    seconds = round(float(rng.uniform(0.05, _LONGEST[kind])), 3)
+    seconds = round(float(rng.uniform(0.05, _EVENTS[kind][1])), 3)
     things: dict[Kind, tuple[str, ...]] = {
         Kind.RESTART_SWITCH: around.switches,
         Kind.CUT_TRUNK: around.trunks,

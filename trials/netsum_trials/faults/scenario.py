@@ -1,19 +1,4 @@
-"""What goes wrong, as data: validated, in and out as JSON or YAML, in one line for the log.
-
-::
-
-    seed: 17                      # of the draws for single packets
-    where: hosts                  # hosts, kernel (loss only) or switch (the embedded one)
-    links:
-      0:                          # a rank
-        up: {loss: 0.05, burst: 4}                 # probabilities; packets
-        down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
-    trunks:
-      leaf1_spine1: {loss: 0.02}  # a link between switches, both directions
-    events:
-      - {after: 3, kind: stall, rank: 1, seconds: 0.2}                     # when the first rank begins call 3
-      - {after: 5, kind: restart_switch, what: spine1, seconds: 0.5}       # off for half a second
-"""
+"""What goes wrong, as data: validated, in and out as JSON or YAML (docs/trials.md has an example), in one line for the log."""
 
 from __future__ import annotations
 

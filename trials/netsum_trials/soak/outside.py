@@ -56,9 +56,8 @@ class ServesOutside(Fabric):
         os.kill(process.pid, signal.SIGHUP)
         deadline = time.monotonic() + STARTS
         while True:
-            lines = [
-                line for line in log.read_text(errors="replace").splitlines(keepends=True) if line.startswith(_DONE)
-            ]
+            logged = log.read_text(errors="replace").splitlines(keepends=True)
+            lines = [line for line in logged if line.startswith(_DONE)]
             if len(lines) > said and lines[-1].endswith("\n"):
                 break
             if time.monotonic() > deadline:
@@ -75,16 +74,8 @@ class ServesOutside(Fabric):
         file.write_text(self.topology.to_yaml(), "utf-8")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        words = [
-            "--topology",
-            str(file),
-            "--state",
-            str(self.directory / "state.db"),
-            "-v",
-            "serve",
-            "--port",
-            str(port),
-        ]
+        state = str(self.directory / "state.db")
+        words = ["--topology", str(file), "--state", state, "-v", "serve", "--port", str(port)]
         self._command = [sys.executable, "-c", _SERVE, *words]
         self._address = ("127.0.0.1", port)
         controller.site.url = f"http://127.0.0.1:{port}"

@@ -51,13 +51,7 @@ class Options:
 class Soak:
     """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
 
-    def __init__(
-        self,
-        fabric: ServesOutside,
-        options: Options,
-        totals: SoakTotals,
-        screen: Screen,
-    ) -> None:
+    def __init__(self, fabric: ServesOutside, options: Options, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
         self._start = time.monotonic()
 
@@ -95,13 +89,7 @@ def waited_for_a_processor() -> float:
 class _Round:
     """One job, its ranks, and what they say."""
 
-    def __init__(
-        self,
-        fabric: ServesOutside,
-        plan: Plan,
-        totals: SoakTotals,
-        screen: Screen,
-    ) -> None:
+    def __init__(self, fabric: ServesOutside, plan: Plan, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._plan, self._totals = fabric, plan, totals
         self._screen, self._say = screen, screen.say
         self._history = History(plan)
@@ -120,16 +108,9 @@ class _Round:
         """The whole round."""
         plan, fabric = self._plan, self._fabric
         name = f"soak-{plan.base.index}"
-        spec: dict[str, object] = {
-            "name": name,
-            "members": plan.members,
-            "roots": plan.roots,
-            "window": plan.base.window,
-            "chunks": plan.base.chunks,
-        }
-        if plan.degrades:
-            spec |= {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum}
-        job = fabric.create_job(JobSpec.model_validate(spec))
+        late = {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum} if plan.degrades else {}
+        base = {"name": name, "members": plan.members, "window": plan.base.window, "chunks": plan.base.chunks}
+        job = fabric.create_job(JobSpec.model_validate({**base, "roots": plan.roots, **late}))
         with ExitStack() as stack:
             stack.callback(self._delete, name)
             assert fabric.controller.url is not None

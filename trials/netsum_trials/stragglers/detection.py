@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,7 +74,7 @@ class Detected:
 
 
 class Straggling:
-    """The job of two on a fabric. A context manager; leaving it deletes the job."""
+    """The job of two on a fabric."""
 
     def __init__(self, fabric: Fabric, block_exp: float, *, repeats: bool, seed: int) -> None:
         """``block_exp`` in seconds."""
@@ -102,12 +103,6 @@ class Straggling:
             raise
         self._first = self._members[0].first_block_id
         self._next = 0
-
-    def __enter__(self) -> Straggling:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Delete the job."""
@@ -188,5 +183,5 @@ class Straggling:
 
 def detect(switch: str, fabric: Fabric, block_exp: float, samples: int, *, repeats: bool, seed: int) -> Detected:
     """Measure one ``block_exp`` (seconds)."""
-    with Straggling(fabric, block_exp, repeats=repeats, seed=seed) as straggling:
+    with closing(Straggling(fabric, block_exp, repeats=repeats, seed=seed)) as straggling:
         return Detected(switch, block_exp, repeats, tuple(straggling.run(samples)))
