@@ -66,6 +66,7 @@ class Explorer:
         self._odd_switch = cache(self._odd_switch_once)
         self._differ = cache(self._differ_once)
         self._wrong = cache(self._wrong_once)
+        self._over = cache(self._over_once)
 
     def run(self) -> int:
         """Explore everything."""
@@ -120,14 +121,15 @@ class Explorer:
             dead |= self.by.dead(number, network & self.by.to_host[rank])
         for switch, mine in zip(world.switches, self.by.down_to, strict=True):
             dead |= self.by.ignored(switch, network & mine)
-        return world._replace(network=network & ~dead)
+        return World(world.switches, world.hosts, world.epoch, network & ~dead)
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        ages = (False, True) if self.scenario.degrades else (False,)
         for packet in bits(world.network):
             item = self.by.packets.items[packet]
             if isinstance(item, Packet):
                 at = self.by.where(packet)
-                for old in (False, True) if self.scenario.degrades else (False,):
+                for old in ages:
                     switch, sent = self.by.at_switch(world.switches[at], packet, old)
                     if switch != world.switches[at] or sent & ~world.network:
                         after = self._pruned(self._became(world, at, switch, sent))
@@ -137,7 +139,7 @@ class Explorer:
                 host = self.by.at_host(world.hosts[rank], packet)
                 if host != world.hosts[rank]:
                     hosts = (*world.hosts[:rank], host, *world.hosts[rank + 1 :])
-                    yield "to a host: ", self._pruned(world._replace(hosts=hosts))
+                    yield "to a host: ", self._pruned(World(world.switches, hosts, world.epoch, world.network))
         for number, switch in enumerate(world.switches):
             for slot, old, *closed in self.by.looks(switch):
                 after = self._became(world, number, *closed)
@@ -153,7 +155,7 @@ class Explorer:
     def _became(world: World, number: int, switch: int, sent: int) -> World:
         """A switch has changed and sent something."""
         switches = (*world.switches[:number], switch, *world.switches[number + 1 :])
-        return world._replace(switches=switches, network=world.network | sent)
+        return World(switches, world.hosts, world.epoch, world.network | sent)
 
     def _events(self, world: World) -> Iterator[tuple[str, World]]:
         epoch = world.epoch
@@ -317,8 +319,9 @@ class Explorer:
             return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
         return ""
 
-    def _over(self, host: Host) -> bool:
+    def _over_once(self, number: int) -> bool:
         """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
+        host = self.by.hosts.items[number]
         return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
@@ -342,9 +345,10 @@ class Explorer:
                     _, _, *closed = looks[0]
                     after = self._became(world, number, *closed)
                     world = self._deliver(after._replace(network=0), after.network)
-            now = [self.by.hosts.items[number] for number in world.hosts]
             # Where files are used again, the others wait in vain for a rank whose process has found that out.
-            over = all(map(self._over, now)) or (self.scenario.files and any(host.ended for host in now))
+            over = all(map(self._over, world.hosts)) or (
+                self.scenario.files and any(self.by.hosts.items[number].ended for number in world.hosts)
+            )
             if over and world.epoch.reports is None:
                 return True
             if (world, tuple(sent)) == before:
@@ -364,12 +368,13 @@ class Explorer:
             if isinstance(item, Packet):
                 after = self._arrives(world, packet, old)
                 queue += bits(after.network)
-                world = after._replace(network=0)
+                world = World(after.switches, after.hosts, after.epoch, 0)
             else:
                 rank = item.port - 1
                 queue += bits(self.by.told(world.hosts[rank], packet))
                 host = self.by.at_host(world.hosts[rank], packet)
-                world = world._replace(hosts=(*world.hosts[:rank], host, *world.hosts[rank + 1 :]))
+                hosts = (*world.hosts[:rank], host, *world.hosts[rank + 1 :])
+                world = World(world.switches, hosts, world.epoch, world.network)
         return world
 
     def _trace(self, world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
