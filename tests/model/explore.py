@@ -59,6 +59,8 @@ class Explorer:
 
     scenario: Scenario
     limit: int = 400_000  # states; more is an error, not a success
+    liveness_at_once: bool = False
+    """Ask of each state as it is found whether everybody can finish from it, and not when all are known to be safe."""
 
     def __post_init__(self) -> None:
         self.by = Transitions(self.scenario)
@@ -78,15 +80,17 @@ class Explorer:
             what = self._wrong_world(world)
             if what:
                 raise Violation(f"{self.scenario.name}: {what}", self._trace(world, came))
+            if self.liveness_at_once:
+                self._check_finishes(world, came)
             for label, following in self._steps(world):
                 if following not in came:
                     came[following] = (world, label)
                     queue.append(following)
             if len(came) > self.limit:
                 raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
-        for world in came:
-            if not self._finishes(world.switches, world.hosts, world.epoch):
-                raise Violation(f"{self.scenario.name}: not everybody can finish", self._trace(world, came))
+        if not self.liveness_at_once:
+            for world in came:
+                self._check_finishes(world, came)
         return len(came)
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -319,6 +323,10 @@ class Explorer:
             return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
         return ""
 
+    def _check_finishes(self, world: World, came: dict[World, tuple[World, str] | None]) -> None:
+        if not self._finishes(world.switches, world.hosts, world.epoch):
+            raise Violation(f"{self.scenario.name}: {truth.STUCK}", self._trace(world, came))
+
     def _over_once(self, number: int) -> bool:
         """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
         host = self.by.hosts.items[number]
@@ -400,6 +408,6 @@ class Explorer:
         return ""
 
 
-def explore(scenario: Scenario) -> int:
+def explore(scenario: Scenario, *, liveness_at_once: bool = False) -> int:
     """Number of states, or :class:`Violation`."""
-    return Explorer(scenario).run()
+    return Explorer(scenario, liveness_at_once=liveness_at_once).run()
