@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from netsum.wire.schema import Status
-
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import Host
 from tests.model.rules import ID_MASK, Job, Packet, Record
+from tests.model.safety import Safety
 from tests.model.scenario import Epoch, Scenario
 from tests.model.transitions import Switch, Transitions, bits
 
@@ -65,9 +64,7 @@ class Explorer:
     def __post_init__(self) -> None:
         self.by = Transitions(self.scenario)
         self._finishes = cache(self._finishes_once)
-        self._odd_switch = cache(self._odd_switch_once)
-        self._differ = cache(self._differ_once)
-        self._wrong = cache(self._wrong_once)
+        self._safety = Safety(self.scenario, self.by)
         self._over = cache(self._over_once)
 
     def run(self) -> int:
@@ -77,7 +74,7 @@ class Explorer:
         queue = deque([start])
         while queue:
             world = queue.popleft()
-            what = self._wrong_world(world)
+            what = self._safety.wrong(world.switches, world.hosts)
             if what:
                 raise Violation(f"{self.scenario.name}: {what}", self._trace(world, came))
             if self.liveness_at_once:
@@ -280,48 +277,7 @@ class Explorer:
         epoch = world.epoch._replace(away=world.epoch.away - {rank})
         return self._world(world.switches, tuple(hosts), epoch, world.network)
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
-
-    def _wrong_world(self, world: World) -> str:
-        for number in world.hosts:
-            what = self._wrong(number)
-            if what:
-                return what
-        if not self.scenario.partial:
-            return ""
-        pairs = ((one, other) for one in world.hosts for other in world.hosts if one < other)
-        odd = next(filter(None, (self._odd_switch(switch) for switch in world.switches)), "")
-        return odd or next(filter(None, (self._differ(*pair) for pair in pairs)), "")
-
-    def _odd_switch_once(self, switch: int) -> str:
-        job, slots, _ = self.by.switches.items[switch]
-        odd = (truth.odd_record(self.scenario, job, record) for _, record in slots) if job else ()
-        return self.by.changed.get(switch, "") or next(filter(None, odd), "")
-
-    def _differ_once(self, one: int, other: int) -> str:
-        return truth.differ(self.by.hosts.items[one], self.by.hosts.items[other])
-
-    def _wrong_once(self, number: int) -> str:
-        host = self.by.hosts.items[number]
-        if host.broken:
-            return f"rank {host.rank}: {host.broken}"
-        if host.mismatched and not self.scenario.calls_differ:
-            return f"rank {host.rank} is refused: SIGNATURE"
-        for index, result in enumerate(host.results):
-            if self.scenario.partial:
-                what = truth.odd_result(self.scenario, host, index, result) if result is not None else ""
-                if what:
-                    return what
-                continue
-            expected = self.scenario.expected(host, host.plan[index])
-            if expected is None and self.scenario.calls_differ:
-                return ""
-            if result is None or self.scenario.agree(result, expected):
-                continue
-            if result.status == Status.MISMATCH and self.scenario.calls_differ:
-                continue
-            return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
-        return ""
+    # --- whether everybody can finish ---------------------------------------------------------------------------------
 
     def _check_finishes(self, world: World, came: dict[World, tuple[World, str] | None]) -> None:
         if not self._finishes(world.switches, world.hosts, world.epoch):
