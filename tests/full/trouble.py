@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -24,6 +21,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
+from netsum_testbed.served import ServedController
 
 from tests.full.calls import PATIENCE
 
@@ -178,58 +176,24 @@ class Training:
             assert state.tobytes() == self.states[0].tobytes()
 
 
-class Served:
-    """The controller's endpoint as a process of its own, ``netsum serve``, that can be killed and started again; the fabric's
-    own controller is closed, and another, which does not serve, gives commands on the same state file."""
+class Served(ServedController):
+    """In the place of the fabric's own controller, which is closed; another one, which does not serve, gives commands on the
+    same state file."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._state = fabric.directory / "state.db"
-        self._topology = fabric.directory / "topology.json"  # JSON is YAML
-        self._topology.write_text(fabric.topology.model_dump_json(exclude_none=True), "utf-8")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
         fabric.controller.close()
-        self.controller = Controller(fabric.topology, self._state)
-        self._log = fabric.directory / "serve.log"
-        self._child: Child | None = None
-        self.start()
-
-    def start(self) -> None:
-        """Start it and wait until it accepts connections."""
-        words = ["--topology", str(self._topology), "--state", str(self._state), "serve", "--port", str(self._port)]
-        command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", *words]
-        self._child = child = Child(command, output=self._log, environment={"PYTHONPATH": SEARCH_PATH})
-        try:
-            until(lambda: child.exit_code is not None or self._answers(), "serving")
-            assert child.exit_code is None, child.last_words()
-        except BaseException:
-            child.stop()
-            raise
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self._port), 1.0).close()
-        except OSError:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._child is not None
-        self._child.kill()
+        self.controller = Controller(fabric.topology, fabric.directory / "state.db")
+        super().__init__(fabric.topology, fabric.directory)
 
     @contextmanager
     def hung(self) -> Iterator[None]:
-        """SIGSTOP: it takes connections and answers nothing."""
-        assert self._child is not None
-        os.kill(self._child.pid, signal.SIGSTOP)
+        """It takes connections and answers nothing."""
+        self.hang(hang=True)
         try:
             yield
         finally:
-            os.kill(self._child.pid, signal.SIGCONT)
+            self.hang(hang=False)
 
     def join(self, job: Job, rank: int, timeout: float = PATIENCE) -> Communicator:
         """A rank of a job that :attr:`controller` made."""
@@ -243,8 +207,7 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._child is not None
-        self._child.stop()
+        self.stop()
         self.controller.close()
 
 

@@ -1,7 +1,7 @@
 """Packets lost by the kernel, between a host and its switch or between two switches: nftables rules on the interfaces' way out.
 
-The hook is netdev's ``egress`` (Linux 5.16, CONFIG_NETFILTER_EGRESS), before the packet is on the wire: there it meets what
-kernel sockets send as well as raw ones (AF_PACKET reads before the ``ingress`` hook, and never passes the ``input`` hook).
+The hook is netdev's ``egress`` (Linux 5.16, CONFIG_NETFILTER_EGRESS), just before the wire, where packets of kernel sockets and
+of raw ones both pass (AF_PACKET reads before the ``ingress`` hook, and never passes the ``input`` hook).
 The draw is ``numgen random``. nftables can lose packets and cut a link; it can neither delay nor reorder any, and where a
 kernel lacks something, :func:`check_kernel` says what.
 """
@@ -82,7 +82,7 @@ class _Chain:
         return f"netsum_{self.end.interface}".replace("-", "_")
 
     def rules(self, *, cut: bool) -> str:
-        """A script that makes the chain what it should be, whatever it was."""
+        """A script that makes the chain what it should be, whatever it was before."""
         chain = f'chain netdev {self.table} out {{ type filter hook egress device "{self.end.interface}" priority 0; }}'
         script = [f"add table netdev {self.table}", f"add {chain}", f"flush chain netdev {self.table} out"]
         if cut:

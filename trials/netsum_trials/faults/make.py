@@ -32,7 +32,7 @@ GONE: Final = 13.0
 
 @dataclass(frozen=True)
 class Possible:
-    """What a fabric can do: where packets may be disturbed, and which events may happen."""
+    """What is possible on a fabric: where packets may be disturbed, and which events may happen."""
 
     where: tuple[Where, ...] = (Where.HOSTS,)
     kinds: Collection[Kind] = tuple(Kind)
@@ -40,7 +40,7 @@ class Possible:
 
 @dataclass(frozen=True)
 class Around:
-    """What a job stands on: its switches, and the links between them. ``waits``: for every rank; only such a job can move."""
+    """A job's switches and the links between them. ``waits``: it waits for every rank; only such a job can move."""
 
     switches: tuple[str, ...] = ()
     trunks: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ def make_scenario(
 ) -> Scenario:
     """Scenario number ``index`` of a seed, for a job of so many ranks that makes so many calls.
 
-    Events come before the last calls, so that what they do is seen; at most two are restarts, kills, evictions or moves, and
-    mostly one: each of these may take everybody to a new epoch, and two at once say little about either. In one round of three
-    no packet is disturbed: whoever is named in its errors had better be one of the events'.
+    Events come before the last calls, so that their effects are seen. At most two of them, and mostly one, are restarts, kills,
+    evictions or moves: each of these may take everybody to a new epoch, and two at once would say little about either. In one
+    round of three no packet is disturbed, so that only ranks with an event may be named in its errors.
     """
     around = Around() if around is None else around
     rng = np.random.default_rng([seed, index, 0xFA])
@@ -82,7 +82,7 @@ def make_scenario(
 
 
 def _rates(rng: np.random.Generator, where: Where) -> Rates:
-    """Most links have some fault, few have all."""
+    """The rates of one direction: most links have some fault, few have all."""
     loss = _chance(rng)
     if where is Where.KERNEL:
         return Rates(loss=loss)

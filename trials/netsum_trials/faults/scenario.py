@@ -14,13 +14,13 @@ from netsum_testbed.errors import TestbedError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5
-"""More loss than that is a cut, not a bad link."""
+"""Beyond that a link is cut rather than bad."""
 LONGEST: Final = 60.0
 """Seconds that an event may last."""
 
 
 class ScenarioError(TestbedError):
-    """A scenario that makes no sense; the message names the field."""
+    """A scenario that is wrong; the message names the field."""
 
 
 class Where(StrEnum):

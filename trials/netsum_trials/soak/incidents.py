@@ -235,12 +235,12 @@ class Incidents:
         self._until(event, trouble, started)
 
     def _restart_controller(self, event: Event, trouble: Trouble) -> None:
-        self._fabric.kill_controller()
-        self._until(event, trouble, self._fabric.start_controller)
+        self._fabric.served.kill()
+        self._until(event, trouble, self._fabric.served.start)
 
     def _hang_controller(self, event: Event, trouble: Trouble) -> None:
-        self._fabric.hang_controller(hang=True)
-        self._until(event, trouble, lambda: self._fabric.hang_controller(hang=False))
+        self._fabric.served.hang(hang=True)
+        self._until(event, trouble, lambda: self._fabric.served.hang(hang=False))
 
     def _move(self, event: Event, trouble: Trouble) -> None:
         self._fabric.controller.move(self._job.name, event.which)

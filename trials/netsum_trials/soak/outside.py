@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,22 +16,18 @@ from netsum_controller.controller import Controller
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.served import ServedController
 from netsum_testbed.switches import SwitchProcess
 
-STARTS: Final = 60.0
-"""Seconds until the endpoint must answer."""
-
+SAYS: Final = 60.0
+"""Seconds until a switch must have said what its wires did."""
 _DONE: Final = "faults done: "
-_SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 
 class ServesOutside(Fabric):
     """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; members join, switches are
-    watched and blocks age by ``netsum serve`` in a process."""
-
-    _serving: Child | None = None
+    watched and blocks age by ``netsum serve`` in a process, ``fabric.served``."""
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         if self.switch == "embedded":
@@ -54,7 +48,7 @@ class ServesOutside(Fabric):
         log = process.log
         said = log.read_text(errors="replace").count(_DONE)
         os.kill(process.pid, signal.SIGHUP)
-        deadline = time.monotonic() + STARTS
+        deadline = time.monotonic() + SAYS
         while True:
             logged = log.read_text(errors="replace").splitlines(keepends=True)
             lines = [line for line in logged if line.startswith(_DONE)]
@@ -70,49 +64,9 @@ class ServesOutside(Fabric):
         return done
 
     def _serve(self, controller: Controller) -> None:
-        file = self.directory / "topology.yaml"
-        file.write_text(self.topology.to_yaml(), "utf-8")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        state = str(self.directory / "state.db")
-        words = ["--topology", str(file), "--state", state, "-v", "serve", "--port", str(port)]
-        self._command = [sys.executable, "-c", _SERVE, *words]
-        self._address = ("127.0.0.1", port)
-        controller.site.url = f"http://127.0.0.1:{port}"
-        self._stack.callback(self._stop_serving)
-        self.start_controller()
-
-    def _stop_serving(self) -> None:
-        if self._serving is not None:
-            self._serving.stop()
-
-    def kill_controller(self) -> None:
-        """End the controller's process at once and without warning."""
-        assert self._serving is not None, "the fabric is not up"
-        self._serving.kill()
-        self._serving.stop()
-
-    def hang_controller(self, *, hang: bool) -> None:
-        """Stop its process, with all its connections open, or let it go on. One that was killed meanwhile does neither."""
-        assert self._serving is not None, "the fabric is not up"
-        if self._serving.exit_code is None:
-            os.kill(self._serving.pid, signal.SIGSTOP if hang else signal.SIGCONT)
-
-    def start_controller(self) -> None:
-        """Start it (again), on the same state and at the same address; returns when it answers. Call it from a thread that
-        outlives the fabric."""
-        self._serving = Child(self._command, output=self.directory / "controller.log")
-        deadline = time.monotonic() + STARTS
-        while True:
-            try:
-                socket.create_connection(self._address, timeout=1.0).close()
-                return
-            except OSError as error:
-                if self._serving.exit_code is not None or time.monotonic() > deadline:
-                    raise TestbedError(
-                        f"the controller does not answer ({error}): {self._serving.last_words()}"
-                    ) from None
-                time.sleep(0.02)
+        self.served = ServedController(self.topology, self.directory)
+        self._stack.callback(self.served.stop)
+        controller.site.url = self.served.url
 
 
 class OutsideRootless(ServesOutside, RootlessFabric):

@@ -30,7 +30,7 @@ class Plan:
 
 @dataclass
 class Diary:
-    """What a worker went through. ``ends``: when it had finished each step, ``time.perf_counter()``. The counts of blocks
+    """What happened to a worker. ``ends``: when it had finished each step, ``time.perf_counter()``. The counts of blocks
     are those of its calls' reports; ``sat_out``: steps without a gradient of its own; ``late``: steps whose call was over
     before it came; ``slept``: seconds."""
 

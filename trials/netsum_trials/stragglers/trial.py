@@ -1,4 +1,4 @@
-"""One training in a job of its own, on a fabric that is up, and what came of it."""
+"""One training, in a job of its own on a fabric that is up, and its outcome."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.training import Diary, Plan
 
 WINDOW: Final = 64
-"""Blocks under way: a call's all at once, so that it waits for a straggler but once or twice."""
+"""As many blocks under way as a call has, so that it waits for a straggler only once or twice."""
 LOOK: Final = 0.05
 """Seconds between two looks at whether the workers have ended."""
 
-# A worker a core is more than there are cores here; numpy's own threads would only be in the way.
+# There are more workers than cores; numpy's own threads would only be in the way.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _numbers = itertools.count(1)
 
@@ -47,7 +47,7 @@ class Setting:
 
     @property
     def quorum(self) -> int:
-        """All but the stragglers, half at least: nobody else is to be left out for being a moment later than the others."""
+        """All but the stragglers, and at least half: nobody else is to be left out for being a moment late."""
         return max((self.workers + 1) // 2, self.workers - self.stragglers)
 
 

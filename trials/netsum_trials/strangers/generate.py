@@ -123,8 +123,8 @@ _WEIGHTS: Final = (85, 3, 5, 4, 3)
 
 
 def make_batch(expectation: Expectation, seed: int, number: int, size: int, shortest: int = 0) -> Batch:
-    """Batch ``number`` of a seed: ``size`` packets, none of which a wire leaves out whose frames have at least
-    ``shortest`` bytes, and none of which would change a block."""
+    """Batch ``number`` of a seed: ``size`` packets, none of which would change a block, or be dropped by wires whose frames have
+    at least ``shortest`` bytes."""
     rng = random.Random(f"{seed}/{number}")
     packets: list[Packet] = []
     verdicts: list[Verdict] = []

@@ -1,4 +1,4 @@
-"""Batch after batch into one switch; after every few, everything that must be as it was is compared."""
+"""Sends batch after batch to one switch, and every few batches compares everything that must not have changed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Run:
         self._judge(batch, echo)
 
     def _judge(self, batch: Batch, echo: Echo) -> None:
-        """What left the switch: the answers and the frames that were expected, and no answer larger than its question."""
+        """Check what left the switch: the answers and frames that were expected, and no answer larger than its question."""
         answers: Counter[int] = Counter()
         forwarded: Counter[int] = Counter()
         asked: Counter[int] = Counter()
@@ -134,7 +134,7 @@ class Run:
         self._unchecked.clear()
 
     def _finish(self) -> None:
-        """The jobs go on: results are what they were, open blocks get what they wait for and are right."""
+        """Let the jobs go on: results must be what they were, and open blocks, given what they wait for, must come out right."""
         self._count(result_differences(self._target, self._results))
         self._count(finish_blocks(self._target))
 

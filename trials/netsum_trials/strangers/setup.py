@@ -1,4 +1,4 @@
-"""Brings a target's jobs to where the fuzzer finds them, and afterwards proves that they are still there."""
+"""Brings a target's jobs into the state that the fuzzer attacks, and proves afterwards that they still are in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netsum_trials.strangers.site import SLOTS
 from netsum_trials.strangers.target import Packet, Target
 
 _REPEATS = 10_000
-"""Repetitions after which a block that ages in two milliseconds has not aged."""
+"""Repetitions after which a block that should age in two milliseconds counts as one that does not."""
 
 
 class SetupError(TestbedError):

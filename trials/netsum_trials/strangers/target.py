@@ -68,7 +68,7 @@ def counted(port: int, verdict: Verdict) -> Iterator[str]:
 
 
 State = Mapping[str, Sequence[Any]]
-"""Everything that packets of strangers must not change: lists of comparable things by what they are."""
+"""Everything that strangers must not change: lists of comparable things, by name."""
 
 
 def state_differences(before: State, after: State) -> list[str]:
@@ -97,8 +97,8 @@ class Target(Protocol):
     shortest: int  # bytes of the shortest frame that its wires carry
 
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
-        """Put the packets on their ports; returns when all have been processed, and counts what left. ``verdicts`` say
-        what is expected of each. Raises :class:`CrashedError`."""
+        """Put the packets on their ports; returns what left when all have been processed. ``verdicts``: what is expected of
+        each. Raises :class:`CrashedError`."""
 
     def exchange(self, port: int, frame: bytes) -> list[Packet]:
         """Send one frame; everything that leaves because of it."""
