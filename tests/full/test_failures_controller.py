@@ -51,6 +51,7 @@ def restart_switch(fabric: Fabric) -> None:
     fabric.start_switch()
 
 
+@pytest.mark.full
 def test_calls_do_not_need_the_controller(served: Served) -> None:
     with crew(served, "alone") as (_, communicators), Training(communicators) as training:
         training.on()

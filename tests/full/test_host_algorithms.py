@@ -43,7 +43,9 @@ def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
-@pytest.mark.parametrize("workers", [1, 2, 9])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(9, marks=pytest.mark.full)]
+)
 def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algorithm: str, workers: int) -> None:
     """2 (n - 1)/n S, or 2 S, is what the busiest rank sends; each says in its descriptor who combines."""
     count = 9 * 64 * 1024 * 2 // 4  # whole rows for each of 1, 2 and 9 ranks

@@ -35,6 +35,7 @@ def crowd(request: pytest.FixtureRequest) -> Iterator[Fabric]:
         yield fabric
 
 
+@pytest.mark.full
 def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
     rounds = [make_round(16, n, calls=6, workers=(WORKERS[n],), max_elements=3000) for n in range(JOBS)]
     together = threading.Barrier(sum(WORKERS))

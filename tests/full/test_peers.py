@@ -37,6 +37,7 @@ def by_members(communicators: list[Communicator]) -> bool:
     return not any(comm.descriptor.by_switch for comm in communicators)
 
 
+@pytest.mark.full
 @EITHER_SWITCH
 def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric) -> None:
     with joined(mortal, 4, window=16) as communicators, Training(communicators) as training:

@@ -47,6 +47,7 @@ def test_a_leaf_restarts(leaves: Fabric) -> None:
         assert set(job_of(leaves, communicators).epoch.shape.roots) == {"spine1", "spine2"}
 
 
+@pytest.mark.full
 def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
     """Calls go on, exactly, over the other; a job that is made later takes both again."""
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
@@ -160,6 +161,7 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
             assert [comm.stats.late > 0 for comm in communicators] == [rank in sleepers for rank in range(4)]
 
 
+@pytest.mark.full
 def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
     """The documented loop: from Behind and Desynchronized with resync, which itself raises neither."""
     options: dict[str, Any] = {"late": "degrade", "block_exp": 30.0, "quorum": 2, "window": 8}

@@ -30,7 +30,7 @@ LOSSY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=list(SHAPES))
+@pytest.fixture(scope="module", params=["tree", pytest.param("leaf-spine", marks=pytest.mark.full)])
 def shape(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -127,6 +127,7 @@ def test_wrong_worker_counts_are_usage_errors(text: str) -> None:
     assert "workers" in ran.output
 
 
+@pytest.mark.full
 def test_another_topology() -> None:
     """More ranks than hosts, on three switches."""
     words = [

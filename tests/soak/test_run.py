@@ -85,6 +85,7 @@ def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -
     assert min(totals.faults[name] for name in ("loss", "duplicate", "reorder", "delay", "stall", "cut")) > 0
 
 
+@pytest.mark.full
 def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     killed = Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1)
     totals = soaked(fabric, Scenario(events=(killed,)), round_of("tree"))
@@ -122,6 +123,7 @@ def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> Non
     assert totals.faults["hang_controller"] == 1
 
 
+@pytest.mark.full
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
     events = (
         Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),
@@ -150,6 +152,7 @@ def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) 
     assert totals.faults[f"{where}_loss"] > 0
 
 
+@pytest.mark.full
 def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text("events: [{after: 0, kind: kill, rank: 0, seconds: 30}]")

@@ -54,6 +54,7 @@ def test_asleep_for_longer_than_the_switch_remembers() -> None:
     assert outcome.accuracy > 0.9
 
 
+@pytest.mark.full
 def test_a_worker_that_dies(netsum: Start) -> None:
     command = netsum("stragglers", "--rootless", "--workers", "2", "--steps", "2000")
     command.wait_for("asleep: nobody, wait")
