@@ -142,8 +142,16 @@ class Expressions:
         return Code(f"({text}0)", None if None in bits else max(each for each in bits if each is not None))
 
     def condition(self, node: Json | None, args: Sequence[Code] = ()) -> str:
-        """Python for a condition; no condition is always true."""
-        return "True" if node is None else self.compile(node, args).text
+        """Python for a condition; no condition is always true. p4c makes a number of one inside an action."""
+        if node is None:
+            return "True"
+        if node["type"] == "expression":
+            inner = node["value"]
+            if "type" in inner:
+                return self.condition(inner, args)
+            if inner["op"] == "b2d":
+                return self.condition(inner["right"], args)
+        return self.compile(node, args).text
 
     def stored(self, field: FieldInfo, code: Code) -> str:
         """The value cut to the field's width, if it can be wider."""

@@ -120,7 +120,7 @@ class Primitives:
         def emit(name: str, join: Node, branch: Branch) -> None:
             primitive = primitives[int(name)]
             if primitive["op"] == "_jump_if_zero":
-                condition = self._value(primitive["parameters"][0], args).text
+                condition = self._expressions.condition(primitive["parameters"][0], args)
                 with source.block(f"if {condition}:"):
                     branch(node(int(name) + 1), join)
                 if node(target(int(name))) != join:
