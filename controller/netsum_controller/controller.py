@@ -96,15 +96,12 @@ class Controller:
         return [job for job in self.site.store.jobs() if job.exists]
 
     def job(self, name: str) -> Job:
-        """The job of that name, as it is now."""
         return self.site.store.job(name)
 
     def stats(self, name: str) -> inspection.Stats:
-        """Outcome counters and members of a job."""
         return inspection.stats(self.site, name)
 
     def why(self, name: str, block: int | None = None) -> inspection.Why:
-        """Who a job is waiting for."""
         return inspection.why(self.site, name, block)
 
     def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:

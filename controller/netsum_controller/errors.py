@@ -30,8 +30,6 @@ class ControllerError(Exception):
 
 
 class InputError(ControllerError):
-    """A file, an option or a name is wrong."""
-
     exit_code = 2
 
 
@@ -45,22 +43,16 @@ class NoSwitch(Refused):
 
 
 class NoSuchJob(Refused):
-    """No job of that name."""
-
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no job {name!r}; `netsum job list` shows those there are")
 
 
 class NoSuchMember(Refused):
-    """The job has no member of that rank."""
-
     def __init__(self, job: str, rank: int, workers: int) -> None:
         super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
 
 
 class Unauthorized(ControllerError):
-    """The token is not the job's."""
-
     def __init__(self, job: str) -> None:
         super().__init__(f"wrong token for job {job!r}")
 

@@ -38,7 +38,6 @@ class Site:
     down: set[str] = field(default_factory=set)
 
     def client(self, switch: str) -> SwitchClient:
-        """A client for a switch, to be used as a context manager."""
         found = self.topology.switches.get(switch)
         if found is None:
             known = ", ".join(self.topology.switches)

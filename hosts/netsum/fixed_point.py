@@ -149,12 +149,10 @@ def _own_bits(values: Array) -> Array:
 
 
 def encode_bits(values: Array) -> Array:
-    """The values' own bits as lanes."""
     return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
-    """What :func:`encode_bits` encoded."""
     return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
 
 
@@ -173,7 +171,6 @@ def encode_order(values: Array) -> Array:
 
 
 def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
-    """What :func:`encode_order` encoded."""
     lane = own_lane(dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))

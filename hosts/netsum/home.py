@@ -17,8 +17,6 @@ from netsum.errors import Closed
 
 
 class Home:
-    """Remembers the process in which it was made."""
-
     def __init__(self) -> None:
         self._process = os.getpid()
 
@@ -28,7 +26,6 @@ class Home:
         return os.getpid() == self._process
 
     def check(self) -> None:
-        """Raises Closed in another process."""
         if not self.here:
             raise Closed(
                 f"the communicator belongs to process {self._process}, which joined; this is process {os.getpid()}, "

@@ -135,7 +135,6 @@ def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:
 
 
 def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
-    """The descriptor with the caller's link in place of its own."""
     if link is None:
         return descriptor
     try:
@@ -145,7 +144,6 @@ def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
 
 
 def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> Descriptor:
-    """The file's descriptor."""
     name = os.fspath(path)
     if "{rank}" in name:
         if rank is None:

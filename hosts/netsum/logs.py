@@ -66,7 +66,6 @@ class TextFormatter(logging.Formatter):
 
 
 def formatter(kind: str) -> logging.Formatter:
-    """The formatter of that name, one of :data:`FORMATS`."""
     return JsonFormatter() if kind == "json" else TextFormatter()
 
 
@@ -81,12 +80,10 @@ class FieldLogger(Adapter):
         return msg, kwargs
 
     def with_fields(self, **fields: Any) -> FieldLogger:
-        """The same with more fields."""
         return FieldLogger(self.logger, {**(self.extra or {}), **fields})
 
 
 def logger_for(job: str | None, rank: int | None, **fields: Any) -> FieldLogger:
-    """The logger of one member."""
     return FieldLogger(logging.getLogger(f"{NAME}.member"), {"job": job, "rank": rank, **fields})
 
 

@@ -62,7 +62,6 @@ class ControllerMembership:
         return with_algorithm(self._client.join(self._options.link, deadline, self._peer), self._options.algorithm)
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
-        """The way to the switch, or to the other members."""
         if descriptor.by_switch:
             return self._options.wrap(self._options.open_switch(descriptor))
         if self._socket is None:
@@ -81,7 +80,6 @@ class ControllerMembership:
         return member.communicator(deadline)
 
     def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
-        """Join the job; returns the communicator."""
         joined = False
         try:
             descriptor = self.join(deadline)
@@ -103,7 +101,6 @@ class ControllerMembership:
         )
 
     def leave(self) -> None:
-        """Give the rank up."""
         self._client.leave()
         self.close()
 

@@ -105,7 +105,6 @@ class Exporter(Collector):
             self._reduced.labels(*self._labels, call.collective).inc(call.nbytes)
 
     def collect(self) -> Iterator[Metric]:
-        """The member's metrics as they are now."""
         stats, labels = self._comm.stats, self._labels
         for field, (name, text) in COUNTERS.items():
             yield _counter(name, text, labels, getattr(stats, field))
@@ -126,7 +125,6 @@ class Exporter(Collector):
             yield metric
 
     def close(self) -> None:
-        """Take the metrics out of the registry."""
         with _guard:
             _members[self._registry].remove(self._labels)
         if self._ended in self._comm.watchers:

@@ -32,12 +32,10 @@ class Overtaking:
         return self._roots[block_id % len(self._roots)]
 
     def next_order(self) -> int:
-        """Number of the next transmission."""
         self._count += 1
         return self._count
 
     def arrived(self, way: int, order: int) -> None:
-        """The result of a transmission has come."""
         self._newest[way] = max(self._newest[way], order)
 
     def perhaps(self, way: int, order: int) -> None:

@@ -60,14 +60,7 @@ def _layer_fields(fields: Sequence[schema.Field], defaults: dict[str, int | None
     return made
 
 
-def _shift(name: str) -> int:
-    """Bits of the header to the right of the field."""
-    names = [field.name for field in schema.HEADER_FIELDS]
-    return sum(field.bits for field in schema.HEADER_FIELDS[names.index(name) + 1 :])
-
-
-_GRAD_CNT_SHIFT = _shift("grad_cnt")
-_DATA_CNT_SHIFT = _shift("data_cnt")
+_SHIFTS = {field.name: low for field, low in schema.positions(schema.HEADER_FIELDS)}
 _MAX_LANES = schema.CHUNK_BYTES * schema.MAX_CHUNKS
 
 
@@ -95,9 +88,9 @@ class Netsum(Packet):
         gradients = 0
         if self.grad_cnt is None:
             gradients = 0 if isinstance(self.payload, Room) else len(pay) >> int(self.lane)
-            value |= gradients << _GRAD_CNT_SHIFT
+            value |= gradients << _SHIFTS["grad_cnt"]
         if self.data_cnt is None:
-            value |= min(1, gradients or self.gradients) << _DATA_CNT_SHIFT
+            value |= min(1, gradients or self.gradients) << _SHIFTS["data_cnt"]
         return value.to_bytes(schema.HEADER_BYTES, "big") + pay
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002 - scapy's signature
@@ -107,7 +100,6 @@ class Netsum(Packet):
         return LANES.get(int(self.lane), Raw)
 
     def header(self) -> Header:
-        """The same header as the codec has it."""
         return parse_header(bytes(self)[: schema.HEADER_BYTES])
 
 
@@ -124,16 +116,12 @@ def _lanes_of(packet: Packet) -> int:
 
 
 class Lanes8(Lanes):
-    """8-bit lanes."""
-
     name = "8-bit lanes"
     lane = Lane.L8
     fields_desc: ClassVar = [FieldListField("values", [], ByteField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
 
 
 class Lanes16(Lanes):
-    """16-bit lanes."""
-
     name = "16-bit lanes"
     lane = Lane.L16
     fields_desc: ClassVar = [
@@ -142,16 +130,12 @@ class Lanes16(Lanes):
 
 
 class Lanes32(Lanes):
-    """32-bit lanes."""
-
     name = "32-bit lanes"
     lane = Lane.L32
     fields_desc: ClassVar = [FieldListField("values", [], IntField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
 
 
 class Lanes64(Lanes):
-    """64-bit lanes."""
-
     name = "64-bit lanes"
     lane = Lane.L64
     fields_desc: ClassVar = [FieldListField("values", [], LongField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
@@ -268,7 +252,6 @@ def sniff(
 
 
 def as_text(packet: Packet) -> str:
-    """scapy's own rendering of the packet, every layer and field."""
     return str(packet.show(dump=True))
 
 

@@ -67,7 +67,6 @@ class MemberLog:
         )
 
     def resync(self) -> None:
-        """It is about to join again as somebody new."""
         self._log.info("resync: joins again, together with all other ranks")
 
     def asks(self, block: int, reason: str) -> None:
@@ -75,14 +74,12 @@ class MemberLog:
         self._log.info("the switch refuses block %d (%s): asking the controller", block, reason, extra={"block": block})
 
     def resumed(self, descriptor: Descriptor) -> None:
-        """It goes on in an epoch that resumes its own."""
         block = descriptor.first_block_id
         what = "the switch restarted" if descriptor.by_switch else "without a switch"
         self._log = self._log.with_fields(epoch=descriptor.epoch)
         self._log.warning("%s: goes on at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
 
     def failed(self, error: BaseException) -> None:
-        """The communicator has ended."""
         extra = {}
         if isinstance(error, Timeout):
             extra = {"block": error.block_id, "missing": list(error.missing)}

@@ -30,8 +30,6 @@ class Driver(Protocol):
 
 
 class Work(Generic[Result]):
-    """A call under way."""
-
     def __init__(
         self,
         engine: Driver,

@@ -34,7 +34,6 @@ class Settings:
 
     @contextmanager
     def controller(self) -> Iterator[Controller]:
-        """The controller of that topology, closed at the end."""
         topology = self.topology()
         with Controller(topology, self.state_path or default_state(topology)) as controller:
             yield controller

@@ -29,7 +29,6 @@ def chosen(site: Site, names: tuple[str, ...]) -> list[str]:
 
 
 def describe_report(report: Report) -> str:
-    """What was done to a switch, in one line."""
     parts = []
     if report.program_pushed:
         parts.append("program loaded")

@@ -42,7 +42,6 @@ class Snapshot:
     troubles: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {"jobs": [job.to_dict() for job in self.jobs], "troubles": self.troubles}
 
 

@@ -155,5 +155,4 @@ def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobS
 
 
 def parse_job(text: str, source: str = "job") -> JobSpec:
-    """Job of a YAML text."""
     return read_job(parse_yaml(text, source))

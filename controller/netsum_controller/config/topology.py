@@ -105,8 +105,6 @@ class Tls(_Strict):
 
 
 class Switch(_Strict):
-    """One P4 switch."""
-
     device_id: int = Field(ge=1, lt=2**63, description="P4Runtime device id")
     p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
     ip: Ip = Field(description="the switch's own address: contributions go there")
@@ -253,10 +251,8 @@ def read_topology(document: MarkedYaml) -> Topology:
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Topology of a YAML file."""
     return read_topology(load_yaml(path))
 
 
 def parse_topology(text: str, source: str = "topology") -> Topology:
-    """Topology of a YAML text."""
     return read_topology(parse_yaml(text, source))

@@ -32,7 +32,6 @@ class MarkedYaml:
         return self.lines.get(parts, 1)
 
     def where(self, path: Sequence[Key]) -> str:
-        """``file:line`` of a path."""
         return f"{self.source}:{self.line(path)}"
 
 

@@ -119,7 +119,6 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop accepting and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -109,11 +109,9 @@ class WalledHandler(BaseHTTPRequestHandler):
         return True
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
-        """Send an answer and end."""
         self.answer_bytes(status, "application/json", json.dumps(body).encode())
 
     def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
-        """The same, whatever it is."""
         self.connection.settimeout(self.request_time)
         self.request_version = (
             self.protocol_version
@@ -171,7 +169,6 @@ class WalledServer(ThreadingHTTPServer):
                 self._open[connection] = None
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is a place for the connection."""
         with self._lock:
             admitted = len(self._open) < self._limit or self._displace()
             if admitted:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.claims import claim_again, claim_numbers
 from netsum_controller.jobs.priorities import settle_quietly
-from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -135,9 +135,9 @@ def goes_around(site: Site, job: Job) -> bool:
 
 
 def is_resumable(job: Job) -> bool:
-    """Whether the job's current epoch, lost by its switch, can go on in another one. It cannot if a member has left, since
-    the contributions that it kept are gone; nor if a member was evicted after it had joined, since some hold results
-    with its part that others would get without; nor if results may be partial, since nobody can make them again."""
+    """Whether another epoch can resume the current one, which its switch has lost. Not if a member has left, because the
+    contributions that it kept are gone; nor if one was evicted after it had joined, because some members hold results with its
+    part that others would get without it; nor if results may be partial, because nobody can reproduce them."""
     seats = job.epoch.seats
     return (
         job.late is Late.WAIT
@@ -151,9 +151,9 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
     """Store a new epoch as the job's current one. The switches do not know it yet, so the job is ``CHANGING``. ``used`` is how
     many block ids the old epoch has used, None if nobody can tell.
 
-    One that ``resumes`` the old epoch, which its switch has lost, leaves each seat to its instance. Where it begins is
-    known when all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). But when not all had joined the old one,
-    none of its blocks can have been finished, and it simply begins again.
+    An epoch that ``resumes`` the old one, which its switch has lost, keeps each seat's instance. Its first block is known once
+    all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). If not all had joined the old epoch, none of its blocks
+    can have been finished, and the new one begins at the same block.
     """
     old = job.epoch
     waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
@@ -181,49 +181,41 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
     return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
-def install(site: Site, job: Job) -> None:
-    """Bring the job's part of each of its switches up to date, on all or on none. Call it under the state lock."""
-    switches = taking_part(job)
-    with open_clients(site, switches) as clients:
-        for client in clients.values():
-            claim_again(site, client, job)
-        spread(clients, job.job_id, desired_items(site, job, switches))
-
-
-def keep_old(site: Site, job: Job, error: ControllerError) -> None:
-    """After a failed installation: the epoch before goes on, if the switches are as they were."""
-    if not isinstance(error, RollbackError):
-        with site.store.transaction():
-            site.store.set_combining(job)
-            site.store.set_epoch(job.name, job.epoch.number)
-            site.store.set_state(job.name, job.state)
-
-
-def begin_epoch(site: Site, job: Job) -> Job:
-    """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused.
-
-    If a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
-    """
-    before = [name for name in taking_part(job) if name not in site.down]
+def replace_epoch(site: Site, job: Job, new: Job, clients: Clients) -> Job:
+    """Install ``new``, the epoch just recorded in place of ``job``'s, on all of its switches; ``clients`` are those already open.
+    If one refuses, the old epoch goes on and the error is raised. Call it under the state lock."""
+    more = [name for name in taking_part(new) if name not in clients]
     with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(site, before))
-        used = used_ids(clients[job.switch], job) if job.switch in clients else None
-        new = record_epoch(site, job, clients, used=used)
         try:
-            more = [name for name in taking_part(new) if name not in clients]
-            clients |= stack.enter_context(open_clients(site, more))
-            for name in more:
-                claim_again(site, clients[name], new)
-                if job.part(name) is None:  # the counters there are an earlier job's
+            opened = stack.enter_context(open_clients(site, more))
+            for client in opened.values():
+                claim_again(site, client, new)
+            clients = {**clients, **opened}
+            for name in new.switches:
+                if name in clients and job.part(name) is None:  # the counters there are an earlier job's
                     clients[name].clear_outcomes(new.job_id)
-            spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
+            install(site, new, clients)
         except ControllerError as error:
-            keep_old(site, job, error)
+            if not isinstance(error, RollbackError):
+                with site.store.transaction():
+                    site.store.set_combining(job)
+                    site.store.set_epoch(job.name, job.epoch.number)
+                    site.store.set_state(job.name, job.state)
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
         if new.switches != job.switches:
             settle_quietly(site, clients.values())
+    return replace(new, state=JobState.READY)
+
+
+def begin_epoch(site: Site, job: Job) -> Job:
+    """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused. Raises as
+    :func:`replace_epoch`. Call it under the state lock."""
+    before = [name for name in taking_part(job) if name not in site.down]
+    with open_clients(site, before) as clients:
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
+        new = replace_epoch(site, job, record_epoch(site, job, clients, used=used), clients)
     first = new.epoch.first_block_id
     log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
-    return replace(new, state=JobState.READY)
+    return new

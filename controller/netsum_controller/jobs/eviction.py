@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
-from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -51,9 +51,8 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         if not job.by_switch:
             return _evict_anew(site, job, seat)
         path = _way_up(site, job, rank)
-        if (
-            _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing
-        ):  # all others had joined: blocks age everywhere
+        if _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing:
+            # All the others had joined, so blocks now age on every switch.
             path = [*path, *(name for name in taking_part(job) if name not in path)]
         with open_clients(site, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
@@ -130,7 +129,7 @@ def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[
         site.store.set_evicted(job.epoch.number, rank)
     new = site.store.job(job.name)
     try:
-        spread(clients, job.job_id, desired_items(site, new, path))
+        install(site, new, clients, path)
     except ControllerError as error:
         if not isinstance(error, RollbackError):
             with site.store.transaction():

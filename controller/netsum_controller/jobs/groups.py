@@ -38,14 +38,12 @@ def _prefix(parent: Job) -> str:
 
 
 def groups_of(site: Site, parent: Job) -> list[Job]:
-    """A job's groups, by name."""
     prefix = _prefix(parent)
     jobs = site.store.jobs()
     return [job for job in jobs if job.name.startswith(prefix) and job.token_sha256 == parent.token_sha256]
 
 
 def is_group(job: Job) -> bool:
-    """Whether a job is a group of another."""
     return MARK in job.name
 
 
@@ -97,7 +95,6 @@ def _clear_old(site: Site, parent: Job, current: str) -> None:
 
 
 def close_if_left(site: Site, name: str) -> None:
-    """Delete a group that everyone has left."""
     with site.store.lock:
         group = site.store.find_job(name)
         if group is not None and is_group(group) and all(seat.left for seat in group.epoch.members):

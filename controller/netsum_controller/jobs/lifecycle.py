@@ -17,7 +17,7 @@ from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refus
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, converge_job, install, open_clients, spread, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -150,7 +150,7 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
             for name in job.switches:
                 clients[name].clear_outcomes(job.job_id)
                 settle(site, clients[name])
-            spread(clients, job.job_id, desired_items(site, job))
+            install(site, job, clients)
         except BaseException as error:
             _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
             settle_quietly(site, clients.values())
@@ -212,9 +212,8 @@ def start_ageing(site: Site, job: Job) -> None:
     """Switch a degrade job's ageing on once every member has joined its epoch. Repeating it changes nothing. Call it under
     the state lock, after a join is stored. Raises :class:`SwitchError`; repeating the join repairs that."""
     if job.ageing:
-        switches = taking_part(job)
-        with open_clients(site, switches) as clients:
-            if spread(clients, job.job_id, desired_items(site, job, switches)):
+        with open_clients(site, taking_part(job)) as clients:
+            if install(site, job, clients):
                 epoch = job.epoch.number
                 log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
 
@@ -271,7 +270,7 @@ def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
                 raise
             if (
                 running == site.program.cookie
-            ):  # else the switch restarted or runs something else: nothing of ours is there
+            ):  # else it has restarted or runs another program: nothing of ours is there
                 require_ours(site, client)
                 clients[name] = client
         if not clients:

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 
 from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
-from netsum_controller.jobs.claims import claim_again, require_ours
+from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import (
     FILE_INSTANCE,
     goes_around,
     is_resumable,
-    keep_old,
     record_epoch,
+    replace_epoch,
     table_size,
 )
-from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.priorities import settle
+from netsum_controller.jobs.spread import converge_job, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.planning.admission import place
 from netsum_controller.site import Site, answers, find_down
@@ -61,11 +60,8 @@ def move(site: Site, name: str, algorithm: str) -> Move:
         if algorithm in HOST_ALGORITHMS:
             if job.late is Late.DEGRADE:
                 raise Refused(f"job {name!r} goes on without late members, which only a switch can")
-            return (
-                _keep(job)
-                if (job.by_switch, job.algorithm) == (False, algorithm)
-                else _to_members(site, job, algorithm)
-            )
+            stays = not job.by_switch and job.algorithm == algorithm
+            return _keep(job) if stays else _to_members(site, job, algorithm)
         try:
             return _stay(site, job, algorithm) if job.by_switch else _to_switches(site, job, algorithm)
         except (NoSwitch, Unreachable) as error:
@@ -147,22 +143,9 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     )
     placed = replace(job, algorithm=algorithm, job_id=placement.job_id, parts=placement.parts, slots=placement.slots)
     resumes = is_resumable(job)
-    with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(site, placed.switches))
+    with open_clients(site, placed.switches) as clients:
         site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
-        new = record_epoch(site, placed, clients, resumes=resumes)
-        try:
-            clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
-            for name in new.switches:
-                claim_again(site, clients[name], new)
-                clients[name].clear_outcomes(new.job_id)
-            spread(clients, new.job_id, desired_items(site, new))
-        except ControllerError as error:
-            keep_old(site, job, error)
-            raise
-        with site.store.transaction():
-            site.store.set_state(job.name, JobState.READY)
-        settle_quietly(site, clients.values())
+        new = replace_epoch(site, job, record_epoch(site, placed, clients, resumes=resumes), clients)
     return _done(site, new, resumes=resumes)
 
 
@@ -173,11 +156,5 @@ def _done(site: Site, new: Job, *, resumes: bool) -> Move:
 def _log(done: Move) -> None:
     job = done.job
     how = "goes on" if done.resumes else "begins anew"
-    log.warning(
-        "job %s: %s; it %s under epoch %d, its members combine",
-        job.name,
-        done.why,
-        how,
-        job.epoch.number,
-        extra=about(job),
-    )
+    what = "job %s: %s; it %s under epoch %d, its members combine"
+    log.warning(what, job.name, done.why, how, job.epoch.number, extra=about(job))

@@ -12,7 +12,7 @@ from netsum_controller.jobs.claims import NumberTaken, claim_again, foreign, req
 from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import priority_on, settle_quietly
-from netsum_controller.jobs.spread import desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
@@ -43,7 +43,6 @@ class Report:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done."""
         counts = self.inserted + self.modified + self.deleted
         return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
 
@@ -102,9 +101,8 @@ def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], repor
     others = {entry.job_id for entry in foreign(site, name, entries)}
     known = {entry.job_id for entry in entries} - others
     fresh = {}
-    for job in sorted(
-        site.store.jobs(name), key=lambda job: job.epoch.number
-    ):  # a number below another's is taken with it
+    # In order of their numbers: claiming one takes all those below it, too.
+    for job in sorted(site.store.jobs(name), key=lambda job: job.epoch.number):
         wanted = any(isinstance(item, JobEntry) for item in job_items(site.topology, job, name))
         lost = wanted and job.job_id not in known and not _nobody_has(job)
         if lost or goes_around(site, job) or not _keeps_number(site, client, job):
@@ -154,7 +152,7 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
                     clients |= stack.enter_context(open_clients(site, [name]))
                 except SwitchError as error:
                     log.info("job %s: %s", job.name, error, extra=about(job))
-        spread(clients, job.job_id, desired_items(site, job, [name for name in job.switches if name in clients]))
+        install(site, job, clients)
         settle_quietly(site, clients.values())
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)

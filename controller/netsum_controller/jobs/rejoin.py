@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from netsum_controller.errors import Busy, CannotResume
-from netsum_controller.jobs.claims import NumberTaken
-from netsum_controller.jobs.epochs import install
+from netsum_controller.jobs.claims import NumberTaken, claim_again
+from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
@@ -56,9 +56,8 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, p
         job = _finish(site, job)
     waits = job.epoch.rejoin is Rejoin.WAITING
     moved = peer is not None and seat.peer != peer
-    if (
-        not seat.joined or moved or (waits and seat.needs != progress.needs)
-    ):  # a member asks many times, and a write is a sync
+    # Only if something is new: a member asks many times, and every write is a sync.
+    if not seat.joined or moved or (waits and seat.needs != progress.needs):
         with site.store.transaction():
             site.store.set_joined(job.epoch.number, [rank], instance)
             if peer is not None:
@@ -126,7 +125,10 @@ def happened(job: Job) -> str:
 
 def _finish(site: Site, job: Job) -> Job:
     try:
-        install(site, job)
+        with open_clients(site, taking_part(job)) as clients:
+            for client in clients.values():
+                claim_again(site, client, job)
+            install(site, job, clients)
     except NumberTaken as error:
         raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
     with site.store.transaction():

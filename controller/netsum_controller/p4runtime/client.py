@@ -57,8 +57,6 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Update:
-    """One update of a batch."""
-
     kind: Kind
     item: Item
 
@@ -227,7 +225,6 @@ class SwitchClient:
         return items
 
     def read_jobs(self) -> list[JobEntry]:
-        """The jobs that are installed."""
         entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
         rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
         entries = (self.program.decode_row(row, JobEntry) for row in rows)

@@ -74,7 +74,6 @@ class Program:
 
     @cache  # noqa: B019 - a program lives as long as the process
     def size(self, kind: str, name: str) -> int:
-        """Size of a table or a counter."""
         return int(self._find(kind, name).size)
 
     @cache  # noqa: B019 - a program lives as long as the process
@@ -159,7 +158,6 @@ class Program:
         return packet
 
     def packet_in_metadata(self, metadata: Sequence[Any]) -> dict[str, int]:
-        """Metadata of a PacketIn by name."""
         names = {field.id: name for name, field in self.metadata("packet_in").items()}
         return {names[item.metadata_id]: decode_int(item.value) for item in metadata}
 

@@ -36,7 +36,6 @@ class MessageStream:
         self._reader.start()
 
     def arbitrate(self, device_id: int, election_id: tuple[int, int]) -> None:
-        """Ask to be primary."""
         message = p4.StreamMessageRequest()
         message.arbitration.device_id = device_id
         message.arbitration.election_id.high, message.arbitration.election_id.low = election_id
@@ -47,7 +46,6 @@ class MessageStream:
         self._outbox.put(p4.StreamMessageRequest(packet=packet))
 
     def close(self) -> None:
-        """End the stream and its thread."""
         self._outbox.put(None)
         self._call.cancel()
         # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
@@ -109,7 +107,6 @@ class Stream:
         raise SwitchError(f"switch {self._switch}: another P4Runtime client at {self._address} stays primary")
 
     def send_packet(self, packet: Any) -> None:
-        """Send a ``p4.v1.PacketOut``."""
         assert self._messages is not None, "the stream is not open"
         self._messages.send_packet(packet)
 
@@ -122,7 +119,6 @@ class Stream:
         return self._checked(packet, "waiting for a PacketIn")
 
     def close(self) -> None:
-        """End the stream and its thread."""
         if self._messages is not None:
             self._messages.close()
         self._messages = None

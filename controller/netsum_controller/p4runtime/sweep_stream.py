@@ -30,6 +30,5 @@ class SweepStream:
         self.send_packet = self._messages.send_packet
 
     def close(self) -> None:
-        """End the stream, its thread and its connection."""
         self._messages.close()
         self._channel.close()

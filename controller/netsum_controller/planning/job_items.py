@@ -150,7 +150,6 @@ def _slot_base(job: Job, switch: str) -> int:
 
 
 def belongs_to(item: Item, job_id: int) -> bool:
-    """Whether an item is part of that job."""
     table, (first, *_) = item.identity
     if table == "multicast group":
         return first in (job_id, SWEEP_GROUPS + job_id)
@@ -161,5 +160,4 @@ _JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, Upli
 
 
 def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
-    """The items that are part of that job."""
     return [item for item in items if belongs_to(item, job_id)]

@@ -20,12 +20,10 @@ class Entry:
 
     @property
     def match(self) -> dict[str, int]:
-        """Match fields by name."""
         return {name: getattr(self, name) for name in self.KEY}
 
     @property
     def params(self) -> dict[str, int]:
-        """Action parameters by name."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in self.KEY}
 
     @property

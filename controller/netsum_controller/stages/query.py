@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import BlockState, PacketOutKind
 
-PACKET_OUT = "packet_out"
-PACKET_IN = "packet_in"
 AGE_UNIT_US = 1024
 """Microseconds in a unit of a block's age, which comes in 16 bits of metadata and stays at its largest value."""
 

@@ -72,7 +72,6 @@ class Shape:
 
     @property
     def switches(self) -> frozenset[str]:
-        """All that have a part in it."""
         return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
 
     @property
@@ -141,7 +140,6 @@ class Epoch:
 
     @property
     def evicted(self) -> tuple[int, ...]:
-        """Ranks that were evicted."""
         return tuple(seat.rank for seat in self.seats if seat.evicted)
 
     def port_between(self, child: str, parent: str) -> int | None:
@@ -210,7 +208,6 @@ class Job:
 
     @property
     def by_switch(self) -> bool:
-        """Whether switches combine, and not the members themselves."""
         return bool(self.parts)
 
     @property
@@ -234,7 +231,6 @@ class Job:
         return tuple(part.switch for part in self.parts)
 
     def part(self, switch: str) -> Part | None:
-        """What it has on a switch, or None."""
         return next((part for part in self.parts if part.switch == switch), None)
 
     def seat(self, rank: int) -> Seat:

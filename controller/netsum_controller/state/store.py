@@ -115,7 +115,6 @@ class Store:
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     @contextmanager
@@ -236,7 +235,6 @@ class Store:
             return [earlier for (earlier,) in self._db.execute(query, (number,))]
 
     def add_job(self, job: Job, claim: Claim) -> None:
-        """Record a job and its first epoch. Call it in a transaction."""
         self.add_epoch(job, job.epoch, claim)
         values = (
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
@@ -257,7 +255,6 @@ class Store:
             return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
     def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
-        """Record where a job has parts. Call it in a transaction."""
         self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
         self._db.executemany(
             "INSERT INTO parts (job, place, switch, job_id, slot_base) VALUES (?, ?, ?, ?, ?)",
@@ -321,7 +318,6 @@ class Store:
             self._db.execute("UPDATE epochs SET first_block_id = ? WHERE number = ?", (first_block_id, epoch))
 
     def set_state(self, name: str, state: JobState) -> None:
-        """Record a job's state. Call it in a transaction."""
         self._db.execute("UPDATE jobs SET state = ? WHERE name = ?", (state.value, name))
 
     def remove_job(self, name: str) -> None:

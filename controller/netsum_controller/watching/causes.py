@@ -16,10 +16,6 @@ SWEEPS_LATE = 4
 """A block this many times block_exp old should have been closed: sweeps come twice in each block_exp."""
 
 
-UNDER_WAY = (BlockState.OPEN, BlockState.SENT)
-"""States of a block that some member waits for."""
-
-
 @dataclass(frozen=True)
 class SwitchState:
     """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: the
@@ -50,7 +46,6 @@ class Straggler:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
         return f"rank {self.rank} ({self.host}) {self.cause}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netsum.descriptor import SWITCH
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import UNDER_WAY, BlockState
 
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.spread import open_clients, taking_part
@@ -18,7 +18,6 @@ from netsum_controller.site import Site
 from netsum_controller.stages import JobEntry, MemberEntry, Record
 from netsum_controller.state.model import SERIAL, Job, Seat
 from netsum_controller.watching.causes import (
-    UNDER_WAY,
     Straggler,
     SwitchState,
     job_hints,
@@ -58,7 +57,6 @@ class Stats:
     by_switch: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return asdict(self)
 
 
@@ -130,7 +128,6 @@ class Why:
     trouble: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return asdict(self)
 
 
@@ -231,7 +228,6 @@ class _Search:
         return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
 
     def report(self, block: int) -> BlockReport:
-        """What is known of a block."""
         job, root = self.job, self.trees.roots[block % self.trees.stripes]
         part, newest = job.part(root), self._in_slot(root, block)
         assert part is not None

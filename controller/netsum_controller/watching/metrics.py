@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from netsum.wire.schema import Outcome
+from netsum.wire.schema import REJECTIONS, Outcome
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -80,7 +80,6 @@ class SwitchCollector(Collector):
             return self._views
 
     def collect(self) -> Iterator[Metric]:
-        """All families, from one reading."""
         views = self.views()
         jobs = whole(job for view in views for job in view.jobs)
         up = GaugeMetricFamily("netsum_switch_up", "The switch answers and runs our program.", labels=("switch",))
@@ -127,10 +126,8 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
         name = view.job.name
         # Without one switch the sum would be a counter that falls and then leaps.
         for outcome, count in view.outcomes.items() if view.complete else ():
-            if Outcome[outcome.upper()] < Outcome.UNKNOWN_JOB:
-                packets.add_metric((name, outcome), count)
-            else:
-                refused.add_metric((name, outcome), count)
+            family = refused if Outcome[outcome.upper()] in REJECTIONS else packets
+            family.add_metric((name, outcome), count)
         blocks.add_metric((name,), view.blocks)
         epoch.add_metric((name,), view.job.epoch.number)
         opened.add_metric((name,), view.open_blocks)

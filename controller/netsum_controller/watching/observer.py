@@ -27,8 +27,6 @@ SILENT_AFTER = 1.0
 
 
 class Presence(StrEnum):
-    """Whether a member takes part."""
-
     ABSENT = "absent"  # has not joined
     JOINED = "joined"
     SILENT = "silent"  # joined, but sends nothing while others wait for it or go on without it

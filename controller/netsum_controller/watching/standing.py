@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netsum.wire.schema import Outcome
+from netsum.wire.schema import REJECTIONS, Outcome
 
 from netsum_controller.state.model import SERIAL
 from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
@@ -39,7 +39,6 @@ class JobStanding:
     members: tuple[MemberStanding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         view, job = self.view, self.view.job
         return {
             "job": job.name,
@@ -60,7 +59,6 @@ class JobStanding:
         }
 
     def block_id(self, ahead: int | None) -> int | None:
-        """A block's id on the wire."""
         return None if ahead is None else (self.view.job.epoch.first_block_id + ahead) % SERIAL
 
 
@@ -104,9 +102,7 @@ def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | N
                 resent=(resent or {}).get(member.rank),
             )
         )
-    refused = {
-        name: count for name, count in now.outcomes.items() if count and Outcome[name.upper()] >= Outcome.UNKNOWN_JOB
-    }
+    refused = {name: count for name, count in now.outcomes.items() if count and Outcome[name.upper()] in REJECTIONS}
     blocks = None if before is None else _rate(before.blocks, now.blocks, seconds)
     return JobStanding(now, blocks, now.outcomes.get("aged", 0), refused, tuple(members))
 

@@ -62,7 +62,6 @@ class SweepCounters:
         self._counts: dict[str, SweepCount] = {}
 
     def add(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
-        """Add to a job's counts."""
         with self._guard:
             was = self._counts.get(job, SweepCount())
             self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
@@ -81,7 +80,6 @@ class Sweeper:
         self._switches = [_SwitchSweeper(site, name, self.counters) for name in site.topology.switches]
 
     def close(self) -> None:
-        """End the threads and their streams."""
         for one in self._switches:
             one.stop()
         for one in self._switches:

@@ -68,8 +68,6 @@ class Watcher:
 
 
 class _Watch:
-    """One switch."""
-
     def __init__(
         self, site: Site, name: str, period: float, reconcile: Callable[[Site, str], Report], dead_after: float
     ) -> None:

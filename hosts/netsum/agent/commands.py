@@ -109,7 +109,6 @@ def send(**options: Any) -> None:
 
 
 def _descriptor(options: dict[str, Any]) -> Descriptor:
-    """The descriptor file's, or one of the addresses given."""
     if options["descriptor"]:
         both = [name for name in ("switch", "host", "udp_port", "interface", "frames") if options[name]]
         if both:
@@ -135,7 +134,6 @@ def _descriptor(options: dict[str, Any]) -> Descriptor:
 
 
 def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
-    """Header and payload that the options describe."""
     lane = _LANES[options["lane"]]
     fields = {
         "job_id": member.job_id if member else 1,

@@ -50,7 +50,6 @@ def from_switch(source: str) -> bool:
 
 
 def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
-    """The packet in words."""
     status = value_name("status", header.status)
     if header.status == Status.REFUSED:
         status += f": {REASON_NAMES.get(header.age_op, header.age_op)}"
@@ -80,7 +79,6 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
 
 
 def line(parts: Row) -> str:
-    """The row as one line of text."""
     return (
         f"{parts.kind:<18} job {parts.job} block {parts.block} gen {parts.generation} source {parts.source}  "
         f"{parts.counts}  {parts.operation} {parts.payload}  {parts.status}"

@@ -79,7 +79,6 @@ class Agreement:
         self.unknown = np.zeros(len(own), np.bool_)
 
     def record_first(self, header: Header, payload: memoryview) -> None:
-        """The first block's result has come."""
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         self.nobody = not header.data_cnt
@@ -89,7 +88,6 @@ class Agreement:
         self.answered = True
 
     def record_first_lost(self) -> None:
-        """There will be no result for the first block."""
         self.unheard = self.answered = True
 
     @property
@@ -131,7 +129,6 @@ class Agreement:
         return f"the ranks made different calls (operation, type, shape or options): {ours}, {others}"
 
     def record_codes(self, start: int, count: int, header: Header, payload: memoryview) -> None:
-        """The result of a block of codes has come."""
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= count * CODE_LANE.bytes:
@@ -140,7 +137,6 @@ class Agreement:
         self.missing -= 1
 
     def record_lost(self, start: int, count: int) -> None:
-        """There will be no result for a block of codes."""
         self.lost = True
         self.unknown[start : start + count] = True
         self.missing -= 1
@@ -161,7 +157,6 @@ class Agreement:
         return lambda: last <= FIRST_CODES or self.missing == 0
 
     def complete(self) -> bool:
-        """Whether all codes have come, or are known to be lost."""
         return self.missing == 0
 
     def nonzero(self, numbers: range) -> Numbers:

@@ -37,7 +37,6 @@ def check_plain(array: Array) -> None:
 
 
 def check_root(root: int, size: int) -> None:
-    """Raise Unsupported if ``root`` is not a rank."""
     if not 0 <= root < size:
         raise Unsupported(f"root {root} is not one of the {size} ranks")
 

@@ -85,7 +85,6 @@ class Caller(ABC):
 
     @property
     def _degrades(self) -> bool:
-        """Whether the job's blocks age out."""
         return self._descriptor.block_exp_ms > 0
 
     @abstractmethod

@@ -113,7 +113,6 @@ def join_rows(parts: Sequence[Array | None], counts: Sequence[int], like: Array)
 
 
 def _stays(context: Context, part: Part) -> bool:
-    """Whether the part's bytes need not be sent."""
     return part.source == part.dest or context.workers == 1
 
 

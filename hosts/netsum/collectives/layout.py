@@ -34,11 +34,9 @@ class Layout:
 
     @classmethod
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
-        """A layout of one segment."""
         return cls((count,), (owner,))
 
     def cut(self, width: int, lane_bytes: int) -> Cut:
-        """The layout in blocks of ``width`` lanes."""
         return Cut(self, width, lane_bytes)
 
 

@@ -45,7 +45,6 @@ class Options:
         return self.op, self.scale, self.firm, self.lane
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
-        """The lane that carries a sum of floats of this type."""
         return float_lane(dtype) if self.lane is None else self.lane
 
     def dither(self, rank: int, gen: int) -> np.random.Generator | None:

@@ -21,7 +21,7 @@ from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
 from netsum.exponents import LOWEST, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
-from netsum.wire.schema import Lane, Op, Status
+from netsum.wire.schema import GIVING_UP, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
 
 
@@ -111,7 +111,7 @@ class _PredictedSum:
         """
         for group in groups:
             self.sender.finish(group)
-        if self.sender.verdict.highest >= Status.ABORT:
+        if self.sender.verdict.highest in GIVING_UP:
             yield SUBMITTED
         self.sender.verdict.raise_failure(self._error)
         smallest = self._smallest()

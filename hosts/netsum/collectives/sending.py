@@ -60,11 +60,9 @@ class Group:
         self._degraded = 0
 
     def complete(self) -> bool:
-        """Whether every result is there, or known to be lost."""
         return self.missing == 0
 
     def record_result(self, row: int, header: Header, payload: memoryview) -> None:
-        """The result of one block has come."""
         self.missing -= 1
         self.statuses[row] = header.status
         self.data_cnt[row] = header.data_cnt
@@ -78,7 +76,6 @@ class Group:
             self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
 
     def record_loss(self, row: int) -> None:
-        """There will be no result for this block."""
         self.missing -= 1
         self._lost.append(row)
 
@@ -159,7 +156,6 @@ class Sender:
                 self.store(group, lanes, result)
 
     def store(self, group: Group, lanes: Lanes, result: Array) -> None:
-        """Decode a complete group into the result."""
         rows = lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt)
         self.cut.place(result, rows, group.numbers, group.mine)
 

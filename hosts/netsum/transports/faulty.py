@@ -152,7 +152,6 @@ class FaultyTransport:
 
     @property
     def last_error(self) -> str | None:
-        """What the link said last, if it says anything."""
         return getattr(self._inner, "last_error", None)
 
     def stall(self, seconds: float) -> None:

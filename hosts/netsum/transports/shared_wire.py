@@ -30,7 +30,6 @@ class Inbox:
         self.filled = threading.Event()
 
     def drain(self) -> list[memoryview]:
-        """All that has come."""
         self.filled.clear()
         drained = []
         while self.packets:

@@ -53,7 +53,6 @@ class SocketBatch:
         self.last_error: str | None = None
 
     def send(self, packets: Sequence[Packet]) -> None:
-        """Send each packet as one datagram."""
         for packet in packets:
             try:
                 self._send_one(packet)

@@ -103,14 +103,12 @@ def _wide_header(chunks: int) -> str:
 
 
 def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
-    """For each field of a register's cell: a macro that cuts it out of the cell, and one that puts a value in its place.
+    """For each field of a register's cell, two macros: one extracts it from the cell, one shifts a value into its place.
 
-    The program works on the record as one number: BMv2 pays for every field that is written, hardly for its width.
+    The program treats the record as one number: BMv2 pays for every field that is written, hardly for its width.
     """
     lines = []
-    low = sum(field.bits for field in fields)
-    for field in fields:
-        low -= field.bits
+    for field, low in schema.positions(fields):
         name = field.name.upper()
         cut, place = f"{prefix}_{name}(r)", f"AS_{name}(x)"
         lines.append(f"#define {cut:<22} r[{low + field.bits - 1}:{low}]")
@@ -120,10 +118,9 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
 
 def _record_macros() -> list[str]:
     lines = _macros(schema.RECORD_FIELDS, "RECORD", "record_raw_t")
-    signature = sum(_place(field) for field in schema.RECORD_FIELDS if field.name in schema.SIGNATURE_FIELDS)
-    seen = sum(_place(field) for field in schema.RECORD_FIELDS if field.name == "seen")
-    lines.append(f"const record_raw_t SIGNATURE_BITS = {signature:#x};")
-    lines.append(f"const record_raw_t SEEN_BITS = {seen:#x};")
+    ones = {field.name: ((1 << field.bits) - 1) << low for field, low in schema.positions(schema.RECORD_FIELDS)}
+    lines.append(f"const record_raw_t SIGNATURE_BITS = {sum(ones[name] for name in schema.SIGNATURE_FIELDS):#x};")
+    lines.append(f"const record_raw_t SEEN_BITS = {ones['seen']:#x};")
     return lines
 
 
@@ -131,18 +128,7 @@ def _comment(fields: Sequence[Field]) -> str:
     return "\n".join(f"//   {field.name:<14} {field.bits:>3}  {field.doc}" for field in fields)
 
 
-def _place(wanted: Field) -> int:
-    """All ones in a field's place in the record."""
-    low = schema.RECORD_BITS
-    for field in schema.RECORD_FIELDS:
-        low -= field.bits
-        if field is wanted:
-            return ((1 << field.bits) - 1) << low
-    raise ValueError(f"{wanted.name} is no field of the record")
-
-
 def p4_text() -> str:
-    """The whole file."""
     constants = [
         f"const bit<16> NETSUM_PORT = {schema.UDP_PORT};",
         f"const bit<4> NETSUM_VERSION = {schema.VERSION};",
