@@ -20,7 +20,7 @@ class PacketTransport:
     """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread."""
 
     def __init__(self, frame_format: FrameFormat, interface: str) -> None:
-        """Raises NetsumError where there is no AF_PACKET, OSError when there is no such interface or no permission."""
+        """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
         if sys.platform != "linux":
             raise NetsumError("a packet link needs Linux; use a udp or frames link")
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

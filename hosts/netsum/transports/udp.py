@@ -15,17 +15,17 @@ _IP_PMTUDISC_PROBE = 3
 
 
 class UdpTransport:
-    """A UDP socket bound to the member's own port that hears the switch alone."""
+    """A UDP socket bound to the member's own port that receives only from the switch."""
 
     def __init__(self, local: tuple[str, int], remote: tuple[str, int]) -> None:
-        """``local`` and ``remote`` are (IPv4 address, port). Raises OSError when the port is taken or not ours."""
+        """``local`` and ``remote`` are (IPv4 address, port). Raises OSError if the port is taken or the address not ours."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             if sys.platform == "linux":
                 # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
                 sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-                # The switch takes no fragments: too big for the interface is an error here, not a silence there. What ICMP
-                # messages say of the way beyond is not believed: there is no router on it, and any stranger can send one.
+                # The switch takes no fragments, so a packet too big for the interface must be an error, not be lost silently.
+                # ICMP messages about the path are ignored: it has no router, and any stranger can send them.
                 sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
             self._batch = open_datagrams(sock, local, remote)
         except BaseException:

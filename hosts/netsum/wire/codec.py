@@ -15,7 +15,7 @@ from netsum.wire.schema import EVERYONE, HEADER_BYTES, HEADER_FIELDS, RECORD_BIT
 
 
 class Header(NamedTuple):
-    """Trio-ML header and extension as one tuple of ints; ``grad_cnt`` has its high bits joined."""
+    """Trio-ML header and extension as one tuple of ints; ``grad_cnt`` includes its high bits."""
 
     job_id: int
     block_id: int
@@ -88,7 +88,7 @@ def parse_header(data: bytes | memoryview) -> Header:
 
 
 def parse_record(data: bytes) -> dict[str, int]:
-    """Split a block record, as a query brings it back, into its fields."""
+    """Split a block record, as a query returns it, into its fields."""
     size = RECORD_BITS // 8
     if len(data) < size:
         raise ValueError(f"a block record has {size} bytes, this one has {len(data)}")

@@ -1,4 +1,4 @@
-"""Which fields of the schema have names for their values: read by everything that shows a packet to a person."""
+"""Names for the values of some fields, for everything that shows a packet to a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the table of operations into ``docs/wire.md``, from the schema: ``make p4``."""
+"""Writes the table of operations in ``docs/wire.md`` from the schema: ``make p4``."""
 
 from __future__ import annotations
 

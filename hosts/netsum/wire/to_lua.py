@@ -1,9 +1,9 @@
 """Writes the Wireshark dissector, ``netsum.lua`` beside this file, from the schema: ``python -m netsum.wire.to_lua``.
 
-The dissector takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and
-leaves all others alone. Every field of the schema is ``netsum.NAME``; ``netsum.gradients`` joins the two parts of
-grad_cnt, and ``netsum.lane8`` ... ``netsum.lane64`` are the gradients. Block records, as queries bring them back, are a
-protocol of their own, ``netsum_record``, for captures of link type USER0 (147).
+The dissector takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and leaves all
+others alone. Every field of the schema is ``netsum.NAME``; ``netsum.gradients`` joins the two parts of grad_cnt, and
+``netsum.lane8`` ... ``netsum.lane64`` are the gradients. Block records, as queries return them, are a protocol of their own,
+``netsum_record``, for captures of link type USER0 (147).
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def _runs(numbers: Collection[int]) -> list[tuple[int, int]]:
 
 
 def _predicate(name: str, bits: int, members: Collection[IntEnum]) -> str:
-    """A macro that is true of these members and of no other value of the field. BMv2 pays for each operator, so it is a mask
-    where one will do and a single comparison will not."""
+    """A macro that is true for these members and for no other value of the field. BMv2 pays for each operator, so it is a mask if
+    a single comparison is not enough and a mask is."""
     numbers = {int(member) for member in members}
     values = range(1 << bits)
     tests = []
@@ -78,8 +78,8 @@ def _predicates() -> list[str]:
 
 
 def _operations() -> list[str]:
-    """Macros for aggregate.p4: what each operation does to a field; an action for each, on a header of n chunks; and the
-    choice among them. STORE comes second there, since most packets sum, and one in each block stores."""
+    """Macros for aggregate.p4: what each operation does to a field, an action for each on a header of n chunks, and the choice
+    among them. STORE comes second, because most packets sum, and one in each block stores."""
     lines = []
     for op in schema.COMBINING:
         expression = re.sub(r"\bours\b", "hdr.h.f", op.p4)
@@ -97,7 +97,7 @@ def _operations() -> list[str]:
 
 
 def _wide_header(chunks: int) -> str:
-    """A payload header of so many chunks: one header with many fields costs BMv2 far less than many headers."""
+    """A payload header of this many chunks: one header with many fields costs BMv2 far less than many headers."""
     fields = [Field(f"f{index}", schema.CHUNK_BYTES * 8, "one chunk") for index in range(chunks)]
     return _header(f"chunks{chunks}_h", fields)
 
