@@ -34,17 +34,17 @@ class InputError(ControllerError):
 
 
 class Refused(ControllerError):
-    """The request is well formed, and cannot be granted; the message says what is missing."""
+    """The request is well formed but cannot be granted; the message says what is missing."""
 
 
 class NoSwitch(Refused):
-    """No switch can serve the job: ids, slots, entries or a path between its members are missing. The members could combine
+    """No switch can serve the job, for lack of ids, slots, entries or a path between its members, which could combine
     themselves."""
 
 
 class NoSuchJob(Refused):
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no job {name!r}; `netsum job list` shows those there are")
+        super().__init__(f"there is no job {name!r}; `netsum job list` shows all jobs")
 
 
 class NoSuchMember(Refused):

@@ -30,7 +30,7 @@ def shell_arguments(switch: Switch) -> list[str]:
 def shell(settings: Settings, name: str | None) -> None:
     """Open p4runtime-shell on a switch, with the program's tables by name.
 
-    The switch can be left out when there is only one.
+    SWITCH may be omitted if there is only one.
     """
     with settings.controller() as controller:
         site = controller.site

@@ -1,13 +1,13 @@
-"""An HTTP server that bounds what a stranger costs before its token is read; with TLS.
+"""An HTTP server, with TLS, that bounds what a stranger can cost before its token is read.
 
-A request has one deadline, handshake included, so a client that sends a byte now and then holds a thread no longer than
-others. When all places are taken, a connection without a token makes room: the oldest from the address that has most.
-When members have all places, the newcomer gets a 503 and asks again.
+A request has one deadline, including the handshake, so a client that trickles bytes holds a thread no longer than others. When
+all places are taken, a connection without a token makes room: the oldest from the address that has most. When members hold all
+places, the newcomer gets a 503 and asks again.
 """
 
-# Why on http.server and not on cheroot (11.1): it times each recv and not the request, makes the TLS handshake in its
-# accept loop (one silent client stops everybody), has no way to make room, and refuses in plain text. With all of that
-# overridden, what would be left is this file.
+# Built on http.server and not on cheroot (11.1), which times each recv instead of the request, makes the TLS handshake in its
+# accept loop (one silent client stops everybody), cannot make room, and refuses in plain text. Overriding all of that would
+# leave this file.
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class WalledHandler(BaseHTTPRequestHandler):
         self.connection.settimeout(self.request_time)
         self.request_version = (
             self.protocol_version
-        )  # what http.server cannot read it treats as HTTP/0.9, without headers
+        )  # http.server answers what it cannot read as HTTP/0.9, without headers
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
@@ -127,7 +127,7 @@ class WalledHandler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """http.server's own refusals (its signature), in our form."""
+        """http.server's own refusals, in our format."""
         self.answer(code, {"error": printable(message or HTTPStatus(code).phrase)})
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
@@ -163,7 +163,7 @@ class WalledServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def trust(self, connection: socket.socket) -> None:
-        """The connection is a member's: nobody takes its place."""
+        """The connection is a member's: nobody may take its place."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = None
