@@ -26,10 +26,10 @@ from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobSt
 log = logging.getLogger(__name__)
 
 FILE_INSTANCE = "descriptor file"
-"""The instance of members that got their descriptors from files: they never talk to the controller, so cannot rejoin."""
+"""The instance of members that got their descriptors from files. They never talk to the controller, so they cannot rejoin."""
 
 _RECORD_TIMEOUT = 2.0
-"""Seconds to wait for the record that tells how far an epoch got; a generous guess replaces a missing one."""
+"""Seconds to wait for the record that tells how far an epoch got; without it, a generous guess is used."""
 
 
 def make_epoch(
@@ -41,8 +41,8 @@ def make_epoch(
     shape: Shape,
     evicted: Collection[int] = (),
 ) -> Epoch:
-    """A new epoch with trees of this shape and the claimed numbers; ``evicted`` ranks stay out of it. Its block ids are
-    used on ``switches``, and avoid those that earlier epochs used there."""
+    """A new epoch with trees of this shape and the claimed numbers, without the ``evicted`` ranks. Its block ids avoid those that
+    earlier epochs used on ``switches``."""
     ports = claim.udp_ports
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     start = scattered(claim.number) if claim.others else 0
@@ -56,18 +56,18 @@ def make_epoch(
 
 
 def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
-    """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients. On the others
-    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed there. Raises as
-    :func:`~netsum_controller.jobs.claims.claim_numbers`."""
+    """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients; on the others
+    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed. Raises what
+    :func:`~netsum_controller.jobs.claims.claim_numbers` raises."""
     there = {name: clients[name] for name in switches if name in clients}
     return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
-    """Upper bound of the block ids that the job's current epoch has used; None when the switch cannot tell.
+    """Upper bound of the block ids that the job's current epoch has used; None if the switch cannot tell.
 
-    One record is enough: when slot s holds block b, block b + slots has not been opened yet, so no host holds its
-    result, and none has sent a block beyond it by a window or more.
+    One record is enough: if slot s holds block b, block b + slots has not been opened yet, so no host holds its result, and none
+    has sent a block that is a window or more beyond it.
     """
     if job.epoch.rejoin is Rejoin.WAITING:
         return _told(job)
@@ -85,7 +85,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
 
 
 def _told(job: Job) -> int | None:
-    """Upper bound of the block ids of the epoch that the current one resumes, from what its members have reported."""
+    """Upper bound of the block ids of the epoch that the current one resumes, according to its members' reports."""
     first = job.epoch.first_block_id
     told = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
     return max(told) + 2 * job.window if told else None
@@ -97,16 +97,15 @@ def table_size(site: Site) -> int:
 
 
 def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
-    """Trees and parts that the job could have now; :class:`Refused` when there is no path or no room."""
+    """Trees and parts that the job could have now; :class:`Refused` if there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
     trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
     return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
 
 
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
-    """Shape and parts for the job's next epoch: around switches that are down, for the members that are left. If no such trees
-    exist, those of the present epoch: the job waits for its switches. Both are empty when the members combine
-    themselves."""
+    """Shape and parts for the job's next epoch, for the remaining members and around switches that are down. If there are no such
+    trees, those of the current epoch: the job waits for its switches. Both are empty if the members combine themselves."""
     if not job.by_switch:
         return Shape(), ()
     try:
@@ -124,7 +123,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
 
 
 def goes_around(site: Site, job: Job) -> bool:
-    """Whether the job's trees need a switch that is down while other possible trees do not."""
+    """Whether the job's trees need a switch that is down, and other trees would not."""
     if not job.epoch.shape.switches & site.down:
         return False
     try:

@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Move:
-    """What a move has done. ``changed``: whether it did anything; ``new_epoch``: the number under which members must rejoin,
-    which they do by themselves if it ``resumes`` the one before; ``why``: why no switch combines although "auto" was asked
-    for."""
+    """The result of a move. ``changed`` says whether it did anything; ``new_epoch`` is the number under which members must
+    rejoin, which they do by themselves if it ``resumes`` the one before; ``why`` says why no switch combines although "auto"
+    was asked for."""
 
     job: Job
     changed: bool
@@ -47,12 +47,9 @@ class Move:
 
 
 def move(site: Site, name: str, algorithm: str) -> Move:
-    """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or ("auto") switches if they
-    can. Repeating it changes nothing.
-
-    Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass :class:`NoSwitch`: no room), or
-    :class:`SwitchError`; then nothing has changed.
-    """
+    """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or switches if they can
+    ("auto"). Repeating it changes nothing. Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass
+    :class:`NoSwitch`: no room), or :class:`SwitchError`; then nothing has changed."""
     if algorithm not in ALGORITHMS:
         raise InputError(f"there is no algorithm {algorithm!r} (there are: {', '.join(ALGORITHMS)})")
     with site.store.lock:
@@ -72,11 +69,11 @@ def move(site: Site, name: str, algorithm: str) -> Move:
 
 
 def leave_dead_switch(site: Site, switch: str) -> list[Move]:
-    """Move the jobs that wait for a switch which does not answer to their members, if "auto" was asked for. Jobs whose trees
-    can go around it stay, and so do jobs whose members got descriptor files, since nobody could tell them."""
+    """Move "auto" jobs that wait for a switch which does not answer to their members. Jobs whose trees can go around it stay,
+    and so do jobs whose members got descriptor files, since nobody could tell them."""
     with site.store.lock:
         jobs = [job for job in site.store.jobs(switch) if _waits_in_vain(site, job, switch)]
-        if not jobs or answers(site, switch):  # it may be back, and the job new, since the watcher looked
+        if not jobs or answers(site, switch):  # since the watcher looked, the switch may have come back
             return []
         moves = [replace(_to_members(site, job, AUTO), why=f"switch {switch} does not answer") for job in jobs]
     for done in moves:
@@ -100,8 +97,8 @@ def _keep(job: Job) -> Move:
 
 
 def _stay(site: Site, job: Job, algorithm: str) -> Move:
-    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` when one has died,
-    "auto" is asked for, and no trees go around it."""
+    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` if one has died, "auto"
+    is asked for, and no trees go around it."""
     if algorithm == AUTO:
         find_down(site)
         if not goes_around(site, job):
@@ -115,7 +112,7 @@ def _stay(site: Site, job: Job, algorithm: str) -> Move:
 
 
 def _to_members(site: Site, job: Job, algorithm: str) -> Move:
-    """Record the move, then remove the job from its switches; what cannot be removed now is removed by `reconcile`."""
+    """Record the move, then remove the job from its switches; `reconcile` removes what cannot be removed now."""
     resumes = is_resumable(job)
     new = record_epoch(site, replace(job, algorithm=algorithm, parts=(), job_id=0), {}, resumes=resumes)
     _remove(site, job, (name for name in reversed(job.switches) if name not in site.down))

@@ -1,10 +1,10 @@
-"""Rejoining: when a switch has lost an epoch, its members go on in an epoch that resumes it. So do the members of a job that
+"""Rejoining: when a switch has lost an epoch, its members continue in an epoch that resumes it. So do the members of a job that
 moves from a switch to its members, or back.
 
-The switch no longer knows which blocks were finished; the members do. Each reports the first block whose result it lacks.
-When all have, the epoch begins at the lowest: everybody sends again from there, from the contributions of the last window
-that it keeps, including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has
-no job entry, so that nothing is added to a block too early.
+The switch no longer knows which blocks were finished, but the members do. Each reports the first block whose result it lacks.
+When all have, the epoch begins at the lowest: everybody sends again from there, using the contributions of the last window,
+including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has no job entry, so
+that nothing is added to a block too early.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Progress(NamedTuple):
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:
-    """The first block that anybody lacks (serial numbers modulo 2^32); None when someone is more than a window ahead of it
-    and so no longer keeps its contributions."""
+    """The first block that anybody lacks (serial numbers modulo 2^32); None if someone is more than a window ahead of it, and
+    so no longer has its contribution."""
     for first in needs:
         if all((need - first) % SERIAL <= window for need in needs):
             return first
@@ -42,12 +42,9 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
 
 
 def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
-    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. The other members
-    reach it at ``peer``.
-
-    Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
-    :class:`SwitchError` (the epoch could not be installed yet: ask again).
-    """
+    """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
+    ``peer``. Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
+    :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
     seat = job.epoch.seats[rank]
     _check(site, job, seat, instance, progress)
     if progress.epoch == job.epoch.number:
@@ -114,7 +111,7 @@ def _agree(site: Site, job: Job) -> Job:
 
 
 def some_ranks(ranks: Sequence[int]) -> str:
-    """``rank 3``, or ``ranks 1, 3`` with eight of them at most."""
+    """``rank 3``, or ``ranks 1, 3``; at most eight are named."""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:8]))}{', ...' * (len(ranks) > 8)}"
 
 
