@@ -27,7 +27,7 @@ from netsum.wire import schema
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from netsum_controller.config.topology import Name
-from netsum_controller.config.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import Key, PathError, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
@@ -140,18 +140,14 @@ def spec_of(job: Job) -> JobSpec:
     )
 
 
-def read_job(document: MarkedYaml) -> JobSpec:
-    """Job of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-    return validate(JobSpec, document)
-
-
 def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobSpec:
-    """Job of a YAML file; the settings in ``instead`` override its own."""
+    """Job of a YAML file; the settings in ``instead`` override its own. :class:`~netsum_controller.errors.InputError` quotes the
+    wrong line."""
     document = load_yaml(path)
     if instead and isinstance(document.data, dict):
         document.data.update(instead)
-    return read_job(document)
+    return validate(JobSpec, document)
 
 
 def parse_job(text: str, source: str = "job") -> JobSpec:
-    return read_job(parse_yaml(text, source))
+    return validate(JobSpec, parse_yaml(text, source))

@@ -26,7 +26,7 @@ import yaml
 from netsum.wire import schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netsum_controller.config.yaml_marks import MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import PathError, load_yaml, parse_yaml, validate
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -247,14 +247,10 @@ class Topology(_Strict):
         return yaml.safe_dump(data, sort_keys=False)
 
 
-def read_topology(document: MarkedYaml) -> Topology:
-    """Topology of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-    return validate(Topology, document)
-
-
 def load_topology(path: str | Path) -> Topology:
-    return read_topology(load_yaml(path))
+    """Topology of a YAML file; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+    return validate(Topology, load_yaml(path))
 
 
 def parse_topology(text: str, source: str = "topology") -> Topology:
-    return read_topology(parse_yaml(text, source))
+    return validate(Topology, parse_yaml(text, source))

@@ -3,7 +3,6 @@ one UDP socket; whoever receives passes the others' frames on to them."""
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from netsum.frames import FrameFormat
 from netsum.home import in_child
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
-from netsum.transports.sockets import open_datagrams
+from netsum.transports.sockets import Datagrams
 
 _SLICE: Final = 0.001
 """Seconds that a member waits while another one receives, before it checks whether to receive itself."""
@@ -43,12 +42,7 @@ class SharedWire:
 
     def __init__(self, ends: tuple[Address, Address]) -> None:
         self._ends = ends
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self.batch = open_datagrams(sock, *ends)
-        except BaseException:
-            sock.close()
-            raise
+        self.batch = Datagrams(*ends)
         self._users: tuple[Inbox, ...] = ()
         self._receiving = threading.Lock()
         self._sending = threading.Lock()

@@ -116,14 +116,26 @@ class SocketBatch:
         self.sock.close()
 
 
-def open_datagrams(sock: socket.socket, local: Address, remote: Address) -> SocketBatch:
-    """Bind the UDP socket to ``local`` and let it receive only from ``remote``. OSError if the address is taken or not ours."""
-    remote = socket.gethostbyname(remote[0]), remote[1]
-    hear_only(sock, [remote])
-    sock.bind(local)
-    if sys.platform != "linux":
-        sock.connect(remote)
-    return SocketBatch(sock, remote if sys.platform == "linux" else None)
+class Datagrams(SocketBatch):
+    """A UDP socket bound to ``local`` that receives only from ``remote``."""
+
+    def __init__(self, local: Address, remote: Address) -> None:
+        """Raises OSError if the port is taken or the address not ours."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self.prepare(sock)
+            remote = socket.gethostbyname(remote[0]), remote[1]
+            hear_only(sock, [remote])
+            sock.bind(local)
+            if sys.platform != "linux":
+                sock.connect(remote)
+            super().__init__(sock, remote if sys.platform == "linux" else None)
+        except BaseException:
+            sock.close()
+            raise
+
+    def prepare(self, sock: socket.socket) -> None:
+        """Set options before the socket is bound."""
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
