@@ -1,7 +1,5 @@
-"""What every table entry has: a key, an action and parameters, all as names and ints.
-
-Ids and byte strings exist only in :mod:`netsum_controller.p4runtime.p4info`.
-"""
+"""The base of all table entries: a key, an action and parameters, all as names and ints. (Ids and byte strings exist only in
+:mod:`netsum_controller.p4runtime.p4info`.)"""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, tuple[int, ...]]:
-        """What can be on a switch only once: the table and the key."""
+        """What is unique on a switch: the table and the key."""
         return self.TABLE, tuple(getattr(self, name) for name in self.KEY)
 
     def __str__(self) -> str:
@@ -40,7 +38,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class ForeignEntry:
-    """An entry in one of our tables that we would not have made, for example with another action. ``raw`` is its protobuf."""
+    """An entry in one of our tables that the controller would not make, for example with another action. ``raw`` is its
+    protobuf."""
 
     table: str
     key: tuple[int, ...]

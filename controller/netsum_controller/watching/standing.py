@@ -1,4 +1,4 @@
-"""How the members of a job are doing, from two looks at it: rates, shares of the waiting, who is a straggler. Pure."""
+"""Judges how the members of a job are doing from two looks at it: rates, shares of the waits, stragglers. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from netsum_controller.state.model import SERIAL
 from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
 
 ENOUGH_WAITS = 8
-"""Waits that must have been seen before their shares mean anything."""
+"""Least number of waits for which their shares are meaningful."""
 
 
 @dataclass(frozen=True)
 class MemberStanding:
-    """One member. The rates are None before a second look; ``share`` of the waits that were for it alone (None: none were
-    seen); ``resent``: the member's own count of retransmissions, where its metrics are known."""
+    """One member. The rates are None before a second look. ``share`` is its share of the waits for one member alone, None if
+    none were seen; ``resent`` is the member's own count of retransmissions, if its metrics are known."""
 
     member: MemberView
     bytes_per_s: float | None
@@ -30,7 +30,7 @@ class MemberStanding:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """One job. ``aged``: blocks that were closed without some member; ``refused``: packets by reason, without zeros."""
+    """One job. ``aged`` counts blocks that were closed without some member; ``refused`` packets by reason, without zeros."""
 
     view: JobView
     blocks_per_s: float | None
@@ -83,7 +83,8 @@ def _member_dict(job: JobStanding, standing: MemberStanding) -> dict[str, Any]:
 
 
 def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | None = None) -> JobStanding:
-    """From the previous look (None, or of another epoch: no rates) and the current one; ``resent`` is by rank."""
+    """The standing from the previous look (without rates if None or of another epoch) and the current one; ``resent`` is by
+    rank."""
     seconds = 0.0
     if before is not None and before.job.epoch.number == now.job.epoch.number:
         seconds = now.at - before.at
@@ -115,8 +116,8 @@ def _rate(before: int, now: int, seconds: float) -> float | None:
 
 
 def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
-    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it. That
-    takes two thirds of the waits among two members, and half among more."""
+    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it, which
+    means two thirds of the waits among two members, and half among more."""
     if member.presence in (Presence.LEFT, Presence.EVICTED):
         return False
     if member.oldest is not None and member.oldest >= SILENT_AFTER:
