@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from netsum_switch.codegen.expression import sat_cast, two_comp_mod, usat_cast
@@ -43,6 +45,22 @@ class DigestInfo:
 
     name: str
     widths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program and its generated Python. Pipelines that run the same program share it and change nothing in it."""
+
+    program: Program
+    source: str
+    module: CodeType
+
+
+@lru_cache(maxsize=4)  # a process with several switches, or one whose program is pushed again, compiles once
+def _compiled(json_text: str | bytes, drop_port: int) -> Compiled:
+    program = Program(json_text)
+    source = generate(program, drop_port)
+    return Compiled(program, source, compile(source, "<p4>", "exec"))
 
 
 class _Environment:
@@ -95,8 +113,8 @@ class Pipeline:
         on_digest: called with (list id, samples) while a packet is processed.
     """
 
-    def __init__(self, program: Program, drop_port: int, clock: Callable[[], int]) -> None:
-        self.program = program
+    def __init__(self, compiled: Compiled, clock: Callable[[], int]) -> None:
+        self.program = program = compiled.program
         self.pre = ReplicationEngine()
         self.pending: deque[tuple[int, bytes, int, dict[str, int]]] = deque()
         self.on_digest: Callable[[int, list[tuple[int, ...]]], None] | None = None
@@ -119,9 +137,9 @@ class Pipeline:
             number: DigestInfo(each["name"], tuple(self._width(element) for element in each["elements"]))
             for number, each in program.learn_lists.items()
         }
-        self.code = generate(program, drop_port)
+        self.code = compiled.source
         scope: dict[str, Any] = {}
-        exec(compile(self.code, "<p4>", "exec"), scope)  # made from checked JSON by our own generator
+        exec(compiled.module, scope)  # made from checked JSON by our own generator
         self._ingress: Callable[[Sent, int, bytes, int, dict[str, int]], None] = scope["make"](
             _Environment(self, clock)
         )
@@ -228,6 +246,6 @@ def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Callab
             return (time.monotonic_ns() - start) // 1000
 
     try:
-        return Pipeline(Program(json_text), drop_port, clock)
+        return Pipeline(_compiled(json_text, drop_port), clock)
     except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error

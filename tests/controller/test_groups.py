@@ -6,7 +6,7 @@ import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import CannotResume, Refused
-from netsum_controller.jobs.groups import MAX_GROUPS
+from netsum_controller.jobs import groups
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.test_rejoin import TOKEN, Member, busy, members, restart
@@ -52,12 +52,15 @@ def test_groups_of_an_epoch_that_is_over_are_gone(controller: Controller, member
     assert names(controller) == {"resnet", second}
 
 
-def test_a_member_that_never_closes_its_groups_is_stopped(controller: Controller, members: list[Member]) -> None:
-    made = [split(controller, members[0], f"{number}.0", [0]) for number in range(MAX_GROUPS)]
+def test_a_member_that_never_closes_its_groups_is_stopped(
+    controller: Controller, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MAX_GROUPS", 4)
+    made = [split(controller, members[0], f"{number}.0", [0]) for number in range(4)]
     assert split(controller, members[0], "0.0", [0]) == made[0], "the same again is no other one"
-    with pytest.raises(Refused, match="rank 0 is in 32 groups already"):
+    with pytest.raises(Refused, match="rank 0 is in 4 groups already"):
         split(controller, members[0], "more", [0])
-    with pytest.raises(Refused, match="rank 0 is in 32 groups already"):
+    with pytest.raises(Refused, match="rank 0 is in 4 groups already"):
         split(controller, members[1], "more", [1, 0])
     split(controller, members[1], "more", [1])
     controller.delete_job(made[0])

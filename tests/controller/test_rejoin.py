@@ -339,7 +339,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("write", range(6))
-@pytest.mark.parametrize("then", ["rejoin", "reconcile", "restart"])
+@pytest.mark.parametrize("then", ["rejoin", "reconcile", pytest.param("restart", marks=pytest.mark.full)])
 @pytest.mark.parametrize("when", ["reconcile", "agree"])
 def test_killed_on_the_way(
     open_controller: Callable[[], Controller],

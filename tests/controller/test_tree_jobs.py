@@ -149,7 +149,19 @@ def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller
     assert controller.site.store.jobs() == []
 
 
-@pytest.mark.parametrize("command", ["create", "delete", "epoch", "evict", "reconcile"])
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "create",
+        pytest.param("delete", marks=FULL),
+        pytest.param("epoch", marks=FULL),
+        "evict",
+        pytest.param("reconcile", marks=FULL),
+    ],
+)
 def test_killed_at_any_moment(sockets: Path, tmp_path: Path, command: str) -> None:
     """A controller that dies between two writes, at every third place; a new process finds and leaves everything in order."""
     fabric = FakeFabric(leaf_spine(1, 2, 2), sockets, tmp_path / "state.db")

@@ -139,6 +139,7 @@ def without_what_changes(text: str) -> str:
     return text
 
 
+@pytest.mark.full
 def test_tour_prints_what_the_page_says(tour: Tour) -> None:
     done = 0
     for block in README:

@@ -76,6 +76,7 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
+@pytest.mark.full
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
     """Two have told what they lack, the third is still between calls: what was told is in the state file."""
 
@@ -132,7 +133,7 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["switch", "ring"])
-@pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
+@pytest.mark.parametrize("grouped", [False, pytest.param(True, marks=pytest.mark.full)], ids=["job", "group"])
 def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:
     """The last rank does not call. Members without a switch know that of each other; at a switch, the controller alone would."""
 

@@ -127,7 +127,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
             ]
 
 
-@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
+@pytest.mark.parametrize("options", [{}, pytest.param(DEGRADE, marks=pytest.mark.full)], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
     with crew(fragile, "elastic", range(WORKERS - 1), **options) as (job, communicators):
@@ -153,6 +153,7 @@ def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: F
                 newcomer.stop()
 
 
+@pytest.mark.full
 def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabric) -> None:
     with crew(fragile, "smaller", range(WORKERS - 1)) as (_, communicators):
         fragile.controller.evict("smaller", 3)

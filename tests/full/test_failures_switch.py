@@ -38,6 +38,7 @@ def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.
             assert words in caplog.text
 
 
+@pytest.mark.full
 def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile: Fabric) -> None:
     def total(comm: Communicator) -> int:
         return int(comm.allreduce(np.array([comm.rank + 1]))[0])
@@ -59,6 +60,7 @@ def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile
             group.close()
 
 
+@pytest.mark.full
 def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
     with joined(fragile, 3, window=8) as communicators, Training(communicators) as training:
         training.on()
@@ -88,6 +90,7 @@ def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
+@pytest.mark.full
 def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
     """The others wait until it calls: only then can it say what it holds."""
 
@@ -111,6 +114,7 @@ def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
+@pytest.mark.full
 def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
     """Their results are the same bits as without a restart."""
     values = [np.random.default_rng(rank).standard_normal(6000).astype(np.float32) for rank in range(3)]

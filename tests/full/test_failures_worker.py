@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Closed, Desynchronized, Timeout
 from netsum_controller.config.job_spec import JobSpec
@@ -100,6 +101,7 @@ def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> N
             replacement.child.stop()
 
 
+@pytest.mark.full
 def test_a_degrade_job_goes_on_without_it_and_takes_a_replacement(fragile: Fabric) -> None:
     with (
         crew(fragile, "missed", late="degrade", block_exp=300.0, quorum=1) as (job, communicators, worker),

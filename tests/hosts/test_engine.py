@@ -316,6 +316,7 @@ def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(s
         comm.close()
 
 
+@pytest.mark.full
 def test_a_job_of_255() -> None:
     """Source ids, counts and the bias at their ends."""
     workers = 255

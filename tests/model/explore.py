@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from netsum.wire.schema import Status
-
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import Host
 from tests.model.rules import ID_MASK, Job, Packet, Record
+from tests.model.safety import Safety
 from tests.model.scenario import Epoch, Scenario
 from tests.model.transitions import Switch, Transitions, bits
 
@@ -59,13 +58,14 @@ class Explorer:
 
     scenario: Scenario
     limit: int = 400_000  # states; more is an error, not a success
+    liveness_at_once: bool = False
+    """Ask of each state as it is found whether everybody can finish from it, and not when all are known to be safe."""
 
     def __post_init__(self) -> None:
         self.by = Transitions(self.scenario)
         self._finishes = cache(self._finishes_once)
-        self._odd_switch = cache(self._odd_switch_once)
-        self._differ = cache(self._differ_once)
-        self._wrong = cache(self._wrong_once)
+        self._safety = Safety(self.scenario, self.by)
+        self._over = cache(self._over_once)
 
     def run(self) -> int:
         """Explore everything."""
@@ -74,18 +74,20 @@ class Explorer:
         queue = deque([start])
         while queue:
             world = queue.popleft()
-            what = self._wrong_world(world)
+            what = self._safety.wrong(world.switches, world.hosts)
             if what:
                 raise Violation(f"{self.scenario.name}: {what}", self._trace(world, came))
+            if self.liveness_at_once:
+                self._check_finishes(world, came)
             for label, following in self._steps(world):
                 if following not in came:
                     came[following] = (world, label)
                     queue.append(following)
             if len(came) > self.limit:
                 raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
-        for world in came:
-            if not self._finishes(world.switches, world.hosts, world.epoch):
-                raise Violation(f"{self.scenario.name}: not everybody can finish", self._trace(world, came))
+        if not self.liveness_at_once:
+            for world in came:
+                self._check_finishes(world, came)
         return len(came)
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -120,14 +122,15 @@ class Explorer:
             dead |= self.by.dead(number, network & self.by.to_host[rank])
         for switch, mine in zip(world.switches, self.by.down_to, strict=True):
             dead |= self.by.ignored(switch, network & mine)
-        return world._replace(network=network & ~dead)
+        return World(world.switches, world.hosts, world.epoch, network & ~dead)
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        ages = (False, True) if self.scenario.degrades else (False,)
         for packet in bits(world.network):
             item = self.by.packets.items[packet]
             if isinstance(item, Packet):
                 at = self.by.where(packet)
-                for old in (False, True) if self.scenario.degrades else (False,):
+                for old in ages:
                     switch, sent = self.by.at_switch(world.switches[at], packet, old)
                     if switch != world.switches[at] or sent & ~world.network:
                         after = self._pruned(self._became(world, at, switch, sent))
@@ -137,7 +140,7 @@ class Explorer:
                 host = self.by.at_host(world.hosts[rank], packet)
                 if host != world.hosts[rank]:
                     hosts = (*world.hosts[:rank], host, *world.hosts[rank + 1 :])
-                    yield "to a host: ", self._pruned(world._replace(hosts=hosts))
+                    yield "to a host: ", self._pruned(World(world.switches, hosts, world.epoch, world.network))
         for number, switch in enumerate(world.switches):
             for slot, old, *closed in self.by.looks(switch):
                 after = self._became(world, number, *closed)
@@ -153,7 +156,7 @@ class Explorer:
     def _became(world: World, number: int, switch: int, sent: int) -> World:
         """A switch has changed and sent something."""
         switches = (*world.switches[:number], switch, *world.switches[number + 1 :])
-        return world._replace(switches=switches, network=world.network | sent)
+        return World(switches, world.hosts, world.epoch, world.network | sent)
 
     def _events(self, world: World) -> Iterator[tuple[str, World]]:
         epoch = world.epoch
@@ -274,51 +277,15 @@ class Explorer:
         epoch = world.epoch._replace(away=world.epoch.away - {rank})
         return self._world(world.switches, tuple(hosts), epoch, world.network)
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- whether everybody can finish ---------------------------------------------------------------------------------
 
-    def _wrong_world(self, world: World) -> str:
-        for number in world.hosts:
-            what = self._wrong(number)
-            if what:
-                return what
-        if not self.scenario.partial:
-            return ""
-        pairs = ((one, other) for one in world.hosts for other in world.hosts if one < other)
-        odd = next(filter(None, (self._odd_switch(switch) for switch in world.switches)), "")
-        return odd or next(filter(None, (self._differ(*pair) for pair in pairs)), "")
+    def _check_finishes(self, world: World, came: dict[World, tuple[World, str] | None]) -> None:
+        if not self._finishes(world.switches, world.hosts, world.epoch):
+            raise Violation(f"{self.scenario.name}: {truth.STUCK}", self._trace(world, came))
 
-    def _odd_switch_once(self, switch: int) -> str:
-        job, slots, _ = self.by.switches.items[switch]
-        odd = (truth.odd_record(self.scenario, job, record) for _, record in slots) if job else ()
-        return self.by.changed.get(switch, "") or next(filter(None, odd), "")
-
-    def _differ_once(self, one: int, other: int) -> str:
-        return truth.differ(self.by.hosts.items[one], self.by.hosts.items[other])
-
-    def _wrong_once(self, number: int) -> str:
-        host = self.by.hosts.items[number]
-        if host.broken:
-            return f"rank {host.rank}: {host.broken}"
-        if host.mismatched and not self.scenario.calls_differ:
-            return f"rank {host.rank} is refused: SIGNATURE"
-        for index, result in enumerate(host.results):
-            if self.scenario.partial:
-                what = truth.odd_result(self.scenario, host, index, result) if result is not None else ""
-                if what:
-                    return what
-                continue
-            expected = self.scenario.expected(host, host.plan[index])
-            if expected is None and self.scenario.calls_differ:
-                return ""
-            if result is None or self.scenario.agree(result, expected):
-                continue
-            if result.status == Status.MISMATCH and self.scenario.calls_differ:
-                continue
-            return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
-        return ""
-
-    def _over(self, host: Host) -> bool:
+    def _over_once(self, number: int) -> bool:
         """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
+        host = self.by.hosts.items[number]
         return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
@@ -342,9 +309,10 @@ class Explorer:
                     _, _, *closed = looks[0]
                     after = self._became(world, number, *closed)
                     world = self._deliver(after._replace(network=0), after.network)
-            now = [self.by.hosts.items[number] for number in world.hosts]
             # Where files are used again, the others wait in vain for a rank whose process has found that out.
-            over = all(map(self._over, now)) or (self.scenario.files and any(host.ended for host in now))
+            over = all(map(self._over, world.hosts)) or (
+                self.scenario.files and any(self.by.hosts.items[number].ended for number in world.hosts)
+            )
             if over and world.epoch.reports is None:
                 return True
             if (world, tuple(sent)) == before:
@@ -364,12 +332,13 @@ class Explorer:
             if isinstance(item, Packet):
                 after = self._arrives(world, packet, old)
                 queue += bits(after.network)
-                world = after._replace(network=0)
+                world = World(after.switches, after.hosts, after.epoch, 0)
             else:
                 rank = item.port - 1
                 queue += bits(self.by.told(world.hosts[rank], packet))
                 host = self.by.at_host(world.hosts[rank], packet)
-                world = world._replace(hosts=(*world.hosts[:rank], host, *world.hosts[rank + 1 :]))
+                hosts = (*world.hosts[:rank], host, *world.hosts[rank + 1 :])
+                world = World(world.switches, hosts, world.epoch, world.network)
         return world
 
     def _trace(self, world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
@@ -395,6 +364,6 @@ class Explorer:
         return ""
 
 
-def explore(scenario: Scenario) -> int:
+def explore(scenario: Scenario, *, liveness_at_once: bool = False) -> int:
     """Number of states, or :class:`Violation`."""
-    return Explorer(scenario).run()
+    return Explorer(scenario, liveness_at_once=liveness_at_once).run()

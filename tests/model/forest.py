@@ -11,6 +11,7 @@ from tests.model.mutations import epoch_rules, switch_rule
 from tests.model.scenario import Scenario
 from tests.model.scenarios import Programs, change, each, sums
 from tests.model.topology import Shape
+from tests.model.truth import STUCK
 
 TWO_BY_TWO: Shape = ((0, 1), (2, 3))
 HOST_AND_LEAF: Shape = (0, (1, 2))
@@ -221,22 +222,22 @@ LATE_TREES = (
 TREE_MUTATIONS = (
     switch_rule("only_roots_make_results", MIXED, "wrong result"),
     switch_rule("freezes", TREE_LATE, "the partial"),
-    switch_rule("resends", TREE, "not everybody can finish"),
-    switch_rule("keeps_room", TREE_EMPTIES, "not everybody can finish"),
-    switch_rule("counts_go_up", TREE, "not everybody can finish"),
+    switch_rule("resends", TREE, STUCK),
+    switch_rule("keeps_room", TREE_EMPTIES, STUCK),
+    switch_rule("counts_go_up", TREE, STUCK),
     switch_rule("degraded_goes_up", TREE_LATE, "not said to be partial"),
-    switch_rule("status_goes_up", LEAVES_DIFFER, "not everybody can finish"),
-    switch_rule("again_to_asker", BARE_EVICTED, "not everybody can finish"),
-    switch_rule("again_goes_down", TREE_BARE, "not everybody can finish"),
-    switch_rule("sweep_asks_again", TREE_DIES, "not everybody can finish"),
-    switch_rule("stale_is_told", LATE_REUSE, "not everybody can finish"),
+    switch_rule("status_goes_up", LEAVES_DIFFER, STUCK),
+    switch_rule("again_to_asker", BARE_EVICTED, STUCK),
+    switch_rule("again_goes_down", TREE_BARE, STUCK),
+    switch_rule("sweep_asks_again", TREE_DIES, STUCK),
+    switch_rule("stale_is_told", LATE_REUSE, STUCK),
     switch_rule("dead_opens", LATE_REUSE, "WINDOW"),
-    switch_rule("refused_is_told", LEAVES_DIFFER, "not everybody can finish"),
-    switch_rule("whole_between_switches", TREE_DEST, "not everybody can finish"),
+    switch_rule("refused_is_told", LEAVES_DIFFER, STUCK),
+    switch_rule("whole_between_switches", TREE_DEST, STUCK),
     switch_rule("only_what_is_in_the_slot", WIDE, "STALE and still needed"),
-    switch_rule("asks", PASS_BESIDE_DEAD, "not everybody can finish"),
-    switch_rule("told_of_open", BARE_BESIDE_DEAD, "not everybody can finish"),
+    switch_rule("asks", PASS_BESIDE_DEAD, STUCK),
+    switch_rule("told_of_open", BARE_BESIDE_DEAD, STUCK),
     epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
-    switch_rule("any_signature_comes_down", LATE_DIFFER, "not everybody can finish"),
+    switch_rule("any_signature_comes_down", LATE_DIFFER, STUCK),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

@@ -8,6 +8,7 @@ from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
 from tests.model.scenarios import change, each, sums
+from tests.model.truth import STUCK
 
 LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
 UNSWEPT = replace(LATE, name="somebody is late and nobody sweeps", sweeper=False, mortals=(1,))
@@ -91,11 +92,11 @@ LATE_MUTATIONS = (
     switch_rule("tells_late", LATE, "wrong thing about its own contribution"),
     switch_rule("quorum", QUORUM, "below the quorum"),
     switch_rule("firm_waits", FIRM, "firm and closed partially"),
-    switch_rule("sweeps", ONE_OF_TWO_DIES, "not everybody can finish"),
-    switch_rule("newest_moves", ONE_OF_TWO_DIES, "not everybody can finish"),
-    switch_rule("frontier_of_this_epoch", NEXT_RUN, "not everybody can finish"),
-    switch_rule("closes_on_duplicate", UNSWEPT, "not everybody can finish"),
-    switch_rule("evicted_do_not_count", EVICTED, "not everybody can finish"),
+    switch_rule("sweeps", ONE_OF_TWO_DIES, STUCK),
+    switch_rule("newest_moves", ONE_OF_TWO_DIES, STUCK),
+    switch_rule("frontier_of_this_epoch", NEXT_RUN, STUCK),
+    switch_rule("closes_on_duplicate", UNSWEPT, STUCK),
+    switch_rule("evicted_do_not_count", EVICTED, STUCK),
     epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),
     epoch_rules(RESTART_EVICTED_OF_THREE, "two results", "only_whole_epochs_resume"),
     host_rule("lost_is_settled", LATE, "STALE and still needed"),

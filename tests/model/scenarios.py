@@ -10,6 +10,7 @@ from netsum.wire.schema import Op
 from tests.model.host import Call
 from tests.model.mutations import Mutation, epoch_rules, host_rule, switch_rule
 from tests.model.scenario import EpochRules, Scenario, digits
+from tests.model.truth import STUCK
 
 Programs = tuple[tuple[Call, ...], ...]
 
@@ -144,8 +145,8 @@ MUTATIONS = (
     switch_rule("closed_before_first", PORTS_COME_ROUND, "STALE and still needed"),
     switch_rule("first_payload_overwrites", NARROW, "wrong result"),
     switch_rule("ignore_duplicates", PLAIN, "wrong result"),
-    switch_rule("replay", PLAIN, "not everybody can finish"),
-    switch_rule("replay_to_asker", PLAIN, "not everybody can finish"),
+    switch_rule("replay", PLAIN, STUCK),
+    switch_rule("replay_to_asker", PLAIN, STUCK),
     switch_rule("sticky_status", ABORT, "wrong result"),
     switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
     switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
@@ -154,16 +155,16 @@ MUTATIONS = (
     host_rule("fence", REDO, "SIGNATURE"),
     host_rule("doubts_by_results", COARSE_OF_ONE, "SIGNATURE"),
     host_rule("abort_finishes_call", ABORT, "SIGNATURE"),
-    host_rule("mismatch_exempt", MISMATCH_GENERATION, "not everybody can finish"),
+    host_rule("mismatch_exempt", MISMATCH_GENERATION, STUCK),
     host_rule("window_of_this_epoch", RESTART_REDO, "WINDOW"),
-    host_rule("rewind", RESTART, "not everybody can finish"),
+    host_rule("rewind", RESTART, STUCK),
     host_rule("opening_holds_own_mark", FILES_AGAIN, "wrong result"),
     epoch_rules(REPLACED, "WINDOW", "fresh_epoch"),
     epoch_rules(OLD_STATE, "wrong result", "asks_switches"),
     epoch_rules(REPLACED, "wrong result", "fresh_ids", "fresh_ports"),
     epoch_rules(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
-    epoch_rules(RESTART, "not everybody can finish", "raised_after_restart"),
-    epoch_rules(RESTART, "not everybody can finish", "lowest_of_all"),
+    epoch_rules(RESTART, STUCK, "raised_after_restart"),
+    epoch_rules(RESTART, STUCK, "lowest_of_all"),
 )
 
 _THREE_REDO = change(sums(3, (2, 1), predicted=True), 0, 0, misfits=frozenset({0}))

@@ -10,6 +10,7 @@ from tests.model.late import LATE_MUTATIONS, LATE_SCENARIOS, WITH_RESTARTS
 from tests.model.mutations import Mutation
 from tests.model.scenario import Scenario
 from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS
+from tests.model.truth import STUCK
 
 EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES
 TAKE_LONG = {
@@ -64,5 +65,5 @@ def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS + LATE_MUTATIONS + TREE_MUTATIONS, ids=lambda mutation: mutation.rule)
 def test_without_the_rule_a_violation_is_found(mutation: Mutation) -> None:
     with pytest.raises(Violation) as caught:
-        explore(mutation.scenario)
+        explore(mutation.scenario, liveness_at_once=mutation.finds == STUCK)
     assert mutation.finds in caught.value.what

@@ -111,15 +111,18 @@ def play_many(run: Setting, seeds: int) -> None:
             check(run, number, taken, passes[number])
 
 
+SLEEPS = tuple((rank, 0.001 + 0.1 * rank, 0.1 + 0.1 * rank) for rank in range(3))
+SLEEPY = Setting(3, 2, 16, 0, 0.1, 0.1, 0, block_exp=0.01, quorum=2, sleeps=SLEEPS)
+
+
+def test_with_all_rules_the_check_holds() -> None:
+    play_many(SLEEPY, 20)
+
+
 @pytest.mark.parametrize("rule", ["closed_is_immutable", "marks_partial", "tells_late", "firm_waits", "quorum"])
 def test_the_check_can_fail(rule: str) -> None:
-    rules = replace(ALL_RULES, **{rule: False})
-    sleeps = tuple((rank, 0.001 + 0.1 * rank, 0.1 + 0.1 * rank) for rank in range(3))
-    run = Setting(3, 2, 16, 0, 0.1, 0.1, 0, block_exp=0.01, quorum=2, sleeps=sleeps)
-    play_many(run, 20)
-    run = replace(run, rules=rules)
     with pytest.raises(AssertionError):
-        play_many(run, 20)
+        play_many(replace(SLEEPY, rules=replace(ALL_RULES, **{rule: False})), 20)
 
 
 def test_a_long_sleep_loses_blocks_and_no_firm_one() -> None:

@@ -15,7 +15,12 @@ LAUNCHERS = {
     "embedded": ("tests.switch.harness.embedded", "EmbeddedUnderTest"),
     "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
 }
-TARGETS = ("pipeline", "embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+# The embedded switch is the pipeline behind P4Runtime and sockets, which tests/switch tests too.
+TARGETS = (
+    "pipeline",
+    pytest.param("embedded", marks=pytest.mark.full),
+    pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)),
+)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
     check(netsum("demo", "--switch", switch, "--workers", "2", "--steps", "60"), switch, "mininet", 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signals) -> None:
     command = netsum("demo", "--rootless", "--workers", "2", "--steps", "100000")
     command.wait_for(": up")
@@ -75,6 +75,7 @@ def test_killed_in_mininet(netsum: Start, switch: str) -> None:
     command.no_process_left()
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
     command = netsum("demo", "--rootless", "--workers", "2", "--steps", "400")
     command.wait_for("step ")

@@ -58,6 +58,7 @@ def ends(said: list[str]) -> tuple[list[int], float]:
     return [int(rank[2]) for rank in ranks], float(ranks[0][1])
 
 
+@pytest.mark.full
 def test_it_catches_up(fabric: Fabric) -> None:
     """A window of 64: the switch holds 512 blocks, more than the training has."""
     said = train(fabric, 64, STEPS="60", NAP="0.3")
