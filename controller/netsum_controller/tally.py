@@ -17,7 +17,6 @@ class Tally:
         self._counts: dict[str, Counter[Labels]] = {}
 
     def add(self, name: str, *labels: str) -> None:
-        """Count one more."""
         with self._guard:
             self._counts.setdefault(name, Counter())[labels] += 1
 
@@ -29,6 +28,5 @@ class Tally:
                 counts.pop(each, None)
 
     def of(self, name: str) -> dict[Labels, int]:
-        """The counts of a name by labels."""
         with self._guard:
             return dict(self._counts.get(name, {}))

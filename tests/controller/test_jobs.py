@@ -133,7 +133,7 @@ def test_when_taking_back_fails_the_next_command_cleans_up(
         return None
 
     switch.fail_update = fail
-    with pytest.raises(SwitchError, match="taking back the other steps failed too"):
+    with pytest.raises(SwitchError, match="undoing the other steps failed too"):
         controller.create_job(spec)
     with pytest.raises(NoSuchJob):
         controller.job("resnet")

@@ -20,7 +20,7 @@ from netsum_controller.errors import (
     SwitchError,
     Unreachable,
 )
-from netsum_controller.jobs import moving
+from netsum_controller.jobs import epochs, moving
 from netsum_controller.jobs.groups import open_group
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.jobs.rejoin import Progress
@@ -328,7 +328,7 @@ def test_a_controller_that_is_killed_in_a_move(
         raise KilledError
 
     with monkeypatch.context() as patched:
-        patched.setattr(moving, {"ring": "converge_job", "switch": "spread"}[to], die)
+        patched.setattr(*{"ring": (moving, "converge_job"), "switch": (epochs, "install")}[to], die)
         with pytest.raises(KilledError):
             controller.move("resnet", to)
     controller = open_controller()

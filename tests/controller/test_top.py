@@ -197,7 +197,7 @@ def test_what_cannot_be_shown(
 ) -> None:
     assert once(words, capfd, "vgg")[::2] == (
         1,
-        "netsum: there is no job 'vgg'; `netsum job list` shows those there are\n",
+        "netsum: there is no job 'vgg'; `netsum job list` shows all jobs\n",
     )
     assert once(words, capfd, "--interval", "0")[0] == 2
     watched.controller.site.connect_timeout = 0.2

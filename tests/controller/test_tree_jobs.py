@@ -134,7 +134,7 @@ def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller
         return "broken" if (is_row and name == "leaf2") or update.type == 3 else None
 
     fabric.fail_everywhere(fail)
-    with pytest.raises(SwitchError, match="taking back what other switches had failed too"):
+    with pytest.raises(SwitchError, match="undoing the changes on other switches failed too"):
         controller.create_job(wide())
     with pytest.raises(NoSuchJob):
         controller.job("wide")

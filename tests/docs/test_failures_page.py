@@ -58,7 +58,7 @@ def test_the_times_are_those_of_the_code() -> None:
         f"refused it: {silence.PATIENCE:g} s, then {2 * silence.PATIENCE:g}, then every {silence.MAX_PATIENCE:g} s",
         f"do without it: {watcher.DEAD_AFTER:g} s",
         f"asks every {silence.LOOK:g} s",
-        f"up to {overdue.ANSWER:g} s later. Where T is {2 * overdue.ANSWER:g} s or more",
+        f"up to {overdue.ANSWER:g} s later. If T is {2 * overdue.ANSWER:g} s or more",
     ):
         assert words in TEXT, words
 

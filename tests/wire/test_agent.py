@@ -188,9 +188,9 @@ def test_frames_link_carries_whole_frames(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "give a --descriptor, or say --switch, --host, --udp-port"),
+        ([], 2, "give a --descriptor, or --switch, --host, --udp-port"),
         (["-d", "/nonexistent.json"], 1, "/nonexistent.json: No such file or directory"),
-        (["-d", "rank.json", "--udp-port", "9"], 2, "leave out --udp-port"),
+        (["-d", "rank.json", "--udp-port", "9"], 2, "omit --udp-port"),
         (["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--set", "x=1"], 2, "no field 'x'"),
         (
             ["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--set", "lane=16"],

@@ -1,8 +1,8 @@
 """Sweeps, which make blocks of degrade jobs age out while members are late.
 
-BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each
-of its ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is
-detected between one and one and a half block_exp after its block began, plus the time that a sweep takes.
+BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each of its
+ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is detected
+between one and one and a half block_exp after its block began, plus the time that a sweep takes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_PERIOD = 0.002
 """Least seconds between two sweeps of a job."""
 
 LOOK_PERIOD = 0.1
-"""Seconds between two looks into the state file for ageing jobs, since another process may have changed it."""
+"""Seconds between two checks of the state file, which another process may have changed, for ageing jobs."""
 
 PATIENCE = 0.5
 """Seconds after which an unanswered sweep counts as lost."""
@@ -46,8 +46,8 @@ ALARM = 5.0
 
 @dataclass(frozen=True)
 class SweepCount:
-    """A job's sweeps since the controller began to serve: ``sweeps`` sent, how many were ``unanswered``, and how many blocks
-    they ``closed``."""
+    """A job's sweeps since the controller began to serve: how many were sent, how many remained ``unanswered``, and how many
+    blocks they ``closed``."""
 
     sweeps: int = 0
     unanswered: int = 0
@@ -62,7 +62,6 @@ class SweepCounters:
         self._counts: dict[str, SweepCount] = {}
 
     def add(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
-        """Add to a job's counts."""
         with self._guard:
             was = self._counts.get(job, SweepCount())
             self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
@@ -81,7 +80,6 @@ class Sweeper:
         self._switches = [_SwitchSweeper(site, name, self.counters) for name in site.topology.switches]
 
     def close(self) -> None:
-        """End the threads and their streams."""
         for one in self._switches:
             one.stop()
         for one in self._switches:
@@ -132,7 +130,7 @@ class _SwitchSweeper:
             try:
                 self._turn(time.monotonic())
             except Exception:
-                # Whatever it is, jobs must go on ageing.
+                # Whatever happened, jobs must go on ageing.
                 log.exception("sweeping switch %s", self._name, extra={"switch": self._name})
                 self._disconnect()
                 self._wait(time.monotonic() + RECONNECT)
@@ -181,7 +179,7 @@ class _SwitchSweeper:
         if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
             try:
                 node = present(job_trees(self._site.topology, job), job).nodes.get(self._name)
-            except Refused:  # the topology is another than the job was made for
+            except Refused:  # the topology has changed since the job was made
                 node = None
             age = 0 if node is None else block_exp_us(job.block_exp_us, node.height)
             self._ages[job.job_id] = place, age
@@ -222,7 +220,7 @@ class _SwitchSweeper:
         self._counters.add(one.job, closed=closed)
         if closed:
             log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
-        # If a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
+        # If sweeps take long (many slots, a busy switch), they must not take more than half of the time.
         self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
 
     # -- the stream

@@ -123,7 +123,6 @@ class Module:
         }
 
     def write(self) -> str:
-        """The module's text."""
         egress, ingress = Source(), Source()
         self._write_egress(egress)
         self._write_ingress(ingress)
@@ -340,7 +339,6 @@ class Module:
 
 
 def generate(program: Program, drop_port: int = 511) -> str:
-    """The Python of a program's module."""
     return Module(program, drop_port).write()
 
 

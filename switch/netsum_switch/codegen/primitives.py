@@ -66,11 +66,9 @@ class Primitives:
         }
 
     def action(self, source: Source, action_id: int, args: Sequence[Code] = ()) -> None:
-        """Write an action's body."""
         self.body(source, self._program.actions[action_id]["primitives"], args)
 
     def arguments(self, action_id: int, values: Sequence[str]) -> list[Code]:
-        """An action's arguments from the Python texts of their values."""
         data = self._program.actions[action_id]["runtime_data"]
         return [Code(text, each["bitwidth"]) for text, each in zip(values, data, strict=True)]
 

@@ -42,8 +42,6 @@ def dirty_var(header: str) -> str:
 
 
 class Source:
-    """Collects lines."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._depth = 0

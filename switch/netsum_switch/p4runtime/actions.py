@@ -59,7 +59,6 @@ def read_action(info: P4Info, action: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def write_action(spec: ActionSpec, params: tuple[int, ...], action: Any) -> None:
-    """Fill an Action message."""
     action.action_id = spec.id
     for param, value in zip(spec.params, params, strict=True):
         action.params.add(param_id=param.id, value=encode(value))

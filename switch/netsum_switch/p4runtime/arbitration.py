@@ -97,7 +97,6 @@ class Arbitration:
             return not self._connections
 
     def is_primary(self, connection: Connection) -> bool:
-        """Whether this controller is the primary now."""
         with self._lock:
             return connection is self._primary()
 

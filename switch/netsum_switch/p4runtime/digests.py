@@ -179,7 +179,6 @@ class Digests:
             self._condition.notify()
 
     def acknowledge(self, message: Any) -> None:
-        """A DigestListAck."""
         with self._condition:
             digest = self._digests.get(message.digest_id)
             if digest is not None:

@@ -58,8 +58,6 @@ class Tls:
 
 
 class Server:
-    """A running P4Runtime server."""
-
     def __init__(self, device: Device, address: str, tls: Tls | None = None) -> None:
         """Bind and start.
 

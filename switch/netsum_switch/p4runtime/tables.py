@@ -53,7 +53,6 @@ class Tables:
         return spec
 
     def table(self, spec: TableSpec) -> Table:
-        """The data plane's table."""
         return self._pipeline.tables[spec.name]
 
     def write(self, update_type: int, entry: Any) -> None:

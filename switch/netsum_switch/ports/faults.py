@@ -56,7 +56,6 @@ class Faults:
     others: PortFaults = PortFaults()
 
     def of(self, number: int) -> PortFaults:
-        """A port's faults."""
         return self.ports.get(number, self.others)
 
     @classmethod
