@@ -1,4 +1,4 @@
-"""One loaded program: its generated code and the objects that the code and the control plane share."""
+"""A loaded program: its generated code and the objects that the code shares with the control plane."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, T
 
 log = logging.getLogger("netsum_switch.pipeline")
 
-# A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane. Programs walk
-# through registers that way, some thousand passes long.
+# A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
+# way, in up to a thousand passes.
 MAX_PASSES = 1 << 16
 
-# What reading JSON of another shape than p4c's ends in.
+# What reading JSON that is not shaped like p4c's raises.
 _MALFORMED = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration, AssertionError, RecursionError,
     SyntaxError, NameError, TableError,
@@ -49,14 +49,14 @@ class DigestInfo:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program and its generated Python. Pipelines that run the same program share it and change nothing in it."""
+    """A program and its generated Python, shared unchanged by all pipelines that run it."""
 
     program: Program
     source: str
     module: CodeType
 
 
-@lru_cache(maxsize=4)  # a process with several switches, or one whose program is pushed again, compiles once
+@lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
 def _compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     program = Program(json_text)
     source = generate(program, drop_port)
@@ -139,20 +139,20 @@ class Pipeline:
         }
         self.code = compiled.source
         scope: dict[str, Any] = {}
-        exec(compiled.module, scope)  # made from checked JSON by our own generator
+        exec(compiled.module, scope)  # our generator makes it from checked JSON
         self._ingress: Callable[[Sent, int, bytes, int, dict[str, int]], None] = scope["make"](
             _Environment(self, clock)
         )
 
     def process(self, port: int, frame: bytes) -> Sent:
-        """Run one frame through the switch; (egress port, frame) of everything that leaves, in order."""
+        """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
         result: Sent = []
         try:
             self._ingress(result, port, frame, 0, {})
             if self.pending:
                 self._start_over(result)
         except BaseException:
-            self.pending.clear()  # what has begun to go round is not the next packet's
+            self.pending.clear()  # nothing that has started over may be left for the next packet
             raise
         return result
 
@@ -211,7 +211,7 @@ class Pipeline:
             action = entry["action_entry"]
             data = tuple(int(value, 16) for value in action["action_data"])
             match = tuple(_const_match(each) for each in entry["match_key"])
-            # In the JSON a low number wins, in P4Runtime a high one; this is how simple_switch_grpc turns it round.
+            # In the JSON a low number wins, in P4Runtime a high one; simple_switch_grpc converts like this.
             rows.append((match, by_id[action["action_id"]].name, data, _HIGHEST_PRIORITY - entry["priority"]))
         table.fix_entries(rows)
 
@@ -236,7 +236,7 @@ def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Callab
         clock: microseconds; by default since now, as simple_switch counts from its start.
 
     Raises:
-        JsonError: not BMv2 JSON of a version that we know.
+        JsonError: not BMv2 JSON of a known version.
         UnsupportedError: names what this switch does not run.
     """
     if clock is None:

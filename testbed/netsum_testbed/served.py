@@ -1,4 +1,4 @@
-"""The controller's endpoint as a process of its own, ``netsum serve``: it can be killed, stopped, and started again."""
+"""The controller as a process, ``netsum serve``, which can be killed, stopped, and started again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
-"""Seconds until it must answer."""
+"""Seconds within which it must answer."""
 _SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 
 class ServedController:
-    """On the state file ``directory/state.db``, always at the same ``url``. Made, it answers."""
+    """The controller on the state file ``directory/state.db``, always at the same ``url``. It answers as soon as it is made."""
 
     def __init__(self, topology: Topology, directory: Path) -> None:
         file, state = directory / "topology.yaml", directory / "state.db"
@@ -56,7 +56,7 @@ class ServedController:
         self._child.stop()
 
     def hang(self, *, hang: bool) -> None:
-        """Stop it, with all its connections open, or let it go on. After :meth:`kill` it does neither."""
+        """Stop it with all its connections open, or let it go on. After :meth:`kill` this does nothing."""
         if self._child.exit_code is None:
             os.kill(self._child.pid, signal.SIGSTOP if hang else signal.SIGCONT)
 

@@ -24,5 +24,5 @@ def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def wide_console() -> Console:
-    """A console with room for the widest table, also where there is no terminal."""
+    """A console wide enough for any table, even without a terminal."""
     return Console(width=max(Console().width, WIDTH))

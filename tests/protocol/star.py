@@ -113,7 +113,7 @@ FAR_IP = 0x0A00F100
 
 
 def senders() -> dict[int, set[int]]:
-    """The ports that traffic with each address comes in through; what is from another address may come from anywhere."""
+    """The ports through which traffic from each address comes in; other addresses may come from anywhere."""
     ends = ((each(port).ip, {port}) for port in PORTS for each in (station, neighbour))
     return {**dict(ends), FAR_IP: {3, 4}, SWITCH_IP: set()}
 

@@ -1,4 +1,4 @@
-"""``netsum bench fairness`` and ``priorities``: jobs beside each other, on each switch."""
+"""``netsum bench fairness`` and ``priorities``: jobs side by side, on each switch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netsum_testbed.tables import make_table
 
 
 def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[str]) -> None:
-    """Measure, show and end in a line of JSON."""
+    """Measure, show the results, and print the line of JSON."""
     console = Console()
     topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
     found: dict[str, dict[str, object]] = {}

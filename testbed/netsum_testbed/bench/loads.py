@@ -18,7 +18,7 @@ LANES: Final = PAYLOAD_BYTES >> Lane.L32
 
 
 def _payloads(workers: int, seed: int) -> tuple[list[bytes], bytes]:
-    """A random payload a worker, small enough that no lane of their sum wraps, and that sum."""
+    """A random payload for each worker, small enough that no lane of their sum wraps, and that sum."""
     lanes = np.random.default_rng(seed).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
     return [lane.astype(">u4").tobytes() for lane in lanes], lanes.sum(axis=0).astype(">u4").tobytes()
 

@@ -1,9 +1,9 @@
-"""One rank of a timed collective, as a process of its own:
+"""One rank of a timed collective, as a process:
 ``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS PLACES [DESCRIPTOR ...]``.
 
-Joins what the environment names, or a job for each descriptor file: these take turns call by call, in an order that is the same
-on every rank and changes, so that what else the machine does hits all of them alike. Prints a line of JSON a size, with
-[seconds a call (the median), wrong elements, bytes sent a call] for each job out of place and, if PLACES is 2, in place.
+It joins the environment's job, or one job for each descriptor file. These take turns call by call, in a varying order that is
+the same on every rank, so that other load on the machine affects all of them alike. It prints a line of JSON for each size, with
+[median seconds, wrong elements, bytes sent] of a call for each job, out of place and, if PLACES is 2, in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from netsum.communicator import Communicator
 def time_calls(
     comms: Sequence[Communicator], size: int, dtype: str, iterations: int, *, in_place: bool
 ) -> list[tuple[float, int, float]]:
-    """Sum arrays of ``size`` bytes on each communicator, ``iterations`` times after one that is not timed."""
+    """Sum arrays of ``size`` bytes on each communicator, ``iterations`` times after an untimed call."""
     rank, ranks = comms[0].rank, comms[0].size
     pattern = np.arange(size // np.dtype(dtype).itemsize) % 97
     source = (pattern + rank).astype(dtype)
@@ -51,7 +51,6 @@ def time_calls(
 
 
 def main(sizes: str, dtype: str, iterations: str, places: str, *descriptors: str) -> None:
-    """All sizes, in order."""
     with ExitStack() as stack:
         comms = [stack.enter_context(netsum.join(descriptor=Path(each))) for each in descriptors]
         comms = comms or [stack.enter_context(netsum.join())]
@@ -63,7 +62,7 @@ def main(sizes: str, dtype: str, iterations: str, places: str, *descriptors: str
             ]
             print(json.dumps(timed), flush=True)
         for comm in comms:
-            comm.barrier()  # nobody leaves while another may still ask for a result
+            comm.barrier()  # no rank leaves while another may still ask for a result
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from netsum_testbed.verify.cells import ROOTED, Cell
 from netsum_testbed.verify.data import Array, contribution
 
 CALL_TIMEOUT: Final = 120.0
-"""Seconds until a call gives up: nothing that this run does to packets takes that long."""
+"""Seconds until a call gives up: no fault of this run takes that long."""
 
 
 def start(
@@ -37,7 +37,7 @@ def start(
     def result() -> tuple[Any, Report]:
         got = made.wait() if cell.joined else made
         if got is not None and options.get("out") is not None and got is not options["out"]:
-            raise AssertionError("a call with out= returned an array of its own")
+            raise AssertionError("a call with out= returned another array")
         if given is not None and options.get("out") is not given and given.tobytes() != before:
             raise AssertionError("the input was changed")
         return (None if got is None else np.asarray(got)), report
@@ -59,7 +59,7 @@ def _options(cell: Cell, rank: int, given: Array) -> dict[str, Any]:
     if cell.scale != "agreed":
         options["scale"] = cell.scale
     if cell.in_place:
-        # The input itself where the result has its shape, else an array made for it.
+        # The input itself if the result has its shape, else a new array.
         shape = result_shape(cell, rank)
         options["out"] = given if shape == given.shape else np.empty(shape or 0, given.dtype)
     return options
@@ -76,7 +76,7 @@ def _counts(cell: Cell) -> Any:
 
 
 def result_shape(cell: Cell, rank: int) -> tuple[int, ...] | None:
-    """The shape of what a rank gets; None: no array."""
+    """The shape of a rank's result; None: no array."""
     match cell.kind.collective:
         case "barrier":
             return None

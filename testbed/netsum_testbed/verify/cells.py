@@ -17,11 +17,11 @@ _OPERATIONS: Final = {
     op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING
 }
 TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, **_OPERATIONS}
-"""Types by operation; products are of the types of sums."""
+"""Types by operation; products take the types of sums."""
 
 REDUCTIONS: Final = ("allreduce", "reduce", "reduce_scatter")
 ROWS: Final = ("all_gather", "gather", "scatter", "all_to_all")
-"""Exchanges of some rows for each rank."""
+"""Exchanges of a number of rows for each rank."""
 COLLECTIVES: Final = (*REDUCTIONS, "broadcast", *ROWS, "barrier")
 ROOTED: Final = ("reduce", "broadcast", "gather", "scatter")
 
@@ -34,7 +34,7 @@ INTEGER_FILLS: Final = ("small", "full", "zeros", "sparse")
 
 
 class Kind(NamedTuple):
-    """What a call is; ``op`` and ``dtype`` are empty where there is none."""
+    """The kind of a call; ``op`` and ``dtype`` are empty where there is none."""
 
     collective: str
     op: str = ""
@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """The shape of the array that all ranks have."""
+        """The shape of the array of all ranks."""
         return (self.size,) if self.shape is None else self.shape
 
     @property
@@ -90,7 +90,7 @@ class Cell:
 
     @property
     def packets(self) -> int:
-        """Contributions that all ranks send together, about."""
+        """The approximate number of contributions that all ranks send."""
         width = np.dtype(self.kind.dtype).itemsize if self.kind.dtype else 1
         times = self.workers if self.kind.collective == "all_to_all" or self.kind.op == "product" else 1
         return self.workers * (1 + times * (self.size * width // 4096 + len(self.counts)))
@@ -106,7 +106,7 @@ class Cell:
                 return self.size
 
     def describe(self) -> str:
-        """The cell in a line, as a person would say it."""
+        """The cell in one line of words."""
         name, op, dtype = self.kind
         how = [f"root {self.root}"] if name in ROOTED else []
         how += [] if self.even else [f"counts {self.counts}"]
@@ -121,7 +121,7 @@ class Cell:
 
 
 def groups_of(cells: Sequence[Cell], start: int = 0) -> Iterator[range]:
-    """Indices of the cells from ``start`` on that are under way together: neighbours that are ``joined``; others alone."""
+    """Indices of the cells from ``start`` on that run together: neighbours that are ``joined``, or one alone."""
     while start < len(cells):
         stop = start + 1
         while cells[start].joined and stop < len(cells) and cells[stop].joined:

@@ -29,8 +29,7 @@ CALLS_PER_ROUND: Final = 40
 
 @dataclass(frozen=True)
 class Job:
-    """Cells to make in a job of their own. ``said`` and ``again``: which job that is, and the command that makes it once more,
-    for a person."""
+    """The cells of one job. For people, ``said`` names the job, and ``again`` is the command that repeats it."""
 
     spec: JobSpec
     cells: Sequence[Cell]
@@ -42,7 +41,7 @@ class Job:
 
 class Checks:
     """Makes jobs on a fabric and checks their cells, until ``until`` seconds of the run or ``most`` calls are up. Counts into
-    ``totals``, which is right at any moment: a run may be ended by an exception."""
+    ``totals``, which is consistent at any moment, since an exception may end a run."""
 
     def __init__(
         self, fabric: Fabric, totals: CellTotals, screen: Screen, until: float, most: int | None = None
@@ -55,14 +54,14 @@ class Checks:
         self._begun = time.monotonic() - totals.seconds
 
     def run(self, numbers: Iterable[int], make_job: Callable[[int], Job]) -> None:
-        """Make the jobs of these numbers, one after the other."""
+        """Make the jobs with these numbers, one after the other."""
         for number in numbers:
             if not self._grant(0):
                 return
             self._make(make_job(number))
 
     def _grant(self, calls: int) -> bool:
-        """Whether ``calls`` more calls may be started. The fabric's coming up takes nothing of the time."""
+        """Whether ``calls`` more calls may be started. The time that the fabric takes to come up does not count."""
         self.totals.seconds = time.monotonic() - self._begun
         if self._left <= 0 or self.totals.seconds >= self._until:
             return False
@@ -85,7 +84,7 @@ class Checks:
                 answers.append(answer)
                 if len(answers) == len(members.communicators):
                     self._judge(job, checker, waiting.pop(answer.cell.index))
-            # What is left over: cells that some rank never got to, because an earlier one failed for it alone.
+            # Cells are left over if some rank never got to them because an earlier one failed for it alone.
             for answers in waiting.values():
                 self._judge(job, checker, answers)
         self.totals.jobs += 1
@@ -112,8 +111,8 @@ class Checks:
 class Options:
     """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
 
-    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'. ``topology``:
-    the file, if it is not the usual star.
+    ``loss``, ``duplicate``, ``reorder``: probabilities for a packet in one direction. ``topology``: a file, if it is not the
+    usual star.
     """
 
     duration: float = 60.0
@@ -130,19 +129,19 @@ class Options:
 
     @property
     def faults(self) -> Faults | None:
-        """None when packets are left alone."""
+        """None if there are no faults."""
         if not (self.loss or self.duplicate or self.reorder):
             return None
         return Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
 
     def replay(self, switch: str, number: int) -> str:
-        """The command that makes one round again."""
+        """The command that repeats one round."""
         words = option_words(self, "workers", "topology", "max_elements", "algorithm", "loss", "duplicate", "reorder")
         return " ".join((f"netsum verify --switch {switch} --seed {self.seed} --only {number}", *words))
 
 
 def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
-    """All rounds of a run."""
+    """Make all rounds of a run."""
     hosts = list(fabric.topology.hosts)
 
     def make_job(number: int) -> Job:

@@ -20,13 +20,13 @@ from netsum_trials.bytes.counters import Passed, Traffic, between, read_links
 from netsum_trials.bytes.hosts import SIZE, Bytes, make_call, on_all
 
 WINDOW: Final = 8
-"""So few blocks under way that no packet waits long enough to look lost."""
+"""So few blocks in flight that no packet waits long enough to seem lost."""
 TRIES: Final = 6
 
 
 @dataclass(frozen=True)
 class LinkBytes(Bytes):
-    """One direction of a link. ``again``: frames beyond one a block: what was sent again, and what asked for it."""
+    """One direction of a link. ``again``: frames beyond one per block, which are retransmissions and requests for them."""
 
     again: int
 
@@ -55,8 +55,8 @@ class Below:
 
 @dataclass(frozen=True)
 class Stripe:
-    """One leaf's link to one root. ``due``: the root's share of the stripes; ``up`` and ``down`` in bytes, and the shares of what
-    the leaf's uplinks carried together."""
+    """One leaf's link to one root. ``due``: the root's share of the stripes; ``up`` and ``down`` in bytes, and as shares of
+    what all of the leaf's uplinks carried."""
 
     weights: str
     link: str
@@ -68,7 +68,7 @@ class Stripe:
 
 
 class Network:
-    """A job on a fabric, and what its calls move."""
+    """A job on a fabric, and the bytes that its calls move."""
 
     def __init__(
         self, fabric: Fabric, members: Sequence[str], communicators: Sequence[Communicator], trees: Trees
@@ -80,8 +80,8 @@ class Network:
         self.block_bytes = communicators[0].descriptor.block_bytes
 
     def call(self, name: str, size: int = SIZE) -> Traffic:
-        """Make a call on all ranks, with rank 0 as the root; returns what passed each link meanwhile. On a busy machine answers
-        are late, and packets are sent again for nothing: of several calls, the one that moved the fewest bytes counts."""
+        """Make a call on all ranks, with rank 0 as the root; return what passed each link meanwhile. On a busy machine answers
+        are late and packets are retransmitted needlessly, so of several calls the one that moved the fewest bytes counts."""
         least: Traffic = {}
         for _ in range(TRIES):
             traffic = self._call(name, size)
@@ -120,7 +120,7 @@ def network(fabric: Fabric, hosts: Sequence[str], **options: Any) -> Iterator[Ne
 
 
 def collectives(made: Network, costs: Sequence[Cost] = COSTS) -> Iterator[Line]:
-    """Each collective, on the link of rank 0's host, and between two leaves (rank 0's is the first) and their parents."""
+    """Measure each collective, on the link of rank 0's host, and between two leaves (the first is rank 0's) and their parents."""
     topology = made.fabric.topology
     root, n = made.members[0], len(made.members)
     home = topology.hosts[root].switch
@@ -145,14 +145,14 @@ def uplinks(made: Network, cost: Cost, leaf: str, traffic: Traffic) -> Line:
 
 
 def compare(made: Network, cost: Cost, formula: Formula, place: Place, passed: Sequence[Passed]) -> LinkBytes:
-    """What passed, next to what should have."""
+    """Compare what passed with what should have."""
     due = int(formula.share(place) * SIZE) + headers(cost, place.n, SIZE, made.block_bytes, FRAME_HEADERS)
     again = sum(each.frames for each in passed) - frames(cost, place.n, SIZE, made.block_bytes)
     return LinkBytes(formula.words, due, sum(each.bytes for each in passed), again)
 
 
 def below(made: Network, leaf: str) -> Below:
-    """An allreduce, as the links of one leaf see it."""
+    """Measure an allreduce on the links of one leaf."""
     traffic = made.call("allreduce")
     line = uplinks(made, COSTS[0], leaf, traffic)
     hosts = [host for host in made.members if made.fabric.topology.hosts[host].switch == leaf]
@@ -161,7 +161,7 @@ def below(made: Network, leaf: str) -> Below:
 
 
 def stripes(made: Network, weights: str, size: int) -> Iterator[Stripe]:
-    """An allreduce of ``size`` bytes, on every uplink of every leaf."""
+    """Measure an allreduce of ``size`` bytes on every uplink of every leaf."""
     traffic = made.call("allreduce", size)
     seats = Counter(made.trees.roots)
     for leaf in made.leaves():

@@ -1,4 +1,4 @@
-"""What was measured, as tables and as JSON."""
+"""The measurements, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FIGURES: Final = (">formula", ">measured")
 
 @dataclass
 class LinkTotals(Totals):
-    """``collectives``: each on its links, by topology. ``below``: an allreduce with more and more hosts below a leaf.
-    ``stripes``: what each root of a leaf-spine carried, for given weights."""
+    """``collectives``: each on its links, by topology. ``below``: an allreduce with a growing number of hosts below a leaf.
+    ``stripes``: what each root of a leaf-spine carried, by weights."""
 
     collectives: list[Line] = field(default_factory=list)
     below: list[Below] = field(default_factory=list)
@@ -31,7 +31,7 @@ class LinkTotals(Totals):
 
     @property
     def failures(self) -> int:
-        """Directions with fewer bytes than the formula expects: then the formula, or a counter, is wrong."""
+        """Directions with fewer bytes than the formula expects, for which the formula or a counter is wrong."""
         ways = [way for line in self.collectives for way in (line.up, line.down)]
         ways += [way for line in self.below for way in (line.up, line.down)]
         return sum(way is not None and way.measured < way.expected for way in ways)
@@ -58,8 +58,8 @@ def lines_table(title: str, lines: Sequence[Line]) -> Table:
 
 
 def below_table(lines: Sequence[Below]) -> Table:
-    """The same, by the number of hosts."""
-    title = f"An allreduce with more and more hosts below a leaf: S = {SIZE:,}"
+    """Bytes by the number of hosts below a leaf."""
+    title = f"An allreduce with a growing number of hosts below a leaf: S = {SIZE:,}"
     columns = ">hosts below", ">their links", "up", *_FIGURES, "down", *_FIGURES
     return make_table(
         title, columns, ((str(each.hosts), f"{each.sent:,}", *_words(each.up), *_words(each.down)) for each in lines)
@@ -87,7 +87,7 @@ def volume_table(volumes: Sequence[Volume]) -> Table:
 
 
 def host_volume_table(volumes: Sequence[HostVolume], algorithm: str) -> Table:
-    """Bytes that all ranks send together, next to the formulas."""
+    """Bytes that all ranks together send, next to the formulas."""
     title = f"Bytes by {algorithm}, of all ranks together: n = {RANKS} ranks, S = {SIZE:,}"
     rows = ((each.collective, *_words(each), str(each.again)) for each in volumes)
     return make_table(title, ("collective", "sent", *_FIGURES, ">again"), rows)

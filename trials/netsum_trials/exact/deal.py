@@ -1,4 +1,4 @@
-"""Cells are dealt like cards: everything about one follows from a seed, the job's number and the cell's."""
+"""Deals cells like cards; everything about one follows from a seed, the job's number and the cell's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FILLS = ("normal", "wide", "zeros", "sparse")
 def make_cells(
     seed: int, job: int, number: int, *, workers: int, sizes: tuple[int, ...] = SIZES, most_packets: int
 ) -> tuple[Cell, ...]:
-    """The cells of one job. Kinds are dealt like cards: each comes once before any comes again. Sizes are drawn, and drawn again
-    where the cell would take more than ``most_packets`` packets."""
+    """The cells of one job. Each kind comes once before any comes again. Sizes are drawn, and drawn again if the cell would take
+    more than ``most_packets`` packets."""
     return tuple(_make_cell(seed, job, index, number, workers, sizes, most_packets) for index in range(number))
 
 
@@ -62,7 +62,7 @@ def _counts(rng: np.random.Generator, name: str, workers: int, size: int) -> tup
     def parts() -> tuple[int, ...]:
         if even:
             return (size // workers,) * workers
-        # Very uneven, so that some ranks get nothing.
+        # So uneven that some ranks get nothing.
         return tuple(map(int, rng.multinomial(size, rng.dirichlet(np.full(workers, 0.5)))))
 
     if name == "all_to_all":

@@ -1,4 +1,4 @@
-"""The result of a run of the matrix."""
+"""The totals of a run of the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job after job of cells on one topology after the other, every result checked, until the time is up."""
+"""Runs jobs of cells on one topology after the other until the time is up, and checks every result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netsum_trials.exact.report import MatrixTotals
 
 CELLS_PER_JOB: Final = 24
 MOST_PACKETS: Final = 20_000
-"""Contributions of one cell: a larger one would take up a whole run."""
+"""Contributions of one cell; a larger one would take up a whole run."""
 MOST_WITHOUT: Final = 4_000
 """The same for jobs without a switch, where each contribution of a small window costs many messages."""
 
@@ -41,15 +41,15 @@ class Options:
     algorithm: str = SWITCH
 
     def replay(self, switch: str, topology: str, job: int) -> str:
-        """The command that makes one job's cells again."""
+        """The command that repeats one job's cells."""
         words = [f"--topology {topology} --only {job}", *option_words(self, "workers", "sizes", "loss", "algorithm")]
         return f'make matrix SWITCH={switch} SEED={self.seed} ARGS="{" ".join(words)}"'
 
 
 def run(fabric: Fabric, options: Options, totals: MatrixTotals, screen: Screen, topology: str) -> None:
-    """The jobs of one topology; their numbers continue those of the topology before."""
+    """Make the jobs of one topology, numbered on from those of the topology before."""
     totals.topology = topology
-    # Every topology has its share of the time; what it leaves over goes to the next one.
+    # Every topology has its share of the time; what it does not use goes to the next one.
     until = options.duration * (options.topologies.index(topology) + 1) / len(options.topologies)
 
     def make_job(number: int) -> Job:

@@ -1,4 +1,4 @@
-"""Scenarios from a seed: a pure function, so that what went wrong once can go wrong again."""
+"""Makes scenarios from a seed, by a pure function, so that a failure can be repeated."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _EVENTS: Final = {
     Kind.MOVE: (0.25, 1.5),
     Kind.HANG_CONTROLLER: (0.1, 4.0),
 }
-"""The probability that a round has such an event, and how many seconds it lasts at most."""
+"""The probability that a round has such an event, and its longest duration in seconds."""
 GONE: Final = 13.0
-"""Seconds without a switch after which its jobs have gone to their members."""
+"""Seconds without a switch after which its jobs have moved to their members."""
 
 
 @dataclass(frozen=True)
 class Possible:
-    """What is possible on a fabric: where packets may be disturbed, and which events may happen."""
+    """Where packets may be disturbed on a fabric, and which events may happen."""
 
     where: tuple[Where, ...] = (Where.HOSTS,)
     kinds: Collection[Kind] = tuple(Kind)
@@ -52,9 +52,9 @@ def make_scenario(
 ) -> Scenario:
     """Scenario number ``index`` of a seed, for a job of so many ranks that makes so many calls.
 
-    Events come before the last calls, so that their effects are seen. At most two of them, and mostly one, are restarts, kills,
-    evictions or moves: each of these may take everybody to a new epoch, and two at once would say little about either. In one
-    round of three no packet is disturbed, so that only ranks with an event may be named in its errors.
+    Events come before the last calls, so that their effects are seen. At most two, and mostly one, are restarts, kills,
+    evictions or moves: each of these may start a new epoch, and two at once would say little about either. In one
+    round in three no packet is disturbed, so that errors may name only ranks with an event.
     """
     around = Around() if around is None else around
     rng = np.random.default_rng([seed, index, 0xFA])

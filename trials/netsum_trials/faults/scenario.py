@@ -1,4 +1,4 @@
-"""What goes wrong, as data: validated, in and out as JSON or YAML (docs/trials.md has an example), in one line for the log."""
+"""Scenarios as data: validated, read from JSON or YAML (docs/trials.md has an example), and logged in one line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from netsum_testbed.errors import TestbedError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5
-"""Beyond that a link is cut rather than bad."""
+"""A link with more loss would be as good as cut."""
 LONGEST: Final = 60.0
 """Seconds that an event may last."""
 
 
 class ScenarioError(TestbedError):
-    """A scenario that is wrong; the message names the field."""
+    """An invalid scenario; the message names the field."""
 
 
 class Where(StrEnum):
@@ -56,7 +56,7 @@ class _Data(BaseModel):
 
 class Rates(_Data):
     """One direction of a link. ``loss``, ``duplicate``, ``reorder``: probabilities for a packet; ``burst``: packets lost
-    together on average; ``delay_ms``: what every packet is held, and ``jitter_ms``: up to how much longer."""
+    together on average; ``delay_ms``: how long every packet is held, and ``jitter_ms``: at most how much longer."""
 
     loss: float = Field(default=0.0, ge=0.0, le=MOST)
     duplicate: float = Field(default=0.0, ge=0.0, le=MOST)
@@ -66,7 +66,7 @@ class Rates(_Data):
     jitter_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
 
     def faults(self) -> Faults:
-        """As the faulty transport takes them."""
+        """The rates as the faulty transport takes them."""
         return Faults(
             drop=self.loss,
             duplicate=self.duplicate,
@@ -85,10 +85,10 @@ class LinkFaults(_Data):
 
 
 class Event(_Data):
-    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: how long the rank
-    stands still, the link is cut, the switch or the controller is off, or the members combine themselves; how soon somebody
-    takes a killed or evicted rank's place. ``what``: the switch that restarts (else the job's first), the link between switches
-    that is cut, or the algorithm to which the job moves."""
+    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: so long the rank is
+    stalled, the link is cut, the switch or controller is off, or the members combine themselves; so long a killed or evicted
+    rank's place stays empty. ``what``: the switch that restarts (else the job's first), the link between switches that is
+    cut, or the algorithm to which the job moves."""
 
     after: int = Field(ge=0)
     kind: Kind
@@ -104,7 +104,7 @@ class Event(_Data):
 
     @property
     def which(self) -> str:
-        """The link or the algorithm that it is about."""
+        """The link or algorithm that it concerns."""
         assert self.what is not None, f"{self.kind} is about nothing"
         return self.what
 
@@ -120,8 +120,8 @@ class Event(_Data):
 
 
 class Scenario(_Data):
-    """What goes wrong in a job. ``links`` by rank, ``trunks`` by the name of a link between switches; those that are not named
-    are good."""
+    """What goes wrong in a job. ``links`` are by rank, ``trunks`` by the name of a link between switches; others have no
+    faults."""
 
     seed: int = Field(default=0, ge=0)
     where: Where = Where.HOSTS
@@ -151,12 +151,12 @@ class Scenario(_Data):
         return any(event.kind in kinds for event in self.events)
 
     def to_line(self) -> str:
-        """JSON in one line, without what is as usual."""
+        """JSON in one line, without defaults."""
         return json.dumps(self.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
+        """Read a scenario from a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
         try:
             return validate(cls, load_yaml(path))
         except InputError as error:

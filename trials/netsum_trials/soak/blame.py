@@ -1,6 +1,6 @@
-"""Do the errors of a round tell the truth? It is known what was done to whom, and who kept up and so must not be named.
+"""Checks whether a round's errors are true: the soak knows what was done to whom, and who kept up and so must not be named.
 
-Pure: everything comes with its time, and is judged when the round is over.
+Pure: everything carries its time, and is judged when the round is over.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from netsum_trials.soak.cases import Plan
 from netsum_trials.soak.words import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, Word
 
 MOMENT: Final = 1.0
-"""Seconds by which reports may lag behind: a rank that began a step longer ago than this keeps up."""
+"""Seconds by which reports may be late: a rank that began a step longer ago than this keeps up."""
 BAD_LINK: Final = "bad_link"
 BUSY: Final = "busy_machine"
 _SETTLES: Final[dict[str, float]] = {Kind.KILL: 15.0, Kind.RESTART_SWITCH: 6.0, BUSY: 0.0}
-"""Seconds for which a trouble may still be felt after it is over: a killed rank's successor starts and joins; a switch that
-restarted is noticed, loaded and joined again ..."""
+"""Seconds for which a trouble may still have effects after it is over: a killed rank's successor starts and joins; a restarted
+switch is noticed, loaded and joined again ..."""
 _SETTLED: Final = 4.0
 """... and any other trouble: members ask again at least every two seconds."""
 _CONTROLLER: Final = (Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER)
@@ -32,7 +32,7 @@ _NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
 
 @dataclass
 class Trouble:
-    """Something that was done from ``begun`` to ``over`` to these ``ranks``, or (None) to all."""
+    """Something done from ``begun`` to ``over`` to these ``ranks``, or (None) to all."""
 
     kind: str
     ranks: Collection[int] | None = None
@@ -40,7 +40,7 @@ class Trouble:
     over: float = math.inf
 
     def felt(self, begun: float, ended: float) -> bool:
-        """Whether it may explain what a rank saw in that time."""
+        """Whether it may explain what a rank saw at that time."""
         return self.begun <= ended and begun <= self.over + _SETTLES.get(self.kind, _SETTLED)
 
     def of(self, rank: int) -> bool:
@@ -50,7 +50,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class _Time:
-    """The steps that a rank had under way; a resync has none, and ``stop`` 0."""
+    """The steps that a rank was making; a resync has none, and ``stop`` 0."""
 
     begun: float
     start: int = 0
@@ -59,7 +59,7 @@ class _Time:
 
 @dataclass(frozen=True)
 class _Error:
-    """``step`` None: of a resync, or of joining. ``where``: which of them, for a person."""
+    """``step`` is None for a resync or joining. ``where`` says which, for people."""
 
     rank: int
     step: int | None
@@ -91,12 +91,12 @@ class History:
         return {rank for each in self.troubles if each.kind == Kind.EVICT for rank in each.ranks or ()}
 
     def busy(self, begun: float, ended: float) -> float:
-        """Seconds of that time in which the machine had no processor for the ranks."""
+        """Seconds within that time in which the ranks got no processor."""
         spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
         return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
 
     def take(self, word: Word) -> None:
-        """Record something that a rank says."""
+        """Record a rank's word."""
         rank = word.rank
         match word:
             case Began():
@@ -119,12 +119,12 @@ class History:
         """What is wrong with the errors, in the order in which they came."""
         for error in sorted(self._errors, key=lambda error: error.ended):
             if not error.failure.ours:
-                continue  # that is another kind of wrong
+                continue  # counted elsewhere
             for line in self._complaints(error):
                 yield f"rank {error.rank}, {error.where}: {line}: {error.failure.name}: {error.failure.text}{self._around(error)}"
 
     def _around(self, error: _Error) -> str:
-        """What was going on, in seconds before the error."""
+        """What was happening, in seconds relative to the error."""
         told = [
             f"{each.kind} of {'all' if each.ranks is None else sorted(each.ranks)} "
             f"{each.begun - error.ended:+.1f}..{each.over - error.ended:+.1f}"
@@ -152,8 +152,8 @@ class History:
         yield from self._words(error)
 
     def _felt(self, error: _Error, rank: int | None = None, *, since: float | None = None) -> bool:
-        """Whether anything was done that may explain the error: to anybody, or to ``rank`` or all if a rank is given. Calls do
-        not need the controller."""
+        """Whether anything was done that may explain the error: to any rank or, if ``rank`` is given, to it or to all. Calls
+        do not need the controller."""
         begun = error.begun if since is None else min(since, error.begun)
         troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
         return any(
@@ -168,7 +168,7 @@ class History:
         return any(since < each.begun < error.ended for each in self._resyncs(error.rank))
 
     def _in_step_since(self, error: _Error) -> float:
-        """When the rank began its last resync before the error (which another one follows)."""
+        """When the rank began its last resync before the error."""
         begun = [each.begun for each in self._times[error.rank] if not each.stop and each.begun < error.ended]
         return max(begun, default=-math.inf)
 
@@ -180,7 +180,7 @@ class History:
                 yield f"rank {rank} is named, and {why}"
 
     def _keeps_up(self, error: _Error, rank: int, *, behind_one: bool) -> str:
-        """Why a rank should not have been named; empty: it may be. ``behind_one``: others are named who were held up."""
+        """Why a rank should not have been named; empty if it may be. ``behind_one``: others that were held up are named."""
         if self._felt(error, rank):
             return ""
         if rank == error.rank:
@@ -204,7 +204,7 @@ class History:
             yield "nothing had happened for which the controller would make it wait"
 
     def _resyncs(self, rank: int) -> Iterator[_Time]:
-        """The resyncs of the other ranks."""
+        """The other ranks' resyncs."""
         for other, times in self._times.items():
             yield from (each for each in times if other != rank and not each.stop)
 
@@ -216,7 +216,7 @@ class History:
         if any(since - MOMENT <= each.begun <= error.ended for each in self._resyncs(error.rank)):
             return
         if self._plan.degrades and "this rank was so late" in error.failure.text:
-            return  # of itself; a few milliseconds are late there
+            return  # about itself; a few milliseconds count as late there
         yield "nothing had happened that ends an epoch"
 
     def _late(self, error: _Error) -> Iterator[str]:
@@ -251,7 +251,7 @@ class History:
             yield "no error had ended it"
 
     def _words(self, error: _Error) -> Iterator[str]:
-        """What the error's text says of other ranks."""
+        """Check what the error's text says of other ranks."""
         text = error.failure.text
         for rank in map(int, re.findall(r"rank (\d+) was evicted", text)):
             if rank not in self.evicted:

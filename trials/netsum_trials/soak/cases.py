@@ -1,4 +1,4 @@
-"""Rounds of a soak as data: a job, what its ranks call, and what goes wrong meanwhile; all from a seed."""
+"""Rounds of a soak as data: a job, its ranks' calls, and what goes wrong meanwhile, all from a seed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TIMEOUTS: Final = (1.5, 5.0, 20.0)
 
 
 SITE: Final = leaf_spine(2, 2, MAX_WORKERS)
-"""The network, unless there are more workers: members of one leaf make a star, those of two a tree to one spine or stripes over
+"""The network, unless there are more workers: members on one leaf form a star, on two a tree to one spine or stripes over
 both."""
 SHAPES: Final = ("star", "tree", "stripes")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What every rank calls once. ``late``: the policy of the call. ``tagged``: instead of the cell's own values the ranks give
-    numbers whose sum tells whose are in it."""
+    """A call of every rank. ``late``: the call's policy. ``tagged``: the ranks give numbers whose sum tells whose are in it,
+    instead of the cell's values."""
 
     cell: Cell
     late: str = "accept"
@@ -48,7 +48,7 @@ class Step:
 
     @property
     def needs(self) -> Collection[int]:
-        """The ranks without whom nobody can have the result, which is their arrays as they are."""
+        """The ranks without which nobody can have the result, since it consists of their arrays."""
         name = self.cell.kind.collective
         if name in (*REDUCTIONS, "barrier"):
             return ()
@@ -57,8 +57,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """One round. ``base`` has the job's workers, window and chunks; ``block_exp_ms`` 0: the job waits for every rank. ``members``
-    are hosts, by rank; ``roots`` their shares, if not all the same."""
+    """One round. ``base`` has the job's workers, window and chunks; with ``block_exp_ms`` 0 the job waits for every rank.
+    ``members`` are hosts, by rank; ``roots`` the roots' shares, if not equal."""
 
     base: Round
     steps: tuple[Step, ...]
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def degrades(self) -> bool:
-        """Whether results may be partial because a rank is late."""
+        """Whether results may lack late ranks."""
         return self.block_exp_ms > 0
 
     @property
     def partial(self) -> bool:
-        """Whether a sum may lack ranks; then the contributions must tell who is in it."""
+        """Whether a sum may lack ranks, so that the contributions must tell who is in it."""
         return self.degrades or self.scenario.has(faults.Kind.EVICT)
 
     def describe(self) -> str:
@@ -97,7 +97,7 @@ class Plan:
 def make_plan(
     seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE
 ) -> Plan:
-    """Round ``index`` of the run with that seed; with a ``scenario``, that is what goes wrong in it."""
+    """Round ``index`` of the run with that seed; a ``scenario`` replaces the one drawn."""
     rng = np.random.default_rng([seed, index, 0x50])
     calls = int(rng.integers(*CALLS))
     least = MIN_WORKERS if scenario is None else max(MIN_WORKERS, 1 + highest_rank(scenario))
@@ -145,7 +145,7 @@ def _seats(
 
 
 def highest_rank(scenario: Scenario) -> int:
-    """The highest rank that a scenario speaks of; -1: none."""
+    """The highest rank that a scenario names; -1 if none."""
     return max([*scenario.links, *(event.rank for event in scenario.events if event.rank is not None)], default=-1)
 
 
@@ -167,22 +167,22 @@ def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, 
         call = replace(call, root=root)
     if name == "reduce_scatter":
         ends = [call.size * rank // base.workers for rank in range(base.workers + 1)]
-        rows = tuple(stop - start for start, stop in pairwise(ends))  # nearly as many each
+        rows = tuple(stop - start for start, stop in pairwise(ends))  # about as many each
         call = replace(call, shape=None, counts=(rows,), even=False)
     tagged = partial or name != "allreduce"
     if not degrades:
         return Step(call, tagged=tagged)
-    # A rank that sleeps for long, in one call of eight: what the job degrades for.
+    # In one call in eight a rank sleeps long, which is what the job degrades for.
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
-    # What calls that overlap carry over depends on when each ends; and float16 cannot hold much more than one call's.
+    # What overlapping calls carry over depends on when each ends, and float16 cannot hold much more than one call's.
     if call.is_sum and call.kind.dtype != "float16" and name == "allreduce" and not call.joined:
         policies.append("carry")
     return Step(call, str(rng.choice(policies)), tagged)
 
 
 def _cell(rng: np.random.Generator, base: Round, call: Cell, *, partial: bool) -> Cell:
-    """An exchange; or a reduction of any kind, where sums are whole. All ranks' rows together are as large as the call."""
+    """An exchange or, where sums are whole, a reduction of any kind. All ranks' rows together are as large as the call."""
     names = _EXCHANGES if partial or rng.random() < 0.6 else REDUCTIONS
     name = str(rng.choice(names))
     kinds = [kind for kind in KINDS if kind.collective == name]
@@ -191,5 +191,5 @@ def _cell(rng: np.random.Generator, base: Round, call: Cell, *, partial: bool) -
     kind = kinds[int(rng.integers(len(kinds)))]
     rows = call.size // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
     cell = make_cell(rng, (base.seed, base.index, call.index), kind, base.workers, rows)
-    # A result without an evicted rank's rows fits no array that was made for all.
+    # A result without an evicted rank's rows does not fit an array made for all.
     return replace(cell, joined=call.joined, in_place=cell.in_place and not partial, delays=call.delays)

@@ -1,4 +1,4 @@
-"""All ranks of a round: each a thread of this process, or a process of its own where one is to be killed."""
+"""All ranks of a round: each is a thread or, if one is to be killed, a process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from netsum_trials.soak.words import Crashed, Left, Posting, Word
 from netsum_trials.soak.worker import Worker
 
 STOPS: Final = 10.0
-"""Seconds that a worker may take to go after it was told to stop."""
+"""Seconds that a worker may take to end after it was told to stop."""
 
-# A forked process would inherit locks that other threads of ours hold.
+# A forked process would inherit locks that other threads hold.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -34,7 +34,7 @@ class ThreadPost:
         self._worker.command(word, seconds)
 
     def stop(self) -> bool:
-        """End it; returns whether it is gone."""
+        """End it; returns whether it has ended."""
         if self._thread.is_alive():
             self._worker.command("stop")
             self._thread.join(STOPS)
@@ -59,7 +59,7 @@ class ProcessPost:
         while True:
             try:
                 word = self._connection.recv()
-            except Exception:  # the end; or half a word, that a killed process left in the pipe
+            except Exception:  # the end, or half a word left in the pipe by a killed process
                 break
             left = isinstance(word, (Left, Crashed))
             tell(word)
@@ -71,17 +71,17 @@ class ProcessPost:
         try:
             self._connection.send((word, seconds))
         except OSError:
-            return  # it is gone, and its silence will show
+            return  # it has ended, which its silence will show
 
     def kill(self) -> None:
-        """End it at once and without warning; what it had said until then is heard."""
+        """Kill it; what it said before is still heard."""
         self._killed = True
         self._process.kill()
         self._process.join()
         self._reader.join()
 
     def stop(self) -> bool:
-        """End it; returns whether it is gone."""
+        """End it; returns whether it has ended."""
         if self._process.is_alive():
             self.command("stop")
             self._process.join(STOPS)
@@ -94,7 +94,7 @@ class ProcessPost:
 
 
 def _work(posting: Posting, connection: Connection) -> None:
-    """The process: a worker in its main thread, its orders in another. When we are gone, it goes too."""
+    """Run the process: a worker in its main thread, its orders in another. It ends with its parent."""
     quiet_hosts()
     lock = threading.Lock()
 
@@ -116,12 +116,12 @@ def _work(posting: Posting, connection: Connection) -> None:
 
 
 def quiet_hosts() -> None:
-    """Keep the hosts from logging: their errors and partial results are what a soak counts."""
+    """Keep the hosts from logging: the soak counts their errors and partial results."""
     logging.getLogger("netsum").addHandler(logging.NullHandler())
 
 
 class Crew:
-    """The ranks of a round. ``words`` are what they say, in the order in which they come."""
+    """The ranks of a round. ``words`` has what they say, in order of arrival."""
 
     def __init__(self, *, processes: bool) -> None:
         self.processes = processes
@@ -129,7 +129,7 @@ class Crew:
         self._posts: dict[int, ThreadPost | ProcessPost] = {}
 
     def post(self, posting: Posting) -> None:
-        """Put a rank to work, in the place of the one before."""
+        """Start a rank's worker, which replaces the one before."""
         make = ProcessPost if self.processes else ThreadPost
         self._posts[posting.rank] = make(posting, self.words.put)
 
@@ -150,5 +150,5 @@ class Crew:
             post.command("close")
 
     def stop(self) -> list[int]:
-        """End all ranks at once; returns those that did not go."""
+        """End all ranks at once; returns those that did not end."""
         return [rank for rank, post in self._posts.items() if not post.stop()]

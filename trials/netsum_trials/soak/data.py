@@ -1,4 +1,4 @@
-"""What the ranks contribute: where sums may be partial, numbers whose sum tells whose are in it."""
+"""What the ranks contribute; where sums may be partial, numbers whose sum tells whose are in it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from netsum_trials.soak.cases import Step
 def contribution(step: Step, rank: int) -> Array:
     """What a rank passes to a step's call.
 
-    Of a tagged step, a rank's elements are ``1 << rank`` modulo ``1 << workers``: a sum of some ranks' tells whose. They are
-    whole numbers, so small that every sum of them is exact.
+    In a tagged step, a rank's elements are ``1 << rank`` modulo ``1 << workers``, so that a sum tells whose are in it. They
+    are whole numbers, so small that every sum of them is exact.
     """
     cell = step.cell
     if not step.tagged:

@@ -1,4 +1,4 @@
-"""The events of a round, besides lost packets: each begins when its time comes and is undone when it is over."""
+"""The events of a round, besides packet faults: each begins at its time and is undone when it is over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.words import Posting
 
 _TRIES = 40
-"""Times that the controller is asked to undo something."""
+"""How often the controller is asked to undo something."""
 _PAUSE = 0.5
 
 
@@ -52,11 +52,11 @@ class Incidents:
         self._cut_trunks: set[str] = set()
         self._stack = ExitStack()
         self._closing = False
-        self._before: dict[str, Counter[str]] = {}  # by switch whose wires are, or were, bad
+        self._before: dict[str, Counter[str]] = {}  # by switch whose wires have or had faults
         self.stalled: list[tuple[int, float]] = []
         """Ranks that were stalled, and for how long, since this was last emptied."""
         self.killed: set[int] = set()
-        """Ranks that were killed and not replaced yet."""
+        """Ranks that were killed and not yet replaced."""
 
     def __enter__(self) -> Incidents:
         scenario, kernel = self._scenario, self._scenario.where is Where.KERNEL
@@ -80,13 +80,13 @@ class Incidents:
         return self
 
     def _beyond(self, trunk: str) -> list[int]:
-        """The ranks whose way to a spine is this link."""
+        """The ranks that reach a spine over this link."""
         ends = self._fabric.topology.links[trunk].switches
         hosts = self._fabric.topology.hosts
         return [rank for rank, host in enumerate(self._job.members) if hosts[host].switch in ends]
 
     def _wire(self, switch: str) -> None:
-        """Give an embedded switch the scenario's wires, and those that are cut: what goes up comes in."""
+        """Give an embedded switch the scenario's wire faults and cuts; what a host sends up comes in."""
         topology, scenario = self._fabric.topology, self._scenario
         ports: dict[str, object] = {}
         disturbs = scenario.where is Where.SWITCH
@@ -116,7 +116,7 @@ class Incidents:
                     self._totals.faults[f"switch_{name}"] += done[counted]
 
     def __exit__(self, *_: object) -> None:
-        """Undo what is not undone yet, so that the next round begins on a whole fabric."""
+        """Undo the rest, so that the next round begins on a whole fabric."""
         self._closing = True
         try:
             while self._agenda:
@@ -134,7 +134,7 @@ class Incidents:
         return not self._agenda
 
     def begun(self, step: int) -> None:
-        """The first rank begins this step: what is to happen then happens at the next :meth:`run`."""
+        """The first rank begins this step; the next :meth:`run` begins the step's events."""
         for event in [event for event in self._waiting if event.after <= step]:
             self._waiting.remove(event)
             self._at(0.0, lambda event=event: self._do(event))  # type: ignore[misc]  # a lambda with a default
@@ -144,7 +144,6 @@ class Incidents:
         return self._agenda[0][0] if self._agenda else None
 
     def run(self) -> None:
-        """Do what is due."""
         while self._agenda and self._agenda[0][0] <= time.monotonic():
             heapq.heappop(self._agenda)[2]()
 
@@ -153,7 +152,7 @@ class Incidents:
         heapq.heappush(self._agenda, (time.monotonic() + seconds, self._serial, action))
 
     def _do(self, event: Event) -> None:
-        """Begin the event; a controller that refuses it is told, and the event was none."""
+        """Begin the event. If the controller refuses it, print that and forget the event."""
         trouble = self._history.begins(event.kind.value, self._held_up(event), time.monotonic())
         try:
             getattr(self, f"_{event.kind.value}")(event, trouble)
@@ -163,7 +162,7 @@ class Incidents:
             self._say(f"  no {event.kind.value}: {error}")
 
     def _held_up(self, event: Event) -> Collection[int] | None:
-        """The ranks whose way it is in; None: all of them."""
+        """The ranks that it holds up; None for all."""
         if event.rank is not None:
             return [event.rank]
         if event.kind is Kind.CUT_TRUNK:
@@ -223,12 +222,12 @@ class Incidents:
         name = event.what or self._job.switch
         self._fabric.kill_switch(name)
         if name in self._before:
-            self._before[name] = Counter()  # the one that counted them is gone
+            self._before[name] = Counter()  # the process that counted them has ended
 
         def started() -> None:
             self._fabric.start_switch(name)
             self._persist(trouble, lambda: self._restored(name))
-            if event.seconds >= GONE:  # the job may have gone to its members
+            if event.seconds >= GONE:  # the job may have moved to its members
                 back = self._history.begins(event.kind.value, None, time.monotonic())
                 self._persist(back, self._to_switch)
 
@@ -256,7 +255,7 @@ class Incidents:
         self._at(event.seconds, lambda: self._persist(trouble, admit))
 
     def _restored(self, switch: str) -> None:
-        """Check that the controller has loaded the program again, without which the next job could not be made."""
+        """Check that the controller has reloaded the program, which the next job needs."""
         site = self._fabric.controller.site
         with site.client(switch) as client:
             site.require_program(client)

@@ -1,4 +1,4 @@
-"""Checks every result of a round, when the round is over."""
+"""Checks every result of a round when the round is over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finding:
 
 
 class Judge:
-    """Takes a round's answers as they come, and judges them when it is over. ``history`` knows who was evicted."""
+    """Takes a round's answers as they come and judges them when it is over. ``history`` knows who was evicted."""
 
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
@@ -68,7 +68,7 @@ class Judge:
         evicted = tuple(sorted(self._history.evicted))
         found = checker.complaints(cell, results, answers)
         if found and evicted and not checker.complaints(cell, results, answers, evicted):
-            # In a call that is made after an eviction, and says so; the report of one that overlaps others is not told.
+            # A call made after an eviction says so in its report; reports of overlapping calls are not known.
             told = [rank for rank, each in answers.items() if each.report.evicted == evicted or cell.joined]
             silent = [rank for rank in answers if rank not in told]
             return [f"ranks {silent} have no rows of {evicted}, and their reports do not say so"] if silent else []
@@ -76,7 +76,7 @@ class Judge:
 
 
 class _Partial:
-    """The calls of one epoch whose results may lack ranks, in order, since what is carried over is in a later call."""
+    """The calls of one epoch whose results may lack ranks, in order, since what is carried over shows in a later call."""
 
     def __init__(self, plan: Plan, evicted: set[int]) -> None:
         self._plan = plan
@@ -87,7 +87,7 @@ class _Partial:
         self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
 
     def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
-        """What is wrong with the results of the ranks that have one."""
+        """What is wrong with the ranks' results."""
         inputs = [contribution(step, rank) for rank in range(self._plan.workers)]
         if step.cell.kind.collective == "reduce_scatter":
             parts = segments(step.cell, inputs)
@@ -101,7 +101,7 @@ class _Partial:
         return self._reduced(step, answers, inputs)
 
     def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
-        """What is wrong with results that should all be the reduction of some ranks' inputs."""
+        """What is wrong with results that should all be a reduction of some ranks' inputs."""
         op = step.cell.kind.op
         if not answers:
             return []
@@ -131,7 +131,7 @@ class _Partial:
         return [f"ranks {ranks}: {line}" for line, ranks in found.items()]
 
     def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
-        """Keep what each rank was too late with, which is in its next call of the kind; None where that cannot be told."""
+        """Keep what each rank contributed too late, which goes into its next call of the kind; None if that is unknown."""
 
         def rest(rank: int, array: Array) -> Array:
             came = np.repeat(members.with_rank(rank), members.width)[: array.size]
@@ -141,7 +141,7 @@ class _Partial:
         self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
 
     def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
-        """What is untrue in a rank's report about who is in its result."""
+        """What is untrue in a rank's report of who is in its result."""
         plan, report = self._plan, answer.report
         if not members.matches.shape[1]:
             return []

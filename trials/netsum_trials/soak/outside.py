@@ -1,4 +1,4 @@
-"""Fabrics whose controller serves in a process of its own, so that it can be killed, and whose wires can be made bad."""
+"""Fabrics whose controller serves in a separate process, so that it can be killed, and whose wires can get faults."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from netsum_testbed.served import ServedController
 from netsum_testbed.switches import SwitchProcess
 
 SAYS: Final = 60.0
-"""Seconds until a switch must have said what its wires did."""
+"""Seconds within which a switch must report what its wires did."""
 _DONE: Final = "faults done: "
 
 
 class ServesOutside(Fabric):
-    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; members join, switches are
-    watched and blocks age by ``netsum serve`` in a process, ``fabric.served``."""
+    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; joining, watching
+    switches and sweeping are up to ``netsum serve`` in a process, ``fabric.served``."""
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         if self.switch == "embedded":
@@ -39,8 +39,8 @@ class ServesOutside(Fabric):
         return self.directory / f"faults.{name}.json"
 
     def set_wires(self, name: str, faults: Mapping[str, Any]) -> Counter[str]:
-        """Change the wires of an embedded switch (docs/switch.md, ``--faults``); of one that is off, for its next start. Returns
-        what the wires before did since the switch started, by kind."""
+        """Change the wires of an embedded switch (docs/switch.md, ``--faults``); if it is off, for its next start. Returns what
+        its wires have done since it started, by kind."""
         self._faults(name).write_text(json.dumps(faults), "utf-8")
         process = self.switch_process(name)
         if process.exit_code is not None:
@@ -70,15 +70,14 @@ class ServesOutside(Fabric):
 
 
 class OutsideRootless(ServesOutside, RootlessFabric):
-    """On the loopback."""
+    """The fabric on the loopback."""
 
 
 class OutsideNamespace(ServesOutside, NamespaceFabric):
-    """With veths in a namespace."""
+    """The fabric with veths in a namespace."""
 
 
 def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
-    """A fabric whose controller is a process, to be used as a context manager: two spines over two leaves with so many hosts
-    each."""
+    """A fabric whose controller is a process: two spines over two leaves with so many hosts each."""
     site = leaf_spine(2, 2, hosts)
     return OutsideRootless(site, switch) if rootless else OutsideNamespace(site, switch)

@@ -1,4 +1,4 @@
-"""The soak: round after round on one fabric until the time is up, every answer judged, every error timed."""
+"""The soak: rounds on one fabric until the time is up; every answer is judged, every error timed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from netsum_trials.soak.outside import ServesOutside
 from netsum_trials.soak.report import SoakTotals
 
 SILENCE: Final = 20.0
-"""Seconds beyond every deadline after which a silent rank counts as hanging."""
+"""Seconds past every deadline after which a silent rank counts as hanging."""
 SPAWN: Final = 60.0
 """Seconds that a rank's process may take to start; two on an idle machine."""
 LEAVING: Final = 20.0
@@ -49,14 +49,14 @@ class Options:
 
 
 class Soak:
-    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+    """Counts into ``totals``, which is consistent at any moment, since an exception may end a run."""
 
     def __init__(self, fabric: ServesOutside, options: Options, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
         self._start = time.monotonic()
 
     def run(self) -> None:
-        """All rounds: the last one begins before the time is up, and is made to its end."""
+        """Make all rounds; the last one begins before the time is up and is completed."""
         options = self._options
         for number in numbers_from(0, options.only):
             self.totals.seconds = time.monotonic() - self._start
@@ -74,7 +74,7 @@ class Soak:
             self.totals.rounds += 1
 
     def _replay(self, number: int) -> str:
-        """The command that makes a round again."""
+        """The command that repeats a round."""
         rootless = " --rootless" if self._fabric.rootless else ""
         given = " and the same SCENARIO" if self._options.scenario is not None else ""
         options = self._options
@@ -105,7 +105,6 @@ class _Round:
         self._waited = (time.monotonic(), waited_for_a_processor())
 
     def run(self) -> None:
-        """The whole round."""
         plan, fabric = self._plan, self._fabric
         name = f"soak-{plan.base.index}"
         late = {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum} if plan.degrades else {}
@@ -142,7 +141,7 @@ class _Round:
             self._fabric.delete_job(name, force=True)
 
     def _expect(self, rank: int, seconds: float) -> None:
-        """The rank must report something within these seconds, plus what a loaded machine may add."""
+        """Expect a report of the rank within these seconds, plus an allowance for a loaded machine."""
         self._deadlines[rank] = time.monotonic() + seconds + words.LATE + SILENCE
 
     def _listen(self, incidents: Incidents) -> None:
@@ -166,7 +165,7 @@ class _Round:
             self._screen.show(self._totals)
 
     def _look_for_a_processor(self) -> None:
-        """If this thread, which mostly sleeps, waited for a processor half of the time, so did the ranks."""
+        """If this thread, which mostly sleeps, waited for a processor half of the time, assume that the ranks did too."""
         (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
         if now[0] - since < 1.0:
             return
@@ -178,7 +177,7 @@ class _Round:
         for rank in killed:
             self._finished.discard(rank)
             self._resyncing.discard(rank)
-            self._expect(rank, SPAWN + words.JOIN_TIMEOUT)  # of the one who takes its place
+            self._expect(rank, SPAWN + words.JOIN_TIMEOUT)  # of its successor
 
     def _hear(self, wait: float) -> bool:
         try:
@@ -190,7 +189,7 @@ class _Round:
 
     def _take(self, word: words.Word) -> None:
         rank = word.rank
-        if not self._broken:  # what a rank says while we stop it is our doing
+        if not self._broken:  # what a rank says while it is being stopped is not its fault
             self._history.take(word)
         match word:
             case words.Joined():
@@ -228,8 +227,8 @@ class _Round:
                 self._broken = True
 
     def _greet(self, rank: int) -> None:
-        """The calls begin when all have joined."""
-        again = rank in self._joined  # in the place of one who was killed
+        """Let the calls begin when all have joined."""
+        again = rank in self._joined  # a killed rank's successor
         self._joined.add(rank)
         self._expect(rank, 0.0 if again else SPAWN + words.JOIN_TIMEOUT)
         if len(self._joined) == self._plan.workers and not again:
@@ -245,7 +244,7 @@ class _Round:
         self._finished.clear()
 
     def _not_joined(self, word: words.NotJoined) -> None:
-        """It asks again; until all have joined, the others wait for it."""
+        """The rank asks again; until all have joined, the others wait for it."""
         self._error(word, "join", word.when - word.begun - words.JOIN_TIMEOUT)
         waiting = self._joined if len(self._joined) < self._plan.workers else set()
         for rank in {word.rank, *waiting}:
@@ -260,7 +259,7 @@ class _Round:
         self._error(word, "resync", word.late)
 
     def _error(self, word: words.Answer | words.Resynced | words.NotJoined, where: str, late: float) -> None:
-        """Count an error, if the rank tells of one, ``late`` seconds after its time."""
+        """Count the error that a rank reports, if any, ``late`` seconds after its time."""
         failure = word.failure
         if failure is None:
             return
@@ -272,7 +271,7 @@ class _Round:
             self._say(f"  LATE: rank {word.rank}, {where}, {late:.1f} s after its time: {failure.name}: {failure.text}")
         if not failure.ours:
             self._wrong(f"rank {word.rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
-            self._broken = True  # nobody knows what such an error leaves
+            self._broken = True  # the state after such an error is unknown
 
     def _wrong(self, text: str) -> None:
         self._totals.wrong += 1
@@ -292,7 +291,7 @@ class _Round:
                 self._say(f"  {thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}")
 
     def _stop(self) -> None:
-        """Let everybody leave, and take what they still report."""
+        """Let all ranks leave, and take what they still report."""
         self._crew.close()
         deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
         while len(self._left) < self._plan.workers and time.monotonic() < deadline:

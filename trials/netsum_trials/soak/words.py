@@ -1,4 +1,4 @@
-"""What a worker tells the soak, and what it has to know before it begins. All of it may travel between processes."""
+"""What a worker tells the soak, and what it must know before it begins. All of it may pass between processes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from netsum_testbed.verify.data import Array
 from netsum_trials.soak.cases import Plan
 
 JOIN_TIMEOUT: Final = 30.0
-"""Seconds that the controller has to let a rank in."""
+"""Seconds within which the controller must let a rank in."""
 RESYNC_TIMEOUT: Final = 30.0
-"""Seconds that a rank gives the others to come to a resync."""
+"""Seconds that a rank waits for the others in a resync."""
 
 ASKING: Final = 4.0
 """Seconds by which a call may outlast its timeout: one question to the controller about the epoch (1 s at most) and one about
 whom the block waits for (3 s at most)."""
 SCHEDULING: Final = 2.0
-"""Seconds more, for a machine on which threads and switches wait for a processor."""
+"""Additional seconds, for a machine on which threads and switches wait for a processor."""
 LATE: Final = ASKING + SCHEDULING
-"""An error that comes more than this after the call's timeout is late."""
+"""An error is late if it comes more than this after the call's timeout."""
 
 
 @dataclass(frozen=True)
 class Posting:
     """What a worker needs to join as a rank. ``first``: it is the rank's first worker, not the successor of a killed one.
-    ``spoil``: its transport makes the scenario's packet faults."""
+    ``spoil``: its transport applies the scenario's packet faults."""
 
     plan: Plan
     rank: int
@@ -44,7 +44,7 @@ class Posting:
 
 @dataclass(frozen=True)
 class Word:
-    """Something that a rank says, and ``when``: all processes of a machine share ``time.monotonic()``."""
+    """Something that a rank says, and ``when``; all processes of a machine share ``time.monotonic()``."""
 
     rank: int
     when: float = field(default_factory=time.monotonic, kw_only=True)
@@ -52,12 +52,12 @@ class Word:
 
 @dataclass(frozen=True)
 class Joined(Word):
-    """The rank has joined, and has called nothing yet."""
+    """The rank has joined and made no call yet."""
 
 
 @dataclass(frozen=True)
 class Began(Word):
-    """It begins the steps from ``step`` to before ``stop``, each with that timeout, once it has slept (``when``)."""
+    """It begins the steps from ``step`` up to ``stop``, each with that timeout, after its sleep (``when``)."""
 
     step: int
     timeout: float
@@ -76,7 +76,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class NotJoined(Word):
-    """The controller did not let it in, which it first asked for at ``begun``; it asks again."""
+    """The controller did not let it in; it first asked at ``begun`` and asks again."""
 
     failure: Failure
     begun: float
@@ -85,7 +85,7 @@ class NotJoined(Word):
 @dataclass(frozen=True)
 class Answer(Word):
     """The outcome of a step. ``since``: the epoch in which the communicator last started over; ``late``: seconds past the call's
-    timeout, without those for which the rank was stalled."""
+    timeout, minus those for which the rank was stalled."""
 
     step: int
     since: int
@@ -103,7 +103,7 @@ class Resyncing(Word):
 
 @dataclass(frozen=True)
 class Resynced(Word):
-    """Its resync has ended; after a ``failure`` it tries again. ``wrong``: what is wrong with the state that it took over."""
+    """Its resync has ended; after a ``failure`` it tries again. ``wrong``: a complaint about the state that it took over."""
 
     begun: float
     failure: Failure | None = None
@@ -118,7 +118,7 @@ class Evicted(Word):
 
 @dataclass(frozen=True)
 class Finished(Word):
-    """It has made all calls and waits to be told whether that was all."""
+    """It has made all calls and waits for orders."""
 
 
 @dataclass(frozen=True)

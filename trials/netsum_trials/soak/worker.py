@@ -33,15 +33,15 @@ from netsum_trials.soak.data import contribution
 STATE: Final = 300
 """Elements of the state that a rank takes over in a resync."""
 _USABLE: Final = (errors.Degraded, errors.DoesNotFit, errors.Aborted, errors.NotFinite)
-"""After these the call is over on every rank, and the next one may be made."""
+"""Errors after which the call is over on every rank, and the next one may be made."""
 _JOINS: Final = 3
-"""Attempts to join: together they are longer than any event of a scenario."""
+"""Attempts to join; together they last longer than any event of a scenario."""
 _PATIENCE: Final = 3
-"""Attempts at a call before it gets twice the time: a bad link may be too slow for it."""
+"""Attempts at a call before its timeout is doubled, since a faulty link may be too slow for it."""
 
 
 def state_after(progress: int) -> Array:
-    """The state of a rank that has made so many calls."""
+    """A rank's state after so many calls."""
     return np.arange(STATE, dtype=np.float64) * (progress + 1)
 
 
@@ -67,8 +67,8 @@ class Worker:
         self._comm: Communicator | None = None
 
     def command(self, word: str, seconds: float = 0.0) -> None:
-        """From another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have joined;
-        ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
+        """Take an order from another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have
+        joined; ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
         transport = self._transport
         if word in ("cut", "heal"):
             self._cut = word == "cut"
@@ -86,7 +86,7 @@ class Worker:
             self._orders.put(word)
 
     def run(self) -> None:
-        """Work until told to close. Never raises: what goes wrong is reported."""
+        """Work until told to close. Never raises; errors are reported."""
         try:
             self._run()
         except BaseException:
@@ -108,8 +108,8 @@ class Worker:
             self._tell(words.Left(self._rank, self._counts, self._retransmissions, self._resumes))
 
     def _note(self, comm: Communicator) -> None:
-        """Add up what the communicator has counted since it last started over. A failed resync may leave the old counts, which
-        are added only once."""
+        """Add up the communicator's counts since it last started over. A failed resync may leave the old counts, which are
+        added only once."""
         if comm.stats is self._noted:
             return
         self._noted = comm.stats
@@ -117,13 +117,13 @@ class Worker:
         self._resumes += comm.stats.resumes
 
     def _wait_for_all(self) -> int | None:
-        """Wait until all ranks have joined; returns where to begin. A rank that gave up before that and joined again would meet
+        """Wait until all ranks have joined; returns where to begin. A rank that gave up before that and rejoined would meet
         latecomers in their first call."""
         return 0 if self._orders.get() == "go" else None
 
     def _join(self) -> Communicator | None:
-        """Join the job; None: it was told to close instead. A controller that does not answer is an error like any other, for
-        it may be away or find no processor, and the rank asks again."""
+        """Join the job; None if told to close instead. If the controller does not answer, because it is away or gets no
+        processor, the rank asks again, as after any error."""
         posting, refusals = self._posting, 0
         while True:
             begun = time.monotonic()
@@ -150,7 +150,7 @@ class Worker:
                 return comm
 
     def _spoil(self, inner: Transport) -> Transport:
-        """Wrap the transport of every new epoch, to a switch or to the other members, so that the link stays as bad as it was."""
+        """Wrap the transport of every new epoch, to a switch or to the other members, so that the link keeps its faults."""
         self._opened += 1
         link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
         up, down = (Faults(), Faults()) if link is None else (link.up.faults(), link.down.faults())
@@ -161,7 +161,7 @@ class Worker:
         return made
 
     def _calls(self, comm: Communicator, first: int) -> int | None:
-        """Make the calls from ``first`` on. Returns the number to go on from, or None when that was all."""
+        """Make the calls from ``first`` on. Returns the number to go on from, or None after the last."""
         for group in groups_of([step.cell for step in self._plan.steps], first):
             done = self._group(comm, group)
             if done < group.stop:
@@ -191,7 +191,7 @@ class Worker:
         return float(self._plan.timeout * 2 ** (self._failures // _PATIENCE))
 
     def _group(self, comm: Communicator, group: range) -> int:
-        """Make calls that are under way together. Returns the number of the first that must be made again, or ``group.stop``."""
+        """Make calls that overlap. Returns the number of the first that must be made again, or ``group.stop``."""
         timeout = self._timeout
         works: list[tuple[int, float, Callable[[], tuple[Array | None, Report]]]] = []
         sleeps = sum(self._plan.steps[number].cell.delays[self._rank] for number in group)
@@ -199,7 +199,7 @@ class Worker:
         for number in group:
             step = self._plan.steps[number]
             if step.cell.delays[self._rank]:
-                time.sleep(step.cell.delays[self._rank])  # a rank that comes late: part of the call's data
+                time.sleep(step.cell.delays[self._rank])  # a late rank: part of the call's data
             begun = time.monotonic()
             try:
                 works.append((number, begun, self._start(comm, step, timeout)))
@@ -240,19 +240,19 @@ class Worker:
         self, number: int, result: Array | None, report: Report, error: Exception | None, begun: float, timeout: float
     ) -> None:
         failure = None if error is None else failure_of(error)
-        # A copy: the next call may not write into what the judge still looks at.
+        # A copy, because the next call may write into it before it is judged.
         kept = None if result is None else np.array(result)
         late = self._lateness(begun, timeout) if error is not None else 0.0
         self._tell(words.Answer(self._rank, number, self._since, kept, replace(report), begun, failure, late))
 
     def _lateness(self, begun: float, timeout: float) -> float:
-        """Seconds beyond ``timeout`` since ``begun``, less those for which this rank stood still."""
+        """Seconds past ``timeout`` since ``begun``, minus those for which this rank was stalled."""
         now = time.monotonic()
         stalled = sum(seconds for when, seconds in list(self._stalls) if when + seconds > begun)
         return max(0.0, now - begun - timeout - stalled)
 
     def _resync(self, comm: Communicator, progress: int) -> int | None:
-        """Come back into step with the others. Returns the number of the call to go on from; None: told to close instead."""
+        """Get back into step with the others. Returns the number of the call to go on from; None if told to close instead."""
         while True:
             self._tell(words.Resyncing(self._rank))
             begun = time.monotonic()
@@ -291,6 +291,6 @@ class Worker:
 
 
 def failure_of(error: BaseException) -> words.Failure:
-    """An error as a worker tells it."""
+    """An error as a worker reports it."""
     missing = tuple(getattr(error, "missing", ()))
     return words.Failure(type(error).__name__, isinstance(error, errors.NetsumError), str(error), missing)

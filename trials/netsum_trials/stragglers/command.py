@@ -44,7 +44,7 @@ PROBABILITIES = "0.08,0.16,0.32"
     "--nap", type=click.FloatRange(min=0), default=20.0, show_default=True, help="steps of one long sleep; 0: none"
 )
 @seed_option("of the sleeps")
-@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
+@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def stragglers(
     switch: str,
     workers: int,
@@ -61,7 +61,7 @@ def stragglers(
     """Train with workers that sleep at random, in a job that waits for them and in one that degrades, and compare.
 
     A straggler sleeps as in Trio-ML's evaluation: at each of the points of a step, with each of the probabilities, for 0.5
-    to 2 times what a step takes when nobody sleeps. The last line is one JSON object.
+    to 2 times what a step takes without sleepers. The last line is one JSON object.
     """
     if sleepy > workers:
         raise click.UsageError(f"--stragglers {sleepy}: there are {workers} workers")

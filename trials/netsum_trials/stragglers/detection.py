@@ -1,11 +1,11 @@
 """How long a block waits for a straggler before the switch closes it.
 
-A job of two, one of which is a straggler: it contributes to no block before its partial result is out. The other sends one
-contribution, at a random moment, and the time runs until the partial result is there. The straggler's contribution follows, too
-late, so that the switch does not take it for gone and the next block waits in full.
+In a job of two, one member is a straggler, which contributes to no block before its partial result is out. The other sends one
+contribution, at a random moment, and the time until the partial result is measured. The straggler's contribution follows, too
+late, which clears it as a suspect, so that the next block waits in full.
 
-Packets are sent and received as such, by no window: nothing is ever sent again, unless asked for. Then the contribution
-is repeated as the host library repeats it, and the switch may close the block by that.
+Packets are sent without a window, so nothing is retransmitted unless asked for; then the contribution is repeated as the
+host library repeats it, and the switch may close the block on that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 
 PATIENCE: Final = 5.0
-"""Seconds beyond the longest wait that there may be, after which a packet counts as lost."""
+"""Seconds past the longest possible wait, after which a packet counts as lost."""
 WINDOW: Final = 64
 _PAYLOAD: Final = bytes(CHUNK_BYTES)
 _CLOCK_BITS: Final = next(field.bits for field in RECORD_FIELDS if field.name == "start")
@@ -38,8 +38,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Sample:
-    """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block is closed;
-    ``held``, when it held the payload too, which a sweep's notice has no room for. ``start``: when the block began, in
+    """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block was closed;
+    ``held``, when it also held the payload, for which a sweep's notice has no room. ``start``: when the block began, in
     microseconds of the switch's clock."""
 
     sent: float
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Detected:
-    """The samples of one ``block_exp`` (seconds). ``repeats``: whether the host sent its contribution again meanwhile."""
+    """The samples of one ``block_exp`` (seconds). ``repeats``: whether the host retransmitted meanwhile."""
 
     switch: str
     block_exp: float
@@ -63,8 +63,8 @@ class Detected:
 
     def from_start(self) -> list[float]:
         """From the start of the block's record to the notice, in units of block_exp: without the contribution's way to
-        the switch. The clocks are compared by the contribution that was fastest on its way, which counts as having taken
-        no time, so this is too long by that."""
+        the switch. The clocks are aligned by the fastest contribution, as if it had taken no time, so this is too long by
+        the time it took."""
         mask = (1 << _CLOCK_BITS) - 1
         first = self.samples[0]
         offsets = [((each.start - first.start) & mask) / 1e6 - (each.sent - first.sent) for each in self.samples]
@@ -111,10 +111,10 @@ class Straggling:
         self._fabric.delete_job(self._job.name, force=True)
 
     def run(self, samples: int) -> Iterator[Sample]:
-        """That many samples, as they come, in batches that fit the job's slots."""
+        """Yield that many samples as they come, in batches that fit the job's slots."""
         while samples:
             batch = min(samples, self._job.slots)
-            self._one()  # not counted: the sweeps may be just beginning, or may have paused while records were read
+            self._one()  # not counted: the sweeps may have only begun, or have paused while records were read
             first = self._next
             taken = [self._one() for _ in range(batch)]
             starts = self._starts(first, batch)
@@ -136,14 +136,14 @@ class Straggling:
             self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
             held, _ = self._await(0, offset, whole=True)
         self._links[1].send([contribution(straggler, offset, _PAYLOAD)])
-        self._await(1, offset, results=2)  # everyone's, and the answer to its own: the switch has heard of it
+        self._await(1, offset, results=2)  # everyone's, and the answer to its own, so the switch has heard from it
         return Sample(sent, noticed - sent, held - sent)
 
     def _await(
         self, which: int, offset: int, *, whole: bool = False, repeats: bool = False, results: int = 1
     ) -> tuple[float, bool]:
-        """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``. Of
-        several ``results``, the last."""
+        """When the block's partial result came, and whether with its payload, as it must if ``whole``. Of several ``results``,
+        the last."""
         now = time.perf_counter()
         deadline = now + 4 * self._block_exp + PATIENCE
         pause = MIN_RTO

@@ -16,7 +16,7 @@ COUNTS = ("degraded", "missed", "unfit", "sat_out", "late", "behind", "resyncs")
 
 
 def _compared(results: Results) -> Iterator[tuple[Outcome, Outcome]]:
-    """Every training with a straggler, and the one that waits for the same."""
+    """Every training with a straggler, and the one that waits for the same straggler."""
     for row in results.rows:
         for outcome in row:
             yield outcome, row[0]
@@ -39,7 +39,7 @@ def results_table(results: Results) -> Table:
 
 
 def _words(outcome: Outcome, waited: Outcome) -> tuple[str, ...]:
-    """A training's line, next to the one that waits for the same straggler."""
+    """A training's line, compared with the one that waits for the same straggler."""
     degrade = outcome.mode.degrade
     partial = outcome.count("degraded") / max(1, outcome.count("blocks"))
     return (

@@ -1,4 +1,4 @@
-"""One training, in a job of its own on a fabric that is up, and its outcome."""
+"""One training, in its own job on a running fabric, and its outcome."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.training import Diary, Plan
 
 WINDOW: Final = 64
-"""As many blocks under way as a call has, so that it waits for a straggler only once or twice."""
+"""As many blocks in flight as a call has, so that it waits for a straggler only once or twice."""
 LOOK: Final = 0.05
-"""Seconds between two looks at whether the workers have ended."""
+"""Seconds between checks whether the workers have ended."""
 
-# There are more workers than cores; numpy's own threads would only be in the way.
+# There are more workers than cores; numpy's own threads would only get in the way.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _numbers = itertools.count(1)
 
@@ -47,13 +47,13 @@ class Setting:
 
     @property
     def quorum(self) -> int:
-        """All but the stragglers, and at least half: nobody else is to be left out for being a moment late."""
+        """All but the stragglers, and at least half, so that nobody else is left out for being slightly late."""
         return max((self.workers + 1) // 2, self.workers - self.stragglers)
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How a job treats the late: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
+    """How a job treats late members: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
 
     degrade: bool
     late: str = "accept"
@@ -67,8 +67,8 @@ WAIT: Final = Mode(degrade=False)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a training. ``iterations``: seconds between two steps' ends, of the workers that are no stragglers
-    (of all, when all are); ``difference``: the largest between two replicas' weights."""
+    """The outcome of a training. ``iterations``: seconds between steps' ends, of the workers that are not stragglers (of
+    all, if all are); ``difference``: the largest between two replicas' weights."""
 
     mode: Mode
     pattern: Pattern
@@ -80,12 +80,12 @@ class Outcome:
 
     @property
     def median(self) -> float:
-        """Of a step, seconds."""
+        """Of a step, in seconds."""
         return statistics.median(self.iterations)
 
     @property
     def mean(self) -> float:
-        """Of a step, seconds."""
+        """Of a step, in seconds."""
         return statistics.fmean(self.iterations)
 
     def count(self, name: str) -> int:
@@ -148,8 +148,8 @@ class Trial:
 
 
 def _finish(children: Sequence[Child]) -> None:
-    """Return when all have ended; :class:`TestbedError` with a worker's last words when one fails. Their calls have
-    timeouts, so all do end."""
+    """Wait for all to end, as they do because their calls have timeouts. Raises :class:`TestbedError` with a worker's last
+    words if one fails."""
     codes: list[int | None] = [None]
     while None in codes:
         time.sleep(LOOK)

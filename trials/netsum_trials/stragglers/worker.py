@@ -1,6 +1,6 @@
 """One worker, a process on its host: ``python -m netsum_trials.stragglers.worker DIGITS PLAN OUT``.
 
-It joins the job that the environment names. Its diary goes to ``OUT.json``, its weights to ``OUT.npy``.
+It joins the environment's job. Its diary goes to ``OUT.json``, its weights to ``OUT.npy``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netsum_trials.stragglers.training import Plan, Training
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 with one line on standard error when something about the job went wrong."""
+    """Return the exit code: 1, with one line on standard error, if something about the job went wrong."""
     digits, plan, out = map(Path, arguments)
     try:
         with netsum.join() as comm:

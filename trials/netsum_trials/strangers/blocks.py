@@ -1,4 +1,4 @@
-"""The blocks that the jobs are in the middle of: open, done, partial, of every operation. What the fuzzer must not change."""
+"""The jobs' blocks in progress, which the fuzzer must not change: open, done, partial, of every operation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.protocol.frames import chunk_bytes, chunks_of
 @dataclass(frozen=True)
 class Block:
     """One block: ``chunks[i]`` is the size of member i's payload (0: an empty contribution), ``statuses[i]`` its status;
-    ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others; those that
-    ``passed`` have answered and added nothing."""
+    ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others; members that
+    ``passed`` have added nothing."""
 
     job_id: int
     offset: int
@@ -36,7 +36,7 @@ class Block:
 
     @property
     def job(self) -> Job:
-        """The job that it is of."""
+        """The job that it belongs to."""
         return JOBS[self.job_id]
 
     @property
@@ -46,7 +46,7 @@ class Block:
 
     @property
     def state(self) -> BlockState:
-        """What the record says when the contributions of ``sent`` have come."""
+        """The record's state after the contributions of ``sent``."""
         whole = len(self.sent) == len(self.job.members)
         return BlockState.DONE if whole or self.aged else BlockState.OPEN
 
@@ -56,12 +56,12 @@ class Block:
         return self.job.slot_of(self.block_id)
 
     def payload(self, member: int) -> bytes:
-        """What a member adds: random bytes, always the same."""
+        """What a member adds: random bytes that are always the same."""
         rng = random.Random(f"{self.job_id} {self.offset} {member}")
         return rng.randbytes(self.chunks[member] * CHUNK_BYTES)
 
     def contribution(self, member: int) -> bytes:
-        """The frame of a member. An empty contribution has room for the result."""
+        """A member's frame. An empty contribution has room for the result."""
         payload, passes = self.payload(member), member in self.passed
         header = self._header(payload)._replace(
             degraded=int(passes), src_cnt=1 - passes, data_cnt=int(payload != b""),
@@ -70,7 +70,7 @@ class Block:
         return frame(self.job.members[member], header, payload or bytes(max(self.chunks) * CHUNK_BYTES))
 
     def from_parent(self) -> bytes:
-        """The frame with which the parent returns the sum, of a job of which the switch is a leaf."""
+        """The frame in which the parent returns the sum, for a job in which the switch is a leaf."""
         payload, data_cnt = self.result(), sum(chunks > 0 for chunks in self.chunks)
         header = self._header(payload)._replace(src_cnt=len(self.job.members), data_cnt=data_cnt)
         return parent_frame(self.job.uplinks[0], header, payload)
@@ -82,7 +82,7 @@ class Block:
         )  # fmt: skip
 
     def result(self) -> bytes:
-        """The payload of the result when every member has contributed; of a closed block, of those who had."""
+        """The payload of the result with all members' contributions; of a closed block, with those that had come."""
         members = self.sent if self.aged else range(len(self.job.members))
         if any(self.statuses[member] for member in members if self.statuses):
             return b""
@@ -113,12 +113,12 @@ BLOCKS: Final = (
     Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
     Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
     Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
-    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # and from then on member 2 is a suspect
+    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a suspect
 )  # fmt: skip
 """In the order in which they are made; all other slots of the jobs are empty."""
 
 LIVE: Final = BLOCKS[1:]
-"""Those that hold their slot."""
+"""Blocks that hold their slot."""
 
 SUSPECTS: Final = {LATE: (JOBS[LATE].members[2],)}
 """By job, the members without which a block was closed: the job no longer waits for them until it hears from them."""

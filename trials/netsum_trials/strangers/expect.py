@@ -1,7 +1,7 @@
-"""What the switch does with one frame while its blocks stay as they are: pure, and compared with the switch packet by packet.
+"""Predicts what the switch does with a frame while its blocks do not change; pure, and compared with the switch for every packet.
 
-What concerns frames is here, written from docs/protocol.md and the standards rather than from the P4 program; what concerns
-blocks is decided by the model in ``tests/model``.
+The rules for frames are here, written from docs/protocol.md and the standards rather than from the P4 program; blocks
+are decided by the model in ``tests/model``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATIONS = {station(port).mac.to_bytes(6, "big"): port for port in PORTS}
 _SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
 _TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
-_ZEROS = (0,) * MAX_CHUNKS  # what is in a payload decides nothing
+_ZEROS = (0,) * MAX_CHUNKS  # the payload's contents decide nothing
 _FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
 
 Record = Mapping[str, int]
@@ -49,9 +49,9 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from somebody who is not there, or from one switch to
-    another, and is dropped); ``egress``: the ports that something leaves on; ``let_in``: the member that the sender passed
-    for; ``job_id``: where the outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, or FORGED (dropped, because it claims to come from an address that is not behind
+    its port, or from one switch to another); ``egress``: the ports on which something leaves; ``let_in``: the member that
+    the sender passed for; ``job_id``: where the outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """What leaves is made by the switch: an answer, not somebody's frame on its way."""
+        """Whether what leaves is made by the switch: an answer, not a forwarded frame."""
         return self.fate != FORWARDED and bool(self.egress)
 
 
@@ -70,8 +70,8 @@ _FRONTIERS: Final = {
 }
 
 CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.RETURNED, Outcome.TOLD}
-"""Fates of packets that are no strangers': they would change a block, or show that a suspect is alive; the fuzzer leaves
-them out. (So a suspect's AGED may be a DUPLICATE and more.)"""
+"""Fates of packets that the fuzzer leaves out because they would change a block or show that a suspect is alive. (So a
+suspect's AGED may be a DUPLICATE and more.)"""
 
 
 def checksum_of(data: bytes) -> int:
@@ -80,7 +80,7 @@ def checksum_of(data: bytes) -> int:
 
 
 def udp_checksum_of(frame: bytes) -> int:
-    """What the UDP checksum of this frame would have to be, over all that follows the IPv4 header."""
+    """The right UDP checksum of this frame, over all that follows the IPv4 header."""
     rest = frame[PREFIX_BYTES:] + b"\0" * (len(frame) % 2)
     return checksum_of(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40] + rest)
 
@@ -92,7 +92,7 @@ def _record_of(fields: Record) -> ModelRecord:
 
 
 class Expectation:
-    """Of a switch with the site's entries whose slots hold ``records``."""
+    """What to expect of a switch with the site's entries whose slots hold ``records``."""
 
     def __init__(self, records: Mapping[int, Record]) -> None:
         self._records = {slot: _record_of(fields) for slot, fields in records.items()}
@@ -135,7 +135,7 @@ class Expectation:
 
 
 def _is_netsum(frame: bytes) -> bool:
-    """Of an IPv4 frame: with a netsum header, whatever that says, and whoever it is for."""
+    """Whether an IPv4 frame has a netsum header, whatever it says and whoever it is for."""
     return (
         len(frame) >= PREFIX_BYTES + HEADER_BYTES
         and frame[14] == 0x45

@@ -21,11 +21,11 @@ from tests.protocol.star import SWITCH_IP, SWITCH_MAC
 _MAX_FRAME: Final = 9000
 _VLAN_TYPES: Final = (b"\x81\x00", b"\x88\xa8")
 _SHORTEST_TAGGED: Final = 20
-"""A kernel drops a frame on an interface that has a VLAN tag and less than two bytes behind it."""
+"""A kernel drops frames that have a VLAN tag and fewer than two bytes behind it."""
 
 
 class Batch(NamedTuple):
-    """``left_out``: packets that turned out to be contributions that a block is waiting for, made anew."""
+    """``left_out``: packets that were replaced because a block was waiting for them."""
 
     number: int
     packets: list[Packet]
@@ -33,14 +33,14 @@ class Batch(NamedTuple):
     left_out: int
 
     def counts(self) -> Counter[str]:
-        """What the switch is to count, by counter."""
+        """What the switch should count, by counter."""
         judged = zip(self.packets, self.verdicts, strict=True)
         return Counter(counter for (port, _), verdict in judged for counter in counted(port, verdict))
 
 
 def _templates() -> list[Packet]:
-    """Contributions of every member to every block, late ones and repeated ones, those that are waited for more often;
-    and header-only ones that open a block, or look like the controller's sweeps."""
+    """Every member's contributions to every block, late and repeated ones, and more often those that are waited for; and
+    header-only ones that open a block or look like the controller's sweeps."""
     found = [
         (block.job.members[member].port, block.contribution(member))
         for block in BLOCKS
@@ -49,7 +49,7 @@ def _templates() -> list[Packet]:
     ]
     for job_id, job in JOBS.items():
         member = job.members[0]
-        # Of blocks whose slots are empty, and what opens them.
+        # Contributions to blocks whose slots are empty, and those that open them.
         header = Header(job_id, (job.first_block_id + 7) & ID_MASK, gen_id=1007, lane=Lane.L32, status=Status.OK)
         found.append((member.port, frame(member, header)))
         found.append((member.port, frame(member, header._replace(block_id=0, gen_id=0))))
@@ -63,7 +63,7 @@ _SMALL: Final = [packet for packet in _TEMPLATES if len(packet[1]) < 1500]
 
 
 def _stranger(rng: Rng) -> Draft:
-    """A contribution to which one to three things were done."""
+    """A contribution with one to three changes."""
     port, data = rng.choice(_SMALL if rng.random() < 0.85 else _TEMPLATES)
     draft = Draft(port, data)
     tricks = rng.choice((1, 1, 1, 1, 2, 2, 3))
@@ -77,7 +77,7 @@ def _stranger(rng: Rng) -> Draft:
 
 
 def _late(rng: Rng) -> Draft:
-    """A contribution that came before: repeated, late, of a recycled block."""
+    """A contribution that came before: repeated, late, or to a recycled block."""
     return Draft(*rng.choice(_TEMPLATES))
 
 
@@ -88,7 +88,7 @@ def _noise(rng: Rng) -> Draft:
 
 
 def _forged(rng: Rng) -> Draft:
-    """A result that the switch did not send, to the member that waits for it; whole, in fragments, with options."""
+    """A forged result to the member that waits for it: whole, in fragments, or with options."""
     block = rng.choice(LIVE)
     member = rng.choice(block.job.members)
     header = Header(
@@ -105,7 +105,7 @@ def _forged(rng: Rng) -> Draft:
 
 
 def _arp(rng: Rng) -> Draft:
-    """ARP for the switch's address and for others, with anything in the other fields, whole and cut."""
+    """ARP for the switch's address and for others, with anything in the other fields, whole or truncated."""
     port = rng.choice(PORTS)
     operation = rng.choice((1, 1, 1, 2, 0, 8, rng.getrandbits(16)))
     head = rng.choice((b"\0\1\x08\0\6\4", rng.randbytes(6))) + operation.to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""The embedded switch's data plane in this process: the pipeline that its packets run through, without wires."""
+"""The embedded switch's data plane in this process: its pipeline without wires."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.protocol import targets
 
 
 class InProcess(targets.InProcess):
-    """See :class:`netsum_trials.strangers.target.Target`. An exception of the program, which would only cost the
-    switch a packet, is a crash here."""
+    """See :class:`netsum_trials.strangers.target.Target`. An exception in the program, which would cost the switch
+    only a packet, counts as a crash here."""
 
     name = "embedded, in process"
     shortest = 0

@@ -1,8 +1,8 @@
-"""A switch as a process of its own, fuzzed over its ports.
+"""A switch process, fuzzed over its ports.
 
-Packets go out a few at a time, and behind them a marker from every port to every port: when all markers have come, the
-switch has processed what was sent before them, for it keeps the order of frames from one port to another. So nothing is
-lost in a queue, and what the switch counts can be compared to the packet.
+Packets go out a few at a time, followed by a marker from every port to every port. The switch keeps the order of frames
+from one port to another, so when all markers have come, it has processed what was sent before them. So nothing is
+lost in a queue, and the switch's counts can be compared packet by packet.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from netsum_trials.strangers.wires import start_on_datagrams, start_on_veths
 
 _AT_ONCE: Final = 32
 _ANSWERS: Final = 30.0
-"""Seconds in which a marker must have come: only a switch that hangs takes so long."""
+"""Seconds within which a marker must come; only a switch that hangs takes longer."""
 
 _BROADCAST: Final = 0xFFFFFFFFFFFF
 _MARKER_TYPE: Final = b"\x88\xb5"  # "local experimental" (IEEE 802)
 _ETHERNET_BYTES: Final = 14
 
-# The records that are compared: those of the jobs, their neighbours, and some from everywhere.
+# The records that are compared: those of the jobs, their neighbours, and a sample of the others.
 _WATCHED: Final = sorted({*range(128), *range(SLOTS - 64, SLOTS), *range(0, SLOTS, 97), *site.SLOTS})
 
 
 class OnWires:
     """See :class:`netsum_trials.strangers.target.Target`. ``rootless``: the ports are UDP sockets, which carry frames of any
-    length; veths carry whole Ethernet headers at least."""
+    length; veths carry at least whole Ethernet headers."""
 
     def __init__(self, kind: str, *, rootless: bool = False) -> None:
         self.name = kind if kind == "bmv2" else f"{kind}, over its ports"

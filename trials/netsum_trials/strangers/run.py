@@ -1,4 +1,4 @@
-"""Sends batch after batch to one switch, and every few batches compares everything that must not have changed."""
+"""Sends batches to one switch, and every few batches compares everything that must not have changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 12
 @dataclass(frozen=True)
 class Plan:
     """``packets`` in batches of ``batch``, from number ``first`` on; everything is compared after every ``batches`` of them.
-    ``only``: nothing but this batch of the seed."""
+    ``only``: just this batch of the seed."""
 
     packets: int
     seed: int = 1
@@ -34,7 +34,7 @@ class Plan:
     only: int | None = None
 
     def sizes(self) -> Iterable[tuple[int, int]]:
-        """(number, packets) of each batch. A batch that is cut short begins like the whole one."""
+        """(number, packets) of each batch. A shortened batch begins like the whole one."""
         if self.only is not None:
             yield self.only, self.batch
             return
@@ -46,7 +46,7 @@ class Plan:
 
 
 class Run:
-    """One switch. Counts into its tally, which is right at any moment: a run may be ended by an exception."""
+    """One switch. Counts into its tally, which is consistent at any moment, since an exception may end a run."""
 
     def __init__(self, target: Target, plan: Plan, switch: str, totals: FuzzTotals, screen: Screen) -> None:
         self._target = target
@@ -57,7 +57,7 @@ class Run:
         self._unchecked: list[int] = []
 
     def run(self) -> None:
-        """Set up, send, compare. What goes wrong is said and counted."""
+        """Set up, send, compare; print and count what goes wrong."""
         began = time.monotonic() - self._tally.seconds
         expectation = Expectation(make_blocks(self._target))
         self._results = fetch_results(self._target)
@@ -115,7 +115,7 @@ class Run:
             )
 
     def _check(self) -> None:
-        """Compare everything; name the batches since it was last right."""
+        """Compare everything; name the batches since the last comparison."""
         if not self._unchecked:
             return
         found = state_differences(self._state, self._target.state())
@@ -128,13 +128,13 @@ class Run:
         ]
         if found:
             first, last = self._unchecked[0], self._unchecked[-1]
-            self._complain([f"after batches {first} to {last} (see one again with --only N):"])
+            self._complain([f"after batches {first} to {last} (repeat one with --only N):"])
             self._count(found)
             self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counter()
         self._unchecked.clear()
 
     def _finish(self) -> None:
-        """Let the jobs go on: results must be what they were, and open blocks, given what they wait for, must come out right."""
+        """Let the jobs go on: results must not have changed, and open blocks, once completed, must give the right sums."""
         self._count(result_differences(self._target, self._results))
         self._count(finish_blocks(self._target))
 

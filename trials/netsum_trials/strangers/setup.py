@@ -1,4 +1,4 @@
-"""Brings a target's jobs into the state that the fuzzer attacks, and proves afterwards that they still are in it."""
+"""Brings a target's jobs into the state that the fuzzer attacks, and checks afterwards that they are still in it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from netsum_trials.strangers.site import SLOTS
 from netsum_trials.strangers.target import Packet, Target
 
 _REPEATS = 10_000
-"""Repetitions after which a block that should age in two milliseconds counts as one that does not."""
+"""Repetitions after which a block that should age in two milliseconds counts as not ageing."""
 
 
 class SetupError(TestbedError):
-    """The jobs are not in the state in which the fuzzer wants them."""
+    """The jobs are not in the state that the fuzzer needs."""
 
 
 class Replay(NamedTuple):
@@ -31,8 +31,8 @@ class Replay(NamedTuple):
 
 
 def make_blocks(target: Target) -> dict[int, Record]:
-    """Send the contributions of every block; the records of all slots. Raises :class:`SetupError` when one is not as it
-    is meant to be: a run on other blocks would prove less than it says."""
+    """Send the contributions of every block and return the records of all slots. Raises :class:`SetupError` if one is not
+    as intended: a run on other blocks would prove less than it claims."""
     for block in BLOCKS:
         for member in block.sent:
             _send(target, block, member)
@@ -71,7 +71,7 @@ def _age(target: Target, block: Block) -> None:
 
 
 def fetch_results(target: Target) -> list[Replay]:
-    """Every finished block's result, by every member but the suspects, who are not to be heard."""
+    """Fetch every finished block's result as every member but the suspects, which must stay silent."""
     return [
         Replay(block, at, tuple(_send(target, block, at)))
         for block in LIVE
@@ -82,7 +82,7 @@ def fetch_results(target: Target) -> list[Replay]:
 
 
 def result_differences(target: Target, before: list[Replay]) -> list[str]:
-    """Results that are not what they were, and sums that are not what they should be."""
+    """Results that have changed, and wrong sums."""
     found = []
     for was, now in zip(before, fetch_results(target), strict=True):
         name = f"result of block {was.block.offset} of job {was.block.job_id} for member {was.member}"
@@ -95,7 +95,7 @@ def result_differences(target: Target, before: list[Replay]) -> list[str]:
 
 
 def finish_blocks(target: Target) -> list[str]:
-    """Send what the open blocks are waiting for; what is wrong with their results. Nothing can be fuzzed afterwards."""
+    """Send what the open blocks wait for, and return what is wrong with their results. Nothing can be fuzzed afterwards."""
     found = []
     for block in LIVE:
         if block.state != BlockState.OPEN:
@@ -121,7 +121,7 @@ def finish_blocks(target: Target) -> list[str]:
 
 
 def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
-    """What is wrong with a frame that brings a block's result to a member."""
+    """What is wrong with a frame that carries a block's result to a member."""
     header = parse_header(frame[PREFIX_BYTES:])
     result = block.result()
     for_me = block.dest in (255, block.job.members[member].rank)

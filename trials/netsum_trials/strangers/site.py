@@ -1,7 +1,7 @@
 """Where the fuzzer sends its packets: five ports, four live jobs and every entry that a controller would install.
 
-Port 0 is a port like the others here: a recirculated packet comes in through it, and what a stranger sends there must not
-pass for one. What could be confused differs: ranks are not source ids, a slot range ends at the last slot, ids wrap, and of
+Port 0 is an ordinary port here: recirculated packets come in through it, and a stranger's packets there must not pass for
+them. Numbers that could be confused differ: ranks are not source ids, a slot range ends at the last slot, ids wrap, and in
 one job the switch is a leaf, whose parent is where another job has a member.
 """
 
@@ -42,7 +42,7 @@ def station(port: int) -> Station:
 
 
 def senders() -> dict[int, tuple[int, ...]]:
-    """The ports that traffic with each address comes in through; what is from another address may come from anywhere."""
+    """The ports through which traffic from each address comes in; other addresses may come from anywhere."""
     parents = tuple(port for _, _, port in PARENTS)
     return {**{station(port).ip: (port,) for port in PORTS}, PARENT.ip: parents, SWITCH_IP: ()}
 
@@ -56,7 +56,7 @@ def items() -> list[Item]:
 
 
 def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
-    """A contribution as its member sends it: whole frame, everything right."""
+    """A contribution as its member sends it: a whole, correct frame."""
     at, body = station(member.port), pack_header(header._replace(src_id=member.src_id)) + payload
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=body).to_bytes()
 

@@ -1,4 +1,4 @@
-"""What the fuzzer needs of a switch, and what it compares."""
+"""What the fuzzer needs from a switch, and what it compares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CrashedError(TestbedError):
 @dataclass
 class Echo:
     """What came out of the switch for some packets. ``answers`` and ``forwarded`` count frames by port; an answer is a frame
-    that nobody sent. ``larger`` counts answers with more bytes than what they answer (where that can be told)."""
+    that the switch made. ``larger`` counts answers with more bytes than what they answer (where that is known)."""
 
     answers: Counter[int] = field(default_factory=Counter)
     forwarded: Counter[int] = field(default_factory=Counter)
@@ -32,7 +32,7 @@ class Echo:
     larger: int = 0
 
     def note(self, port: int, frame: bytes, *, forwarded: bool) -> None:
-        """One frame out of a port."""
+        """Count a frame out of a port."""
         if forwarded:
             self.forwarded[port] += 1
             self.forwarded_bytes += len(frame)
@@ -48,7 +48,7 @@ def outcome_of(job_id: int, outcome: int) -> str:
 
 
 def let_in(job_id: int, source: int, port: int) -> str:
-    """The counter of the packets that a member's entry let in."""
+    """The counter of packets that a member's entry let in."""
     return f"let in as source {source} of job {job_id} on port {port}"
 
 
@@ -68,11 +68,11 @@ def counted(port: int, verdict: Verdict) -> Iterator[str]:
 
 
 State = Mapping[str, Sequence[Any]]
-"""Everything that strangers must not change: lists of comparable things, by name."""
+"""Everything that strangers must not change, as lists by name."""
 
 
 def state_differences(before: State, after: State) -> list[str]:
-    """The things that are not as they were, in words."""
+    """What has changed, in words."""
     found = []
     for name in before.keys() | after.keys():
         old, new = before.get(name, ()), after.get(name, ())
@@ -97,20 +97,20 @@ class Target(Protocol):
     shortest: int  # bytes of the shortest frame that its wires carry
 
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
-        """Put the packets on their ports; returns what left when all have been processed. ``verdicts``: what is expected of
-        each. Raises :class:`CrashedError`."""
+        """Send the packets on their ports; when all are processed, return what left. ``verdicts``: what is expected of each.
+        Raises :class:`CrashedError`."""
 
     def exchange(self, port: int, frame: bytes) -> list[Packet]:
-        """Send one frame; everything that leaves because of it."""
+        """Send one frame; return everything that leaves because of it."""
 
     def records(self, slots: Iterable[int]) -> dict[int, Record]:
         """Block records by slot."""
 
     def state(self) -> State:
-        """Everything that must stay as it is."""
+        """Everything that must not change."""
 
     def counts(self) -> Counter[str]:
-        """What the switch has counted since it started, by counter; those that are not 0."""
+        """What the switch has counted since it started, by counter, without zeros."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Clean up."""
