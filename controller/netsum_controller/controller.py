@@ -22,7 +22,7 @@ from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
 from netsum_controller.watching import inspection
 from netsum_controller.watching.metrics import Metrics
-from netsum_controller.watching.sweeper import SweepCounters, Sweeper
+from netsum_controller.watching.sweeper import Sweeper
 from netsum_controller.watching.watcher import PERIOD, Watcher
 
 
@@ -46,7 +46,6 @@ class Controller:
         self._server: HttpServer | None = None
         self._watcher: Watcher | None = None
         self._sweeper: Sweeper | None = None
-        self.sweeps = SweepCounters()
 
     @property
     def topology(self) -> Topology:
@@ -145,7 +144,7 @@ class Controller:
         ``metrics_token``, if given. While it serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
-            metrics = Metrics(self.site, self.sweeps)
+            metrics = Metrics(self.site)
             self._server = HttpServer(
                 *(self.site, self.membership, host, port, context), metrics=metrics, metrics_token=metrics_token
             )
@@ -153,7 +152,7 @@ class Controller:
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
                 self._watcher = Watcher(self.site, watch)
-            self._sweeper = Sweeper(self.site, self.sweeps)
+            self._sweeper = Sweeper(self.site)
         assert self.site.url is not None
         return self.site.url
 

@@ -58,7 +58,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[2], first, 1000)  # too late: what all others hold is not changed any more
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
-    wait_until(lambda: on_live.sweeps.snapshot()["resnet"].closed == 1)
+    wait_until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
 
@@ -119,7 +119,7 @@ def test_jobs_that_wait_are_not_swept(live: SwitchUnderTest, on_live: Controller
     contribute(live, members[0], members[0].first_block_id, 1)
     contribute(live, members[1], members[0].first_block_id, 2)
     assert live.recv(port_of(members[0]), 0.2) is None
-    assert on_live.sweeps.snapshot() == {}
+    assert on_live.site.tally.of("sweeps") == {}
     contribute(live, members[2], members[0].first_block_id, 3)
     header, payload = receive(live, members[0])
     assert (header.age_op, header.degraded, value(payload)) == (AgeOp.NORMAL, 0, 6)
@@ -141,4 +141,4 @@ def test_sweeping_goes_on_after_a_restart(live: SwitchUnderTest, on_live: Contro
         record = on_live.why("resnet", first).blocks[0].record
         assert record is not None
         assert record["state"] == "done"
-    wait_until(lambda: on_live.sweeps.snapshot()["resnet"].closed == restarts)
+    wait_until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == restarts)

@@ -92,8 +92,9 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     controller.reconcile()
     switch.restart()
     controller.reconcile()
-    controller.sweeps.add("resnet", sweeps=9, unanswered=1, closed=4)
-    controller.sweeps.add("long-gone", sweeps=1)
+    for name, by in (("sweeps", 9), ("unanswered_sweeps", 1), ("swept_blocks", 4)):
+        controller.site.tally.add(name, "resnet", by=by)
+    controller.site.tally.add("sweeps", "long-gone")
     for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}{path}", timeout=30)
@@ -120,8 +121,8 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
 
 
 def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, controller: Controller) -> None:
-    metrics = Metrics(controller.site, controller.sweeps, max_age=0.0)
-    controller.sweeps.add(watched.name, sweeps=1)
+    metrics = Metrics(controller.site, max_age=0.0)
+    controller.site.tally.add("sweeps", watched.name)
     assert b'job="resnet"' in metrics.page("")[1]
     controller.delete_job(watched.name)
     assert b"job=" not in metrics.page("")[1]
@@ -204,7 +205,8 @@ def test_openmetrics_if_asked_for(controller: Controller) -> None:
 
 def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
     url = controller.serve(watch=None)
-    controller.sweeps.add(watched.name, sweeps=1)
+    for name in ("sweeps", "unanswered_sweeps", "swept_blocks"):
+        controller.site.tally.add(name, watched.name)
     scrape(url)
     exported = {}
     for family in text_string_to_metric_families(scrape(url)):

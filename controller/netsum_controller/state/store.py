@@ -218,12 +218,6 @@ class Store:
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
         return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
 
-    def find_epoch(self, number: int) -> Epoch | None:
-        """A past or present epoch with its seats; None for an unknown number."""
-        with self._guard:
-            known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
-            return self._epoch(number) if known else None
-
     def resumed(self, number: int) -> list[int]:
         """The epochs that an epoch continues, latest first: the one it resumes, the one that was resumed there, ..."""
         query = (

@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 from netsum_controller.config.topology import Topology
 from netsum_controller.site import Site
 from netsum_controller.watching.observer import JobView, Observer, Presence, SwitchView, whole
-from netsum_controller.watching.sweeper import SweepCounters
 
 MAX_AGE: Final = 2.0
 """Seconds for which a reading of the switches is reused."""
@@ -32,10 +31,10 @@ _AT_ONCE: Final = 8
 class Metrics:
     """What ``GET /metrics`` answers."""
 
-    def __init__(self, site: Site, sweeps: SweepCounters, max_age: float = MAX_AGE) -> None:
+    def __init__(self, site: Site, max_age: float = MAX_AGE) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(SwitchCollector(site, max_age))
-        self._registry.register(ControllerCollector(site, sweeps))
+        self._registry.register(ControllerCollector(site))
         ProcessCollector(registry=self._registry)
 
     def page(self, accept: str) -> tuple[str, bytes]:
@@ -179,10 +178,13 @@ class ControllerCollector(Collector):
         "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),
         "reconciles": ("netsum_reconciles", "Switches compared with what they should have.", ("switch", "result")),
         "http": ("netsum_http_requests", "HTTP requests.", ("call", "status")),
+        "sweeps": ("netsum_sweeps", "Sweeps sent for the job's old blocks.", ("job",)),
+        "unanswered_sweeps": ("netsum_unanswered_sweeps", "Those of them that were not answered.", ("job",)),
+        "swept_blocks": ("netsum_swept_blocks", "Blocks that they closed.", ("job",)),
     }
 
-    def __init__(self, site: Site, sweeps: SweepCounters) -> None:
-        self._site, self._sweeps = site, sweeps
+    def __init__(self, site: Site) -> None:
+        self._site = site
 
     def collect(self) -> Iterator[Metric]:
         """All families; no switch is asked."""
@@ -196,12 +198,3 @@ class ControllerCollector(Collector):
             for values in counts[key].keys() - gone:
                 family.add_metric(values, counts[key][values])
             yield family
-        sent = _job_counter("netsum_sweeps", "Sweeps sent for the job's old blocks.")
-        unanswered = _job_counter("netsum_unanswered_sweeps", "Those of them that were not answered.")
-        closed = _job_counter("netsum_swept_blocks", "Blocks that they closed.")
-        for job, sweeps in self._sweeps.snapshot().items():
-            if job in jobs:
-                sent.add_metric((job,), sweeps.sweeps)
-                unanswered.add_metric((job,), sweeps.unanswered)
-                closed.add_metric((job,), sweeps.closed)
-        yield from (sent, unanswered, closed)

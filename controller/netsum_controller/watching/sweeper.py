@@ -44,40 +44,11 @@ ALARM = 5.0
 """Seconds without being primary after which the log says so."""
 
 
-@dataclass(frozen=True)
-class SweepCount:
-    """A job's sweeps since the controller began to serve: how many were sent, how many remained ``unanswered``, and how many
-    blocks they ``closed``."""
-
-    sweeps: int = 0
-    unanswered: int = 0
-    closed: int = 0
-
-
-class SweepCounters:
-    """Counts by job; thread-safe."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._counts: dict[str, SweepCount] = {}
-
-    def add(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
-        with self._guard:
-            was = self._counts.get(job, SweepCount())
-            self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
-
-    def snapshot(self) -> dict[str, SweepCount]:
-        """The counts of every job that was ever swept, by name."""
-        with self._guard:
-            return dict(self._counts)
-
-
 class Sweeper:
     """Sweeps the ageing jobs of every switch of the topology, until closed."""
 
-    def __init__(self, site: Site, counters: SweepCounters | None = None) -> None:
-        self.counters = counters or SweepCounters()
-        self._switches = [_SwitchSweeper(site, name, self.counters) for name in site.topology.switches]
+    def __init__(self, site: Site) -> None:
+        self._switches = [_SwitchSweeper(site, name) for name in site.topology.switches]
 
     def close(self) -> None:
         for one in self._switches:
@@ -101,8 +72,8 @@ class _Round:
 class _SwitchSweeper:
     """One switch, one thread. It takes none of the controller's locks, and waits only for its own queue."""
 
-    def __init__(self, site: Site, name: str, counters: SweepCounters) -> None:
-        self._site, self._name, self._counters = site, name, counters
+    def __init__(self, site: Site, name: str) -> None:
+        self._site, self._name = site, name
         self._events: queue.SimpleQueue[tuple[SweepStream, Any] | None] = queue.SimpleQueue()
         self._stopping = False
         self._stream: SweepStream | None = None
@@ -195,7 +166,7 @@ class _SwitchSweeper:
     def _advance(self, one: _Round, now: float) -> float:
         """Send the job's sweep if it is due; returns when to look at the job again."""
         if one.cookie is not None and now - one.sent >= PATIENCE:
-            self._counters.add(one.job, unanswered=1)
+            self._count(one.job, unanswered=1)
             one = self._rounds[one.job_id] = replace(one, cookie=None)
         if one.cookie is not None:
             return one.sent + PATIENCE
@@ -207,17 +178,21 @@ class _SwitchSweeper:
         cookie = self._sequence << 8 | one.job_id
         frame = sweep_frame(self._connected_to, one.job_id)
         self._stream.send_packet(self._site.program.packet_out(frame, sweep_fields(cookie)))
-        self._counters.add(one.job, sweeps=1)
+        self._count(one.job, sweeps=1)
         self._rounds[one.job_id] = replace(
             one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period
         )
         return now + PATIENCE
 
+    def _count(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
+        for name, by in (("sweeps", sweeps), ("unanswered_sweeps", unanswered), ("swept_blocks", closed)):
+            self._site.tally.add(name, job, by=by)  # by 0, too: a job that was swept has all three metrics
+
     def _answered(self, cookie: int, closed: int, now: float) -> None:
         one = self._rounds.get(cookie & 0xFF)
         if one is None or one.cookie != cookie:
             return  # the answer to another client, or to a sweep that was given up
-        self._counters.add(one.job, closed=closed)
+        self._count(one.job, closed=closed)
         if closed:
             log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
         # If sweeps take long (many slots, a busy switch), they must not take more than half of the time.
