@@ -25,7 +25,6 @@ def datagram(member: int = 1, **fields: int) -> Datagram:
 
 
 def right_udp_checksum(good: Datagram) -> int:
-    """The UDP checksum of a datagram."""
     return Datagram.parse(good.but(udp_checksum=RIGHT).to_bytes()).udp_checksum
 
 
