@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from netsum_testbed.opening import open_fabric
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS
-from tests.full.trouble import Served, Training, restart_switch, until
+from tests.full.trouble import Nap, Served, Training, restart_switch, until
 
 
 @pytest.fixture(scope="module", params=FABRICS)
@@ -72,15 +71,8 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
 @pytest.mark.full
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
     """Two have told what they lack, the third is still between calls: what was told is in the state file."""
-
-    restarted = threading.Event()
-
-    def pause(rank: int, step: int) -> float:
-        if (rank, step) == (2, 10):
-            restarted.wait(PATIENCE)
-        return 0.0
-
-    with crew(served, "half") as (job, communicators), Training(communicators, pause=pause) as training:
+    nap = Nap(2, 10)
+    with crew(served, "half") as (job, communicators), Training(communicators, pause=nap) as training:
         until(lambda: training.steps[0] >= 10, "the step before the pause")
         restart_switch(served.fabric)
 
@@ -91,7 +83,7 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         until(lambda: told() == [0, 1], "two have rejoined")
         served.kill()
         served.start()
-        restarted.set()
+        nap.wake.set()
         training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from netsum.errors import Desynchronized
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Training, restart_switch, same_bits, until
+from tests.full.trouble import Nap, Training, restart_switch, same_bits, until
 
 
 def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
@@ -84,21 +83,14 @@ def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
 @pytest.mark.full
 def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
     """The others wait until it calls: only then can it say what it holds."""
-
-    told = threading.Event()
-
-    def pause(rank: int, step: int) -> float:
-        if (rank, step) == (1, 12):
-            told.wait(PATIENCE)
-        return 0.0
-
-    with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=pause) as training:
+    nap = Nap(1, 12)
+    with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=nap) as training:
         until(lambda: training.steps[0] >= 12, "the step before the pause")
         restart_switch(fragile)
         name = communicators[0].descriptor.job
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
         until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.why(name).hints), "the others have rejoined")
-        told.set()
+        nap.wake.set()
         training.on(20)
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3

@@ -42,7 +42,7 @@ def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
     with ExitStack() as stack:
         of: dict[Communicator, Round] = {}
         for number, round_ in enumerate(rounds):
-            options = {"first": sum(WORKERS[:number]), "window": round_.window, "chunks": round_.chunks}
+            options: dict[str, Any] = {"first": sum(WORKERS[:number]), "window": round_.window, "chunks": round_.chunks}
             of |= dict.fromkeys(stack.enter_context(joined(crowd, round_.workers, **options)), round_)
         assert len({job.job_id for job in crowd.controller.jobs()}) == JOBS
 

@@ -60,6 +60,20 @@ def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]
     return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
 
 
+class Nap:
+    """``pause`` of a :class:`Training` in which one rank stops before one step, until ``wake`` is set."""
+
+    def __init__(self, rank: int, step: int) -> None:
+        self._where = rank, step
+        self.asleep, self.wake = threading.Event(), threading.Event()
+
+    def __call__(self, rank: int, step: int) -> float:
+        if (rank, step) == self._where:
+            self.asleep.set()
+            self.wake.wait(PATIENCE)
+        return 0.0
+
+
 class Training:
     """Every rank sums in a loop, a thread each. ``state`` is the sum of all results so far: equal on all ranks after equally
     many steps. From the errors in ``resync`` a rank comes back with :meth:`Communicator.resync`.

@@ -68,7 +68,7 @@ class Network:
                 moved |= step()
 
     def _steps(self) -> list[Callable[[], bool]]:
-        advances = [partial(self._advance, rank) for rank in range(len(self.members))]
+        advances: list[Callable[[], bool]] = [partial(self._advance, rank) for rank in range(len(self.members))]
         return advances + [partial(self._deliver, *pair) for pair, waiting in self.under_way.items() if waiting]
 
     def _deliver(self, sender: int, receiver: int) -> bool:

@@ -143,28 +143,20 @@ REFUSED: list[tuple[str, str, int, str]] = [
     ("e.is_default_action = True", "default with key", INVALID, "Cannot use INSERT for default entry"),
     ("e.ClearField('action')", "no action", INVALID, "'action' field must be set"),
     ("e.action.Clear()", "empty action", INVALID, "Cannot provide indirect action for direct table {table}"),
-    (
-        "e.action.action_profile_member_id = 1", "member id", INVALID,
-        "Cannot provide indirect action for direct table {table}",
-    ),
+    ("e.action.action_profile_member_id = 1", "member id", INVALID,
+     "Cannot provide indirect action for direct table {table}"),
     ("e.action.action.action_id = 5", "unknown action", INVALID, "Invalid P4 id"),
     ("e.action.action.action_id = e.table_id", "a table as action", INVALID, "Invalid P4 id"),
     ("e.action.action.CopyFrom(p.action('mark', b'1'))", "other table's action", INVALID, "Invalid action for table"),
-    (
-        "e.action.action.CopyFrom(p.action('NoAction'))", "default only", code_pb2.PERMISSION_DENIED,
-        "Cannot use DEFAULT_ONLY action in table entry",
-    ),
+    ("e.action.action.CopyFrom(p.action('NoAction'))", "default only", code_pb2.PERMISSION_DENIED,
+     "Cannot use DEFAULT_ONLY action in table entry"),
     ("del e.action.action.params[:]", "no parameter", INVALID, "Unexpected number of action parameters"),
     ("e.action.action.params.add()", "a parameter more", INVALID, "Unexpected number of action parameters"),
     ("e.action.action.params[0].param_id = 9", "unknown parameter", INVALID, "Unknown action parameter"),
-    (
-        "e.action.action.params[0].value = b'\\x02\\x00'", "ten bits", INVALID,
-        "Bytestring provided does not fit within 9 bits",
-    ),
-    (
-        "e.match[0].exact.value = b'\\x01' + bytes(6)", "49 bits", INVALID,
-        "Bytestring provided does not fit within 48 bits",
-    ),
+    ("e.action.action.params[0].value = b'\\x02\\x00'", "ten bits", INVALID,
+     "Bytestring provided does not fit within 9 bits"),
+    ("e.match[0].exact.value = b'\\x01' + bytes(6)", "49 bits", INVALID,
+     "Bytestring provided does not fit within 48 bits"),
     ("del e.match[:]", "no match field", INVALID, "Missing non-ternary field in match key"),
     ("e.match.add(field_id=2).exact.value = b'1'", "a field more", INVALID, "Too many fields in match key"),
     ("e.match[0].field_id = 3", "unknown field", INVALID, "Missing non-ternary field in match key"),
@@ -173,14 +165,10 @@ REFUSED: list[tuple[str, str, int, str]] = [
     ("e.priority = 1", "priority", INVALID, "Non-zero priority for non-ternary match"),
     ("e.meter_config.cir = 1", "meter", INVALID, "Table has no direct meters"),
     ("e.idle_timeout_ns = -1", "negative timeout", INVALID, "idle_timeout_ns must be a positive value"),
-    (
-        "e.idle_timeout_ns = 1", "timeout", INVALID,
-        "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
-    ),
-    (
-        "e.time_since_last_hit.elapsed_ns = 1", "last hit", INVALID,
-        "has_time_since_last_hit must not be set in WriteRequest",
-    ),
+    ("e.idle_timeout_ns = 1", "timeout", INVALID,
+     "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"),
+    ("e.time_since_last_hit.elapsed_ns = 1", "last hit", INVALID,
+     "has_time_since_last_hit must not be set in WriteRequest"),
 ]  # fmt: skip
 
 
@@ -200,10 +188,8 @@ DEFAULT_REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("", "delete", DELETE, INVALID, "Cannot use DELETE for default entry"),
     ("e.match.add(field_id=1).exact.value = b'1'", "key", MODIFY, INVALID, "Non-empty key for default entry"),
     ("e.priority = 3", "priority", MODIFY, INVALID, "Non-zero priority for default entry"),
-    (
-        "e.table_id = p.ids['ternary_table']", "table only", MODIFY, code_pb2.PERMISSION_DENIED,
-        "Cannot use TABLE_ONLY action as default action",
-    ),
+    ("e.table_id = p.ids['ternary_table']", "table only", MODIFY, code_pb2.PERMISSION_DENIED,
+     "Cannot use TABLE_ONLY action as default action"),
 ]  # fmt: skip
 
 
