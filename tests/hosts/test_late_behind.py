@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +17,7 @@ from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Closed, Desynchronized, NotFinite
 from netsum.transports.base import Packet
 
-from tests.hosts.calls import closing_all, good, on_each
+from tests.hosts.calls import closing_all, good, on_each, together
 from tests.hosts.network import Around
 from tests.hosts.stragglers import AgeingNetwork, stragglers
 
@@ -96,23 +97,14 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
         with network.ageing():
             wait_until(communicators[0], 200, works[0][1])
             link.mute = link.deaf = False
-            got = on_each(communicators, lambda comm: outcomes_of(works[comm.rank]))
+            got = on_each(
+                communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]])
+            )
         assert isinstance(got[0][0], NotFinite)
         assert isinstance(got[1][0], Aborted)
         result = good([got[0][1], got[1][1]])
         assert wrong_rows(result, op, dtype) == 0
         assert [type(outcome) for outcome in got[LAST]] == [Desynchronized] * 2
-
-
-def outcomes_of(works: Any) -> list[Any]:
-    """What each of a rank's calls returned or raised."""
-    outcomes = []
-    for work in works:
-        try:
-            outcomes.append(work.wait(PATIENCE))
-        except Exception as error:
-            outcomes.append(error)
-    return outcomes
 
 
 ONES = np.ones(3, np.float32)
