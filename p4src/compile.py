@@ -16,7 +16,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from masks import drop_idle_masks
 from netsum.wire.to_p4 import p4_text
 
 HERE = Path(__file__).resolve().parent
@@ -77,7 +76,6 @@ def compile_program() -> dict[str, str]:
         ]
         subprocess.run([*command, "netsum.p4"], cwd=HERE, check=True)
         bare = _without_source_info(json.loads(program.read_text("utf-8")))
-        drop_idle_masks(bare)
         return {
             "netsum.json": _json_text(bare) + "\n",
             "netsum.p4info.txtpb": p4info.read_text("utf-8"),

@@ -105,14 +105,14 @@ const bit<5> OUTCOME_PENDING = 31;
 // What a sweep keeps when it recirculates.
 const bit<8> SWEEP_FIELDS = 0;
 
-// BMv2 clears every one of them for each packet and copies it for each copy of one: a field costs 0.2 % of a contribution,
-// used or not. So do a control's variables, and what p4c adds where an argument is not a field as it is.
+// BMv2 clears every field for each packet and copies it for each replica, used or not: a field costs 0.2 % of a contribution.
+// The same goes for a control's variables, and for those that p4c adds where an argument is not a plain field.
 struct metadata_t {
     bit<2>   from;            // see FROM_*
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
     bit<1>   elsewhere;       // that address is another switch's
-    bit<32>  address;         // that a contribution is for, or an ARP request asks for; of other traffic: that it is from
+    bit<32>  address;         // where a contribution goes, or what an ARP request asks for; other traffic: where it is from
     bit<1>   imposter;        // that address is not behind the port
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch; claim: the last epoch that had been claimed

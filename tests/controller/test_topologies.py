@@ -48,7 +48,11 @@ def test_links() -> None:
         ("[2, 3]", "[1, 3]", "9: links.l1.ports.0: port 1 of s1 is already that of hosts.h1"),
         ("[4, 5]", "[3, 5]", "10: links.l2.ports.0: port 3 of s2 is already that of links.l1"),
         ("[4, 5]", "[4, 2]", "10: links.l2.ports.1: port 2 of s1 is already that of links.l1"),
-        ("[s2, s1]", "[s2, s2]", "10: links.l2.switches: a link joins two switches, and both of its are s2"),
+        (
+            "[s2, s1]",
+            "[s2, s2]",
+            "10: links.l2.switches: a link joins two different switches, and both of these are s2",
+        ),
         ("[s2, s1]", "[s2, s9]", "10: links.l2.switches.1: there is no switch 's9' (there are: s1, s2)"),
         ("[s2, s1]", "[s2]", "10: links.l2.switches"),
         ("[4, 5]", "[4, 5, 6]", "10: links.l2.ports"),

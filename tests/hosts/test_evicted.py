@@ -95,7 +95,7 @@ def test_nothing_is_put_where_there_is_room_for_all(left: list[Communicator]) ->
 
     outcomes = on_each(left, call)
     assert isinstance(outcomes[0], CallError)
-    assert "no rows of rank 2" in str(outcomes[0])
+    assert "lacks the rows of rank 2" in str(outcomes[0])
     assert good(outcomes[1:]).tolist() == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
     assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 

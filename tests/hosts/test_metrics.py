@@ -96,7 +96,7 @@ def test_several_members_of_a_process_share_a_registry() -> None:
     found = samples(registry)
     assert [found["netsum_blocks_total", "test", str(rank)] for rank in range(3)] == [10, 11, 12]
     assert [found["netsum_calls_total", "allreduce", "test", "ok", str(rank)] for rank in range(3)] == [1, 1, 1]
-    with pytest.raises(ValueError, match="rank 1: its metrics are in this registry already"):
+    with pytest.raises(ValueError, match="rank 1: its metrics are already in this registry"):
         metrics.register(members[1], registry)
     exporters[1].close()
     assert not members[1].watchers

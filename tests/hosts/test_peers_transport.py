@@ -294,7 +294,7 @@ def test_addresses() -> None:
     with pytest.raises(JoinError, match=r"not all IPv4: .*somewhere"):
         PeerTransport(sock, peer_descriptor(0, 2, peers=("127.0.0.1:1", "somewhere:9")))
     sock.close()
-    with pytest.raises(JoinError, match="at which address rank 0"):
+    with pytest.raises(JoinError, match="at which the other members reach rank 0"):
         open_transport(peer_descriptor(0, 2, peers=("", "127.0.0.1:9")))
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from netsum.wire.schema import Op
 
 from tests.model.host import Call
-from tests.model.mutations import epoch_rules, switch_rule
+from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import Programs, change, each, sums
+from tests.model.scenarios import FILES_AGAIN, Programs, change, each, sums
 from tests.model.topology import Shape
 from tests.model.truth import STUCK
 
@@ -53,6 +53,7 @@ TREE_DEST = Scenario(
     slots=2,
     tree=TWO_BY_TWO,
 )
+TREE_FILES = replace(FILES_AGAIN, name="descriptor files are used again in a tree", tree=TWO_BY_ONE)
 _REDO = each(sums(3, (2, 1), predicted=True), 0, misfits=frozenset({0}))
 TREE_REDO = Scenario("a redo in a tree", change(_REDO, 2, 0, misfits=frozenset({1})), tree=TWO_AND_ONE)
 TREE_COARSE = Scenario(
@@ -109,6 +110,7 @@ STRIPES_RESTART = replace(
 )
 
 TREES = (
+    TREE_FILES,
     TREE,
     MIXED,
     WIDE,
@@ -238,6 +240,7 @@ TREE_MUTATIONS = (
     switch_rule("asks", PASS_BESIDE_DEAD, STUCK),
     switch_rule("told_of_open", BARE_BESIDE_DEAD, STUCK),
     epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
+    host_rule("opening_holds_own_mark", TREE_FILES, "wrong result"),
     switch_rule("any_signature_comes_down", LATE_DIFFER, STUCK),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )
