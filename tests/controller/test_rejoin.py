@@ -1,7 +1,5 @@
 """Rejoining after the switch restarted: who goes on where, and who cannot."""
 
-# long: every way in which the members of one epoch can come back, beside each other.
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -34,6 +32,13 @@ def restart(controller: Controller, switch: FakeSwitch) -> None:
     switch.restart()
     (report,) = controller.reconcile()
     assert report.program_pushed
+
+
+def restart_and_rejoin(controller: Controller, switch: FakeSwitch, members: list[Member], *finished: int) -> None:
+    """The switch restarts; the first members rejoin, each so many blocks further than before, and must wait."""
+    restart(controller, switch)
+    for member, more in zip(members, finished, strict=False):
+        busy(member, more)
 
 
 # -- going on
@@ -79,16 +84,12 @@ def test_a_needs_that_wraps(controller: Controller, members: list[Member], switc
 @pytest.mark.usefixtures("controller")
 def test_a_window_apart_and_no_further(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     """A rank keeps the contributions of one window; who would need older ones cannot be helped."""
-    restart(controller, switch)
-    busy(members[0], 108)
-    busy(members[1], 108)
+    restart_and_rejoin(controller, switch, members, 108, 108)
     assert members[2].rejoin(100).first_block_id == members[0].descriptor.first_block_id + 100
 
 
 def test_further_apart_than_a_window(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    restart(controller, switch)
-    busy(members[0], 109)
-    busy(members[1], 100)
+    restart_and_rejoin(controller, switch, members, 109, 100)
     for member in (members[2], *members):
         assert "further apart than 8 blocks" in gone(member)
     assert items_on(controller, JobEntry) == []
@@ -99,9 +100,7 @@ def test_further_apart_than_a_window(controller: Controller, members: list[Membe
 
 
 def test_a_second_restart_while_they_rejoin(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    restart(controller, switch)
-    busy(members[0], 10)
-    busy(members[1], 12)
+    restart_and_rejoin(controller, switch, members, 10, 12)
     epoch = controller.job("resnet").epoch
     restart(controller, switch)
     assert controller.job("resnet").epoch.number == epoch.number  # nobody was in it, so it needs no successor
@@ -114,9 +113,7 @@ def test_a_second_restart_before_all_have_heard(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
     """One rank knows of the second epoch, the others are still in the first: all go on in the third."""
-    restart(controller, switch)
-    busy(members[0], 10)
-    busy(members[1], 12)
+    restart_and_rejoin(controller, switch, members, 10, 12)
     second = members[2].rejoin(11)
     restart(controller, switch)
     busy(members[2])
@@ -147,9 +144,7 @@ def test_who_did_not_get_the_answer_asks_again(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
     """It joins with the instance that it had, and holds nothing: the epoch goes on at its first block."""
-    restart(controller, switch)
-    busy(members[0])
-    busy(members[1])
+    restart_and_rejoin(controller, switch, members, 0, 0)
     again = controller.join("resnet", TOKEN, 2, "a2")
     assert again.first_block_id == members[0].descriptor.first_block_id
     assert (again.resumes, members[0].rejoin().epoch) == (None, again.epoch)
@@ -257,9 +252,7 @@ def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeS
     """A resumed epoch continues the range of the one before; the next fresh one is clear of both."""
     first = members[0].descriptor.first_block_id
     far = (1 << 28) + 12345  # further than the range that is taken for granted
-    restart(controller, switch)
-    busy(members[0], far)
-    busy(members[1], far + 3)
+    restart_and_rejoin(controller, switch, members, far, far + 3)
     assert members[2].rejoin(far).first_block_id == first + far
     job = controller.job("resnet")
     old, new = controller.site.store.used_ranges(["s1"], job.job_id)
@@ -286,9 +279,7 @@ def test_ids_in_use_when_they_did_not_all_rejoin(
 def test_a_record_of_the_resumed_epoch_tells_how_far_it_got(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 101)
-    busy(members[1], 101)
+    restart_and_rejoin(controller, switch, members, 101, 101)
     resumed = members[2].rejoin(101)
     base = controller.job("resnet").slot_base
     switch.records[base] = pack_record(epoch=resumed.epoch, block_id=resumed.first_block_id + 160_000, state=2)
@@ -347,9 +338,7 @@ def test_killed_on_the_way(
 def test_the_switch_refuses_when_all_have_rejoined(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 5)
-    busy(members[1], 5)
+    restart_and_rejoin(controller, switch, members, 5, 5)
     switch.fail_update = lambda _: "no"
     for _ in range(2):
         with pytest.raises(SwitchError, match="insert job"):
@@ -361,9 +350,7 @@ def test_the_switch_refuses_when_all_have_rejoined(
 def test_the_switch_is_gone_when_all_have_rejoined(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 5)
-    busy(members[1], 5)
+    restart_and_rejoin(controller, switch, members, 5, 5)
     switch.restart()
     with pytest.raises(SwitchError, match="has no P4 program yet"):
         members[2].rejoin(5)
