@@ -31,6 +31,7 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
     "out that is masked": (lambda comm: comm.allreduce(X, out=np.ma.masked_less(X, 3)), "plain numpy array"),
     "no such root": (lambda comm: comm.broadcast(X, root=2), "root 2 is not one of the 2 ranks"),
     "a negative root": (lambda comm: comm.gather(X, root=-1), "root -1"),
+    "a negative root of a broadcast": (lambda comm: comm.broadcast(X, root=-1), "root -1"),
     "no such root of a reduction": (lambda comm: comm.reduce(X, root=7), "root 7"),
     "no such root of a scatter": (lambda comm: comm.scatter(X, root=9), "root 9"),
     "rows that cannot be halved": (
@@ -146,9 +147,9 @@ DIFFERENT: dict[str, tuple[Call, Call]] = {
     "collective": (lambda comm: comm.allreduce(X), lambda comm: comm.reduce(X)),
     "exchange": (lambda comm: comm.all_gather(X), lambda comm: comm.broadcast(X)),
     "root": (lambda comm: comm.reduce(X, root=0), lambda comm: comm.reduce(X, root=1)),
-    "root of an exchange": (lambda comm: comm.broadcast(X, root=0), lambda comm: comm.broadcast(X, root=1)),
     "operation": (lambda comm: comm.reduce(X, op="min"), lambda comm: comm.reduce(X, op="max")),
     "type": (lambda comm: comm.broadcast(X), lambda comm: comm.broadcast(X.astype(np.int32))),
+    "shape": (lambda comm: comm.broadcast(X.reshape(2, 3)), lambda comm: comm.broadcast(X.reshape(3, 2))),
     "fields of a type": (
         lambda comm: comm.broadcast(np.zeros(3, [("a", "f4"), ("b", "i4")])),
         lambda comm: comm.broadcast(np.zeros(3, [("a", "i4"), ("b", "f4")])),

@@ -36,10 +36,17 @@ class Member:
             tell(CallEnd(collective, seconds, 4000, error, Report(**report)))
 
 
-def samples(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+Samples = dict[tuple[str, ...], float]
+
+
+def samples(registry: CollectorRegistry) -> Samples:
+    return parse(generate_latest(registry).decode())
+
+
+def parse(text: str) -> Samples:
     """(name, labels' values in the order of their names ...) -> value."""
-    found: dict[tuple[str, ...], float] = {}
-    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
         for each in family.samples:
             key = (each.name, *(each.labels[name] for name in sorted(each.labels)))
             assert key not in found, f"{key} is there twice"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from netsum.wire.codec import Header, pack_header
+from netsum.wire.codec import pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
 
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
@@ -181,8 +181,3 @@ def _blank(frame: bytes) -> bytes:
         return frame
     begin, end = ETHERNET + IPV4 + UDP + HEADER_BYTES, ETHERNET + IPV4 + datagram.udp_length
     return frame[:begin] + bytes(end - begin) + frame[end:]
-
-
-def header_of(frame: bytes) -> Header:
-    """The netsum header of a reply."""
-    return Datagram.parse(frame).header

@@ -119,7 +119,6 @@ def senders() -> dict[int, set[int]]:
 
 
 def items(jobs: dict[int, Job] | None = None) -> list[Item]:
-    """Everything to install."""
     result = port_items(PORTS, station, [neighbour(port).ip for port in PORTS], senders())
     for job_id, job in (JOBS if jobs is None else jobs).items():
         result += job_items(job_id, job)
@@ -140,10 +139,7 @@ def port_items(
 
 
 def job_items(
-    job_id: int,
-    job: Job,
-    station: Callable[[int], Station] = station,
-    neighbour: Callable[[int], Station] = neighbour,
+    job_id: int, job: Job, station: Callable[[int], Station] = station, neighbour: Callable[[int], Station] = neighbour
 ) -> list[Item]:
     """One job's entries and group."""
     replicas = frozenset((member.port, member.src_id) for member in job.members)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,11 +9,11 @@ from pathlib import Path
 
 from netsum_testbed.switches import SwitchProcess
 
-from tests.switch.harness.api import ARRIVES, PORTS
+from tests.switch.harness.api import PORTS, WithWires
 from tests.switch.harness.namespace import Namespace
 
 
-class Bmv2UnderTest:
+class Bmv2UnderTest(WithWires):
     """See `SwitchUnderTest`. Needs root and simple_switch_grpc on PATH."""
 
     kind = "bmv2"
@@ -34,15 +33,6 @@ class Bmv2UnderTest:
 
     def send(self, port: int, frame: bytes) -> None:
         self._wires[port].send(frame)
-
-    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
-        readable, _, _ = select.select([self._wires[port]], [], [], timeout)
-        return self._wires[port].recv(65536) if readable else None
-
-    def drain(self) -> None:
-        for port in self._wires:
-            while self.recv(port, 0.0) is not None:
-                pass
 
     @property
     def is_alive(self) -> bool:
