@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,16 +15,8 @@ from netsum_controller.watching import sweeper as module
 from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
-
-SOON = 90.0
-TOKEN = "correct-horse"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.005)
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN, join_all
 
 
 @pytest.fixture
@@ -40,11 +31,6 @@ def sweeper(controller: Controller) -> Iterator[Sweeper]:
     one = Sweeper(controller.site)
     yield one
     one.close()
-
-
-def join_all(controller: Controller, name: str = "resnet", instance: str = "a") -> None:
-    for rank in range(controller.job(name).workers):
-        controller.join(name, TOKEN, rank, instance)
 
 
 def sweeps_of(controller: Controller, job: str = "resnet") -> int:
@@ -148,7 +134,7 @@ def test_a_switch_that_restarts_is_swept_again(controller: Controller, switch: F
     next_sweep(switch)
     switch.restart()
     controller.reconcile()
-    join_all(controller, instance="b")
+    join_all(controller, "b")
     next_sweep(switch)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from netsum_testbed.opening import open_fabric
@@ -11,9 +10,7 @@ from netsum_trials.stragglers.detection import Detected, Sample, detect
 from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
-from tests.testbed.conftest import Netsum
-
-Start = Callable[..., Netsum]
+from tests.testbed.conftest import Start
 
 
 @pytest.mark.parametrize("repeats", [False, True])
