@@ -110,7 +110,7 @@ def _joined(parts: list[JobView]) -> JobView:
         open_blocks=max(part.open_blocks for part in parts),
         oldest=max(part.oldest for part in parts),
         members=tuple(
-            seen.get(seat.rank) or MemberView(seat.rank, seat.host, _presence(seat)) for seat in newest.epoch.seats
+            seen.get(seat.rank) or MemberView(seat.rank, seat.host, presence(seat)) for seat in newest.epoch.seats
         ),
         complete=len(parts) == len(newest.epoch.shape.switches),
     )
@@ -245,7 +245,7 @@ def _member(
     return MemberView(
         rank=seat.rank,
         host=seat.host,
-        presence=_presence(seat),
+        presence=presence(seat),
         packets=packets,
         octets=octets,
         repeats=repeats,
@@ -268,7 +268,8 @@ def _is_silent(member: MemberView, found: Sample, memory: _Memory, at: float) ->
     return known is not None and at - known.at >= SILENT_AFTER and found.begun > known.blocks
 
 
-def _presence(seat: Seat) -> Presence:
+def presence(seat: Seat) -> Presence:
+    """As far as the state file tells, which does not know who is silent."""
     if seat.evicted:
         return Presence.EVICTED
     if seat.left:
