@@ -198,7 +198,7 @@ def test_over_http(controller: Controller) -> None:
     connection.request("GET", "/v1/live")
     answer = connection.getresponse()
     assert answer.headers["Content-Type"] == "text/event-stream"
-    names = []
+    names: list[bytes] = []
     while len(names) < 2:
         if (line := answer.readline()).startswith(b"event: "):
             names.append(line.split()[1])
