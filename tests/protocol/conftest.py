@@ -1,4 +1,5 @@
-"""The program on four targets: the pipeline alone with each engine, the embedded switch and simple_switch_grpc over their wires."""
+"""The program on its targets: the pipeline alone with each engine, the embedded switch and simple_switch_grpc over their
+wires."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LAUNCHERS = {
 # The embedded switch is the pipeline behind P4Runtime and sockets, which tests/switch tests too.
 ENGINES = ("python", "native")
 TARGETS = (
-    *ENGINES,
+    "python",
+    pytest.param("native", marks=pytest.mark.llvmlite),
     pytest.param("embedded", marks=pytest.mark.full),
     pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)),
 )

@@ -129,7 +129,9 @@ class Headers:
         stack, count = self._shift(params)
         elements, after = self._program.stacks[stack], self._variables.next(stack)
         fewer = self._values.operation("-", after, self._values.constant(count))
-        most = self._values.operation("?", self._values.operation("<", fewer, self._values.zero), self._values.zero, fewer)
+        most = self._values.operation(
+            "?", self._values.operation("<", fewer, self._values.zero), self._values.zero, fewer
+        )
         statements: list[Statement] = [Store(after, most)]
         for at in range(len(elements) - count):
             statements += self._move(elements[at], elements[at + count])

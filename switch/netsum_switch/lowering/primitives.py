@@ -30,7 +30,9 @@ _JUMPS = ("_jump", "_jump_if_zero")
 class Primitives:
     """Lowers actions. ``egress`` says which pipeline they run in: some primitives mean something else there."""
 
-    def __init__(self, program: Program, expressions: Expressions, widths: dict[str, int], drop_port: int, *, egress: bool) -> None:
+    def __init__(
+        self, program: Program, expressions: Expressions, widths: dict[str, int], drop_port: int, *, egress: bool
+    ) -> None:
         self._program = program
         self._expressions = expressions
         self._values = expressions.values

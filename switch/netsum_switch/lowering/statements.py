@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
-from netsum_switch.lowering.values import Expression, Variable
+from netsum_switch.lowering.values import Expression, Variable, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +212,17 @@ def written(statements: Statements) -> set[Variable]:
     """The variables that statements of a control set."""
     targets = (Store, RegisterRead)
     return {each.target for each in statements_in(statements) if isinstance(each, targets)}
+
+
+def read(thing: object) -> set[Variable]:
+    """The variables that statements, nodes or anything made of them read."""
+    if isinstance(thing, Expression):
+        return {each for each in walk(thing) if isinstance(each, Variable)}
+    parts: list[object] = []
+    if isinstance(thing, tuple | list):
+        parts = list(thing)
+    elif isinstance(thing, dict):
+        parts = list(thing.values())
+    elif is_dataclass(thing):
+        parts = [getattr(thing, each.name) for each in fields(thing) if each.name != "target"]
+    return set().union(*map(read, parts))

@@ -152,9 +152,9 @@ class Values:
 def _unmasked(left: Expression, right: Expression) -> Expression | None:
     """The operand that a mask of ones does not change."""
     for value, mask in ((left, right), (right, left)):
-        if isinstance(mask, Constant) and mask.value > 0 and mask.value & (mask.value + 1) == 0:
-            if not value.signed and value.bits <= mask.bits:
-                return value
+        ones = isinstance(mask, Constant) and mask.value > 0 and mask.value & (mask.value + 1) == 0
+        if ones and not value.signed and value.bits <= mask.bits:
+            return value
     return None
 
 

@@ -124,7 +124,7 @@ class Function:
         op = "trunc" if to < bits else "sext" if signed else "zext"
         return self.value(f"{op} i{bits} {value} to i{to}")
 
-    def op(self, name: str, bits: int, left: Register, right: Register | int) -> Register:
+    def op(self, name: str, bits: int, left: Register | int, right: Register | int) -> Register:
         return self.value(f"{name} i{bits} {left}, {right}")
 
     def compare(self, name: str, bits: int, left: Register, right: Register | int) -> Register:

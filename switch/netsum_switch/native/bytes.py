@@ -95,7 +95,7 @@ def number_of(out: Function, values: Sequence[Register], group: Group) -> Regist
     return number
 
 
-def reverse_limbs(assembly: Assembly, out: Function, to: Register, of: Register, count: int) -> None:
+def reverse_limbs(out: Function, to: Register, of: Register, count: int) -> None:
     """Limbs in the opposite order, each with its bytes in the opposite order: from the frame's to memory's, and back."""
     out.line(f"call void @reverse_limbs(ptr {to}, ptr {of}, i64 {count})")
 
@@ -108,7 +108,9 @@ def reverse_bytes(out: Function, to: Register, of: Register, count: Register) ->
 def write_reversals(assembly: Assembly) -> None:
     """The two functions of that."""
     for name, bits in (("reverse_limbs", 64), ("reverse_bytes", 8)):
-        out = assembly.function(name, "ptr noalias %to, ptr noalias %of, i64 %count", "void")
+        # Not inline: LLVM takes its time to make vectors of each loop.
+        parameters = "ptr noalias %to, ptr noalias %of, i64 %count"
+        out = assembly.function(name, parameters, "void", attributes="noinline")
         last = out.op("sub", 64, "%count", 1)
         with out.each("%count") as index:
             other = out.op("sub", 64, last, index)

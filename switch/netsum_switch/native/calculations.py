@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum_switch.hashes import CRC_CCITT_TABLE, CRC16_TABLE, CRC32_TABLE
+from netsum_switch.hashes import CRC16_TABLE, CRC32_TABLE, CRC_CCITT_TABLE
 from netsum_switch.lowering.statements import Calculation, Checksum, Input
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import bytes as wire
@@ -54,7 +54,7 @@ class CalculationWriter(Scope):
         if given.length is not None:
             more = self._append_varbit(to, given)
         elif self._aligned and given.bits > WIDE and given.bits % 64 == 0:
-            wire.reverse_limbs(assembly, out, to, self._in_memory(given), size // 8)
+            wire.reverse_limbs(out, to, self._in_memory(given), size // 8)
         else:
             value = out.resize(self.expressions.emit(given.value, given.bits), given.bits, 8 * size)
             if given.bits % 8:
@@ -87,7 +87,7 @@ class CalculationWriter(Scope):
 
 def write_append(assembly: Assembly) -> None:
     """``append_bits``: bytes at a place that need not be a whole byte. What is behind the place is overwritten."""
-    out = assembly.function("append_bits", "ptr %data, i64 %at, ptr %piece, i64 %size", "void")
+    out = assembly.function("append_bits", "ptr %data, i64 %at, ptr %piece, i64 %size", "void", attributes="noinline")
     to, rest = out.offset("%data", out.op("lshr", 64, "%at", 3)), out.op("and", 64, "%at", 7)
     shift = out.resize(rest, 64, 16)
     keep = out.op("xor", 16, out.op("lshr", 16, 255, shift), 255)
@@ -107,7 +107,7 @@ def write_hash(module: Module, algorithm: str) -> str:
     """A hash function over bytes."""
     algorithm = algorithm.removesuffix("_custom").replace("cksum", "csum")
     if module.once(f"hash_{algorithm}"):
-        out = module.assembly.function(f"hash_{algorithm}", "ptr %data, i64 %size", "i64")
+        out = module.assembly.function(f"hash_{algorithm}", "ptr %data, i64 %size", "i64", attributes="noinline")
         if algorithm in _CRCS:
             _write_crc(module.assembly, out, algorithm)
         else:
@@ -133,7 +133,9 @@ def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
         top = old if reflected else out.op("lshr", 64, old, bits - 8)
         number = out.op("and", 64, out.op("xor", 64, top, byte), 255)
         entry = out.load(out.value(f"getelementptr i64, ptr {words}, i64 {number}"), 64, 8)
-        rest = out.op("lshr", 64, old, 8) if reflected else out.op("and", 64, out.op("shl", 64, old, 8), (1 << bits) - 1)
+        rest = (
+            out.op("lshr", 64, old, 8) if reflected else out.op("and", 64, out.op("shl", 64, old, 8), (1 << bits) - 1)
+        )
         out.store(out.op("xor", 64, rest, entry), crc, 64, 8)
     out.give(f"i64 {out.op('xor', 64, out.load(crc, 64, 8), last)}")
 

@@ -1,34 +1,39 @@
 """From a program to machine code, by way of a cache on disk.
 
-The cache is `$XDG_CACHE_HOME/netsum/switch` (else `~/.cache`): a file for each program, generator and processor, with what the
-pipeline must know of the program and the object code. Whoever can write there is this user; a file that is damaged is made anew.
+The cache is `$XDG_CACHE_HOME/netsum/switch` (else `~/.cache`): the object code of every module that was compiled, by a hash of
+its text, LLVM and the processor. The text is made anew each time, which takes a tenth of a second: so no change of the generator
+can leave old code behind. Who can write there is this user; a file that is damaged is made anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering import lower
 from netsum_switch.native.generate import generate
-from netsum_switch.native.module import Array, Image, TablePlan
+from netsum_switch.native.module import Image
 from netsum_switch.program import Program
 
 log = logging.getLogger("netsum_switch.native")
 
-_SOURCES = Path(__file__).parent.parent
-_SPEED = 1  # of LLVM's optimisation; 2 takes twice as long and the code is no faster
+_SPEED = 1  # LLVM's optimisation of the text: 2 takes three times as long
+_CODE_SPEED = 2  # and of the code that is made of it
+_DIGEST_BYTES = 32
+
+_serial = count()
 
 
 @dataclass(frozen=True)
@@ -50,35 +55,33 @@ def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
         UnsupportedError: names what the native engine does not run.
     """
     program = Program(json_text)
-    path = _cache() / f"{_key(json_text, drop_port)}.native"
-    found = _read(path)
-    if found is None:
-        found = _compile(program, drop_port)
-        _write(path, *found)
-    image, code = found
-    library = (
-        llvm.JITLibraryBuilder()
-        .add_object_img(code)
-        .add_current_process()
-        .export_symbol("process")
-        .export_symbol("clock")
-        .link(_jit(), f"{path.stem}-{time.monotonic_ns()}")
-    )
-    return Compiled(program, image, library["process"], library["clock"], library)
-
-
-def _compile(program: Program, drop_port: int) -> tuple[Image, bytes]:
-    started = time.monotonic()
     text, image = generate(lower(program, drop_port))
+    path = _cache() / f"{_key(text)}.o"
+    code = _read(path)
+    if code is None:
+        code = _compile(text)
+        _write(path, code)
+    library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for name in ("process", "clock"):
+        library = library.export_symbol(name)
+    linked = library.link(_jit(), f"program{next(_serial)}")
+    return Compiled(program, image, linked["process"], linked["clock"], linked)
+
+
+def _compile(text: str) -> bytes:
     log.info("compiling the program to machine code; the next start takes it from the cache")
+    started = time.monotonic()
     machine = _machine()
-    module = llvm.parse_assembly(text)
-    options = llvm.PipelineTuningOptions(speed_level=_SPEED)
-    builder = llvm.create_pass_builder(machine, options)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise UnsupportedError(f"LLVM does not take what the program becomes: {error}") from error
+    builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions(speed_level=_SPEED))
     builder.getModulePassManager().run(module, builder)
-    code = machine.emit_object(module)
+    code: bytes = machine.emit_object(module)
     log.info("compiled in %.1f s", time.monotonic() - started)
-    return image, code
+    return code
 
 
 @cache
@@ -86,8 +89,7 @@ def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic")
+    return target.create_target_machine(*_processor(), opt=_CODE_SPEED, reloc="pic")
 
 
 @cache
@@ -95,65 +97,39 @@ def _jit() -> Any:
     return llvm.create_lljit_compiler(_machine())
 
 
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "netsum" / "switch"
-
-
 @cache
-def _generator() -> bytes:
-    """A hash of everything that has a part in the code but the program."""
-    digest = hashlib.sha256(f"{llvmlite.__version__} {_SPEED}".encode())
-    digest.update(f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}".encode())
-    for path in sorted([*_SOURCES.glob("native/*.py"), *_SOURCES.glob("lowering/*.py"), *_SOURCES.glob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.digest()
+def _processor() -> tuple[str, str]:
+    """Its name and what it can do."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-def _key(json_text: str | bytes, drop_port: int) -> str:
-    text = json_text.encode() if isinstance(json_text, str) else json_text
-    return hashlib.sha256(_generator() + f" {drop_port} ".encode() + text).hexdigest()
+def _key(text: str) -> str:
+    parts = (llvmlite.__version__, llvm.llvm_version_info, _processor(), _SPEED, _CODE_SPEED, text)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _read(path: Path) -> tuple[Image, bytes] | None:
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "netsum" / "switch"
+
+
+def _read(path: Path) -> bytes | None:
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    digest, rest = content[:32], content[32:]
-    if hashlib.sha256(rest).digest() != digest:
-        log.warning("%s is damaged; compiling anew", path)
-        return None
-    head, _, code = rest.partition(b"\n")
-    return _image(json.loads(head)), code
+    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    if hashlib.sha256(code).digest() == digest:
+        return code
+    log.warning("%s is damaged; the program is compiled anew", path)
+    return None
 
 
-def _write(path: Path, image: Image, code: bytes) -> None:
-    rest = json.dumps(asdict(image)).encode() + b"\n" + code
+def _write(path: Path, code: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(rest).digest() + rest)
+            file.write(hashlib.sha256(code).digest() + code)
         Path(file.name).replace(path)
     except OSError as error:
         log.warning("the compiled program cannot be kept: %s", error)
-
-
-def _image(data: dict[str, Any]) -> Image:
-    """An image from JSON, which has lists for tuples and texts for numbered keys."""
-    return Image(
-        data["context_words"],
-        data["state_stride"],
-        data["scratch"],
-        {name: Array(**each) for name, each in data["registers"].items()},
-        {name: Array(**each) for name, each in data["counters"].items()},
-        {name: _plan(each) for name, each in data["tables"].items()},
-        data["errors"],
-        [(text, [(bits, signed) for bits, signed in shapes]) for text, shapes in data["logs"]],
-        {int(number): [(bits, signed) for bits, signed in shapes] for number, shapes in data["digests"].items()},
-    )
-
-
-def _plan(data: dict[str, Any]) -> TablePlan:
-    parameters = tuple(tuple((at, bits) for at, bits in action) for action in data["parameters"])
-    return TablePlan(data["word"], tuple(data["keys"]), parameters, data["row"])

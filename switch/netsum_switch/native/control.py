@@ -103,5 +103,3 @@ class ControlWriter(StatementWriter):
             name = write_rules(self.module, node.table, self._tables[node.table]["key"], plan)
         index, limit = self.pointer(plan.word + TableWord.INDEX), self.number(plan.word + TableWord.LIMIT)
         return out.value(f"call i64 @{name}(ptr {index}, i64 {limit}, ptr {key})")
-
-

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from netsum_switch.counter import CounterArray
-from netsum_switch.errors import ProgramAbortError, SwitchError
+from netsum_switch.errors import ProgramAbortError, SwitchError, UnsupportedError
 from netsum_switch.log_message import log_message
 from netsum_switch.native.compiler import compiled
 from netsum_switch.native.layout import (
@@ -50,7 +50,8 @@ class NativePipeline(Pipeline):
         self._compiled = compiled(json_text, drop_port)
         self._image = self._compiled.image
         self._context = Memory(8 * self._image.context_words)
-        self._owned: list[Memory] = []
+        self._words = (ctypes.c_uint64 * self._image.context_words).from_buffer(self._context.data)
+        self._owned: dict[int, Memory] = {}  # by the word that points to it
         self._changed: dict[NativeTable | NativeReplication, None] = {}  # a set that keeps its order
         self._out = self._space(Context.OUT, _OUT_BYTES)
         self._set(Context.OUT_END, self._out.address + _OUT_BYTES)
@@ -74,9 +75,9 @@ class NativePipeline(Pipeline):
         if len(frame) > _LONGEST_FRAME:
             raise SwitchError(f"a frame of {len(frame)} bytes; this switch takes {_LONGEST_FRAME}")
         start = self._out.address
-        self._context.set_number(8 * Context.OUT, start)
+        self._words[Context.OUT] = start
         error = self._process(self._context.address, frame, len(frame), port)
-        result = self._records(self._context.number(8 * Context.OUT) - start)
+        result = self._records(self._words[Context.OUT] - start)
         if error:
             text = self._image.errors[error - 1]
             raise (ProgramAbortError if text.startswith("an assertion") else SwitchError)(text)
@@ -107,12 +108,15 @@ class NativePipeline(Pipeline):
             at += size
 
     def _set(self, word: int, value: int) -> None:
-        self._context.set_number(8 * word, value)
+        self._words[word] = value
 
     def _space(self, word: int, size: int) -> Memory:
         """Memory that a word of the context points to."""
-        memory = Memory(size)
-        self._owned.append(memory)
+        try:
+            memory = Memory(size)
+        except (OSError, OverflowError) as error:
+            raise UnsupportedError(f"the program needs {size} bytes at once: {error}") from error
+        self._owned[word] = memory
         self._set(word, memory.address)
         return memory
 
@@ -185,5 +189,3 @@ class NativeReplication(ReplicationEngine):
         if len(packed) > self._replicas[word].size or not self._replicas[word].size:
             self._replicas[word] = self._space(word, 2 * len(packed))
         self._replicas[word].data[: len(packed)] = packed
-
-

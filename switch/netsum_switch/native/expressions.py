@@ -67,7 +67,9 @@ class Expressions:
         if bits > WIDEST:
             raise UnsupportedError(f"{self.where} computes with {bits} bits; this switch does with {WIDEST}")
         if isinstance(expression, Constant):
-            return str(expression.value & (1 << bits) - 1) if bits > 1 else ("true" if expression.value & 1 else "false")
+            return (
+                str(expression.value & (1 << bits) - 1) if bits > 1 else ("true" if expression.value & 1 else "false")
+            )
         if isinstance(expression, Variable):
             return self._loaded(self.pointer(expression), expression, bits)
         if isinstance(expression, Parameter):

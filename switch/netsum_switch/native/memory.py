@@ -7,7 +7,6 @@ import mmap
 from collections.abc import Iterable, MutableSequence, Sequence
 from typing import overload
 
-
 _LARGE = 1 << 16
 
 
@@ -59,7 +58,7 @@ class Cells(MutableSequence[int]):
     def __delitem__(self, index: int | slice) -> None:
         raise TypeError("the number of cells is fixed")
 
-    def insert(self, index: int, value: int) -> None:
+    def insert(self, index: int, value: int) -> None:  # noqa: ARG002 - a sequence's
         raise TypeError("the number of cells is fixed")
 
     def __eq__(self, other: object) -> bool:

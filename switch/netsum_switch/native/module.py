@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.program import Lowered
-from netsum_switch.lowering.statements import Apply
+from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
@@ -86,6 +86,16 @@ class Module:
                 self.image.tables[table["name"]] = self._table(node.widths, widths)
         self.image.context_words = self._words
         self._helpers: set[str] = set()
+        parts = (
+            lowered.states,
+            lowered.ingress,
+            lowered.egress,
+            lowered.calculations,
+            lowered.verified,
+            lowered.updated,
+        )
+        self.read = read([*parts, lowered.digests, lowered.field_lists])
+        """The variables whose values matter."""
 
     def _array(self, size: int, bits: int) -> Array:
         self._words += 1

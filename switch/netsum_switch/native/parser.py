@@ -43,7 +43,9 @@ class ParserWriter(StatementWriter):
             if loops:
                 count = out.op("add", 64, out.load(passed, 64, 8), 1)
                 out.store(count, passed, 64, 8)
-                self.fail(out, out.compare("ugt", 64, count, _MOST_STATES), "the parser does not end; the packet is dropped")
+                self.fail(
+                    out, out.compare("ugt", 64, count, _MOST_STATES), "the parser does not end; the packet is dropped"
+                )
             self._state(lowered.states[name])
             waiting += reversed(graph[name])
         out.begin(self._end)
@@ -140,7 +142,7 @@ class ParserWriter(StatementWriter):
             pointer = out.offset(at, group.at)
             targets = fields[group.first : group.first + len(group.widths)]
             if wire.is_wide(group):
-                wire.reverse_limbs(assembly, out, self.expressions.pointer(targets[0]), pointer, group.size // 8)
+                wire.reverse_limbs(out, self.expressions.pointer(targets[0]), pointer, group.size // 8)
             else:
                 number = wire.load_big(assembly, out, pointer, group.size)
                 for target, value in zip(targets, wire.fields_of(out, number, group), strict=True):
@@ -178,5 +180,3 @@ class ParserWriter(StatementWriter):
         behind = out.offset(out.offset(start, before // 8), size)
         self._fields(header.name, at + 1, len(fields), behind)
         self._skip(out.resize(total, wide, 64))
-
-

@@ -86,10 +86,10 @@ class StatementWriter(Scope):
             else:
                 out.copy(pointer, self.module.assembly.limbs(number, size // 8), size)
             return True
-        if isinstance(value, Variable | Parameter) and not value.signed and storage(value.bits) == storage(bits):
-            if value.bits <= bits:
-                out.copy(pointer, self._place(value), size)
-                return True
+        same = value.bits <= bits and storage(value.bits) == storage(bits)
+        if isinstance(value, Variable | Parameter) and not value.signed and same:
+            out.copy(pointer, self._place(value), size)
+            return True
         if not streams(value):
             return False
         self.module.wide.assign(pointer, bits, value, self.expressions)

@@ -25,7 +25,15 @@ class NativeEntry(Entry):
 
     __slots__ = ("table",)
 
-    def __init__(self, table: NativeTable, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int) -> None:
+    def __init__(
+        self,
+        table: NativeTable,
+        match: tuple[Match, ...],
+        priority: int,
+        action: str,
+        params: tuple[int, ...],
+        slot: int,
+    ) -> None:
         self.table = table
         self.slot = slot
         super().__init__(match, priority, action, params, slot=slot)
@@ -42,7 +50,7 @@ class NativeEntry(Entry):
     def bytes(self) -> int:
         return self.table.counts.number(16 * (self.slot + 1) + 8)
 
-    @bytes.setter
+    @bytes.setter  # noqa: A003 - the name of the counter
     def bytes(self, value: int) -> None:
         self.table.counts.set_number(16 * (self.slot + 1) + 8, value)
 
@@ -94,7 +102,9 @@ class NativeTable(Table):
 
     # Rows
 
-    def _new_entry(self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int) -> Entry:
+    def _new_entry(
+        self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
+    ) -> Entry:
         if slot + 1 >= self._room:
             self._grow_rows(2 * self._room)
         return NativeEntry(self, match, priority, action, params, slot)
@@ -174,7 +184,7 @@ class NativeTable(Table):
     def _insert_key(self, key: tuple[int, ...], row: int) -> None:
         if 2 * (self._used + 1) > self._places:
             old, size = self._index, self._slot_bytes
-            kept = [old.data[at : at + size] for at in range(0, self._places * size, size)]
+            kept = [bytes(old.data[at : at + size]) for at in range(0, self._places * size, size)]
             rows = [each for each in kept if int.from_bytes(each[:8], "little") not in (0, DELETED)]
             self._set_index(max(_SMALLEST, 1 << (4 * len(rows)).bit_length()))
             for each in rows:
@@ -197,5 +207,3 @@ class NativeTable(Table):
             if isinstance(one, Range):
                 ends += [one.low.to_bytes(size, "little"), one.high.to_bytes(size, "little")]
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
-
-

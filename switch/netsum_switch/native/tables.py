@@ -33,7 +33,7 @@ def write_exact(module: Module, words: int) -> str:
     name = f"find_exact{words}"
     if not module.once(name):
         return name
-    out = module.assembly.function(name, "ptr %slots, i64 %last, ptr %key", "i64")
+    out = module.assembly.function(name, "ptr %slots, i64 %last, ptr %key", "i64", attributes="noinline")
     key = [_word(out, "%key", at) for at in range(words)]
     value: Register = str(_FIRST)
     for word in key:
@@ -67,9 +67,11 @@ def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -
     if not module.once(name):
         return name
     words = plan.key_words
-    out = module.assembly.function(name, "ptr %rules, i64 %count, ptr %key", "i64")
+    out = module.assembly.function(name, "ptr %rules, i64 %count, ptr %key", "i64", attributes="noinline")
     with out.each("%count") as index:
-        rule = out.offset("%rules", out.op("mul", 64, index, 8 * rule_words(plan, [each["match_type"] for each in keys])))
+        rule = out.offset(
+            "%rules", out.op("mul", 64, index, 8 * rule_words(plan, [each["match_type"] for each in keys]))
+        )
         fits: Register = "true"
         for at in range(words):
             masked = out.op("and", 64, _word(out, "%key", at), _word(out, rule, 1 + at))

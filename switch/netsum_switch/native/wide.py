@@ -109,7 +109,7 @@ class _Writer:
         parameters += [f"i64 %n{at}" for at in range(len(form.scalars))]
         self._pointers = {id(each): f"%p{at}" for at, each in enumerate(form.places)}
         self._scalars = {id(each): f"%n{at}" for at, each in enumerate(form.scalars)}
-        self._out = assembly.function(name, ", ".join(parameters), "void")
+        self._out = assembly.function(name, ", ".join(parameters), "void", attributes="noinline")
         self._cells: dict[int, Register] = {}
         self._shifted: dict[int, tuple[Register, int, Register]] = {}  # (memory, limbs, distance in bits)
 

@@ -15,7 +15,7 @@ from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import Controller
 
 StartProgram = Callable[[str], Switch]
-ENGINES = ("python", "native")
+ENGINES = ("python", pytest.param("native", marks=pytest.mark.llvmlite))
 KINDS = (*ENGINES, pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
 
 
@@ -39,7 +39,7 @@ def reference() -> Iterator[Callable[[], SwitchUnderTest]]:
 @pytest.fixture(params=KINDS)
 def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
     """Starts a program on the core or on simple_switch_grpc."""
-    if request.param in ENGINES:
+    if request.param in ("python", "native"):
         yield partial(Core, engine=request.param)  # without ports and server: those are tested in tests/switch/server
         return
     device = request.getfixturevalue("reference")()

@@ -164,7 +164,9 @@ def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str
         except SwitchError:
             continue
         assert isinstance(pipeline, PythonPipeline)
-        names = {node.id for node in ast.walk(ast.parse(pipeline.code)) if isinstance(node, ast.Name)}  # in a string it may be
+        names = {
+            node.id for node in ast.walk(ast.parse(pipeline.code)) if isinstance(node, ast.Name)
+        }  # in a string it may be
         assert "__import__" not in names, path
 
 
