@@ -90,6 +90,11 @@ class Pipeline:
         """Run one frame through the switch; (egress port, frame) of everything that leaves, in order."""
         raise NotImplementedError
 
+    @property
+    def under_way(self) -> list[object]:
+        """What has begun to go round and is not done, between two packets: nothing, or the engine is broken."""
+        return []
+
     # What an engine may keep elsewhere
 
     def _new_replication(self) -> ReplicationEngine:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 import pytest
 from click.testing import CliRunner
@@ -60,7 +60,7 @@ class Broken(InProcess):
     def fail(self) -> None:
         raise NotImplementedError
 
-    def register(self, name: str) -> list[int]:
+    def register(self, name: str) -> MutableSequence[int]:
         [values] = [array.values for full, array in self.pipeline.registers.items() if full.endswith(name)]
         return values
 

@@ -85,6 +85,10 @@ class PythonPipeline(Pipeline):
             _Environment(self, clock or monotonic_clock())
         )
 
+    @property
+    def under_way(self) -> list[object]:
+        return list(self.pending)
+
     def process(self, port: int, frame: bytes) -> Sent:
         result: Sent = []
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import overload
 
 _LARGE = 1 << 16
@@ -54,6 +54,10 @@ class Cells(MutableSequence[int]):
     def __setitem__(self, index: int | slice, value: int | Iterable[int]) -> None:
         assert isinstance(value, int)
         self._memory.set_number(self._at(index), value, self._size)
+
+    def __iter__(self) -> Iterator[int]:
+        data, size, end = self._memory.data, self._size, self._start + self._count * self._stride
+        return (int.from_bytes(data[at : at + size], "little") for at in range(self._start, end, self._stride))
 
     def __delitem__(self, index: int | slice) -> None:
         raise TypeError("the number of cells is fixed")

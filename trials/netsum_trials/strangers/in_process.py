@@ -29,8 +29,8 @@ class InProcess:
     name = "embedded, in process"
     shortest = 0
 
-    def __init__(self) -> None:
-        self.pipeline: Pipeline = load_pipeline(netsum_p4.json_text())
+    def __init__(self, engine: str | None = None) -> None:
+        self.pipeline: Pipeline = load_pipeline(netsum_p4.json_text(), engine=engine)
         self._tables = {name.rsplit(".", 1)[-1]: table for name, table in self.pipeline.tables.items() if "." in name}
         for item in items():
             self._install(item)
@@ -76,7 +76,7 @@ class InProcess:
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
         found["multicast group"] = sorted(pipeline.pre.groups().items())
         found["clone session"] = sorted(pipeline.pre.clone_sessions().items())
-        found["packet under way"] = list(pipeline.pending)
+        found["packet under way"] = pipeline.under_way
         return found
 
     def counts(self) -> Counts:
