@@ -17,6 +17,7 @@ from netsum_switch.native.expressions import Expressions
 
 _BITWISE = {"&": "and", "|": "or", "^": "xor"}
 _CARRIES = {"+": "uadd", "-": "usub", "neg": "usub"}
+_UNROLLED = 8
 
 
 def streams(expression: Expression) -> bool:
@@ -160,11 +161,15 @@ class _Writer:
         for each in order:
             if id(each) in self._cells:
                 out.line(f"store i1 false, ptr {self._cells[id(each)]}")
-        with out.each(str(limbs)) as index:
-            values: dict[int, Register] = {}
-            for each in order:
-                values[id(each)] = self._limb(each, index, limbs, values)
-            out.store(values[id(root)], out.value(f"getelementptr i64, ptr {to}, i64 {index}"), 64, 8)
+        # Carries go from limb to limb in the processor's flag only where there is no loop between.
+        step = _UNROLLED if limbs % _UNROLLED == 0 and any(id(each) in self._cells for each in order) else 1
+        with out.each(str(limbs // step)) as turn:
+            for more in range(step):
+                index = out.op("add", 64, out.op("mul", 64, turn, step), more) if step > 1 else turn
+                values: dict[int, Register] = {}
+                for each in order:
+                    values[id(each)] = self._limb(each, index, limbs, values)
+                out.store(values[id(root)], out.value(f"getelementptr i64, ptr {to}, i64 {index}"), 64, 8)
 
     def _limb(self, node: Expression, index: Register, limbs: int, values: dict[int, Register]) -> Register:
         out = self._out
