@@ -109,8 +109,8 @@ def _key(text: str) -> str:
 
 
 def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "netsum" / "switch"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "netsum" / "switch"
 
 
 def _read(path: Path) -> bytes | None:

@@ -7,7 +7,7 @@ from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Sta
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native import bytes as wire
 from netsum_switch.native.assembly import Register
-from netsum_switch.native.layout import Head, storage
+from netsum_switch.native.layout import WIDEST, Head, storage
 from netsum_switch.native.module import Module, refuse
 from netsum_switch.native.statements import StatementWriter
 
@@ -119,6 +119,8 @@ class ParserWriter(StatementWriter):
         self._require(out.compare("uge", 64, self._left(), size), "PacketTooShort")
         first = statement.offset // 8
         covering = size - first
+        if 8 * covering > WIDEST:
+            raise refuse(f"the program looks {target.bits} bits ahead")
         value = wire.load_big(self.module.assembly, out, out.offset(self._here(), first), covering)
         value = out.op("lshr", 8 * covering, value, 8 * size - statement.offset - target.bits)
         held = storage(target.bits)

@@ -16,8 +16,8 @@ from netsum_switch.lowering.statements import (
 )
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
 from netsum_switch.native.assembly import Register
-from netsum_switch.native.layout import WIDE, Context, Head, Record, storage
-from netsum_switch.native.module import FUNCTION, Array, Module, Scope
+from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, storage
+from netsum_switch.native.module import FUNCTION, Array, Module, Scope, refuse
 from netsum_switch.native.wide import streams
 
 
@@ -143,6 +143,8 @@ class StatementWriter(Scope):
             if array.bits == target.bits and target.bits > WIDE:
                 out.copy(to, cell, array.stride)
                 return
+            if max(array.bits, target.bits) > WIDEST:
+                raise refuse(f"{statement.array} has {array.bits} bits and {target.name} has {target.bits}")
             value = out.load(cell, array.stride * 8, min(array.stride, 8))
             value = out.resize(value, array.stride * 8, min(array.bits, target.bits))
             held = storage(target.bits)
