@@ -9,6 +9,7 @@
 //   everything else -> parser -> forward -> prune
 
 #include <core.p4>
+#define V1MODEL_VERSION 20200408    // an index is of any width: a field as it is, without a copy in 32 bits
 #include <v1model.p4>
 
 #include "include/parser.p4"
@@ -61,22 +62,24 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             check.apply(hdr, meta, standard);
             job.apply(hdr, meta);
             member.apply(hdr, meta, standard);
-            block.apply(hdr, meta, standard);    // of a member
-            parent.apply(hdr, meta);             // of the parent
-            sweep.apply(hdr, meta, standard);    // of the controller
+            if (meta.from == FROM_MEMBER)      { block.apply(hdr, meta, standard); }
+            else if (meta.from == FROM_PARENT) { parent.apply(hdr, meta); }
+            else                               { sweep.apply(hdr, meta, standard); }
             aggregate.apply(hdr, meta);
             priority.apply(meta, standard);
             deliver.apply(hdr, meta, standard);
-            reply.apply(hdr, meta);
-            uplink.apply(hdr, meta, standard);
+            if (meta.reply != REPLY_NOTHING) {
+                reply.apply(hdr, meta);
+                uplink.apply(hdr, meta, standard);
+            }
         } else if (meta.aggregator_mac != 0) {
             arp.apply(hdr, meta, standard);
         } else if (meta.from != FROM_CONTROLLER || hdr.packet_out.kind == KIND_SWEEP) {
             forward.apply(hdr, meta, standard);
         } else if (hdr.packet_out.kind == KIND_CLAIM) {
-            claim.apply(hdr, standard);
+            claim.apply(hdr, meta, standard);
         } else {
-            query.apply(hdr, standard);
+            query.apply(hdr, meta, standard);
         }
     }
 }
@@ -89,8 +92,9 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     apply {
         if (hdr.packet_out.isValid() && standard.egress_port == CPU_PORT) {
             sweep_on.apply(hdr, meta, standard);
-        } else {
+        } else if (meta.copies != COPY_TO_NONE) {
             rewrite.apply(hdr, meta, standard);
+        } else {
             prune.apply(standard);
         }
     }

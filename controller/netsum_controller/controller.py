@@ -22,15 +22,15 @@ from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
 from netsum_controller.watching import inspection
 from netsum_controller.watching.metrics import Metrics
-from netsum_controller.watching.sweeper import SweepCounters, Sweeper
+from netsum_controller.watching.sweeper import Sweeper
 from netsum_controller.watching.watcher import PERIOD, Watcher
 
 
 class Controller:
-    """A topology, a state file, and what can be done with them. Usable from several threads, and beside other processes
-    on the same state file. It connects to a switch only while it works on it.
+    """A topology, a state file, and the operations on them. Several threads may use it, and several processes the same state
+    file. It connects to a switch only while it works on it.
 
-    Every method raises a :class:`netsum_controller.errors.ControllerError`; then nothing has changed.
+    Every method may raise :class:`netsum_controller.errors.ControllerError`; then nothing has changed.
     """
 
     def __init__(
@@ -46,7 +46,6 @@ class Controller:
         self._server: HttpServer | None = None
         self._watcher: Watcher | None = None
         self._sweeper: Sweeper | None = None
-        self.sweeps = SweepCounters()
 
     @property
     def topology(self) -> Topology:
@@ -63,20 +62,20 @@ class Controller:
         return self.site.url
 
     def push(self, *, force: bool = False, take_over: bool = False) -> list[reconcile.Report]:
-        """Load the program on every switch that lacks it, and all that belongs there; again, it changes nothing. ``take_over``
-        removes jobs that this state file does not know; else they are a :class:`netsum_controller.errors.StateError`."""
+        """Load the program on every switch that lacks it, and install everything that belongs there. ``take_over`` removes jobs
+        that this state file does not know, which otherwise raise :class:`netsum_controller.errors.StateError`."""
         return list(reconcile.reconcile(self.site, force=force, take_over=take_over))
 
     def reconcile(self) -> list[reconcile.Report]:
-        """The same after a switch has restarted: its jobs come back under a new epoch."""
+        """Like :meth:`push`, after a switch has restarted: its jobs come back under a new epoch."""
         return list(reconcile.reconcile(self.site))
 
     def create_job(self, spec: JobSpec) -> Job:
-        """Install a job. The same spec again returns the job that is there; only a new one has its ``token``."""
+        """Install a job. The same spec again returns the existing job; only a new one has its ``token``."""
         return lifecycle.create_job(self.site, spec)
 
     def delete_job(self, name: str, *, force: bool = False) -> Job:
-        """Remove a job; ``force`` also when its switch is gone."""
+        """Remove a job; with ``force``, even if its switch is gone."""
         return groups.delete_with_groups(self.site, name, force=force)
 
     def evict(self, name: str, rank: int) -> eviction.Eviction:
@@ -96,15 +95,12 @@ class Controller:
         return [job for job in self.site.store.jobs() if job.exists]
 
     def job(self, name: str) -> Job:
-        """The job of that name, as it is now."""
         return self.site.store.job(name)
 
     def stats(self, name: str) -> inspection.Stats:
-        """Outcome counters and members of a job."""
         return inspection.stats(self.site, name)
 
     def why(self, name: str, block: int | None = None) -> inspection.Why:
-        """Who a job is waiting for."""
         return inspection.why(self.site, name, block)
 
     def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:
@@ -142,14 +138,13 @@ class Controller:
         tls: tuple[str | Path, str | Path] | None = None,
         metrics_token: str | None = None,
     ) -> str:
-        """Start the HTTP endpoint in its own threads; returns its URL (port 0: a free port). ``advertise`` is the host name or
-        address that members are told instead of ``host``. Every ``watch`` seconds (None: never) each switch is looked
-        at, and one that has restarted is reconciled. With ``tls``, PEM files of a certificate and its key, it is HTTPS.
-        With a ``metrics_token``, ``GET /metrics`` requires it. While it serves, blocks of degrade jobs age
-        (:mod:`netsum_controller.watching.sweeper`)."""
+        """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free port). Members are told ``advertise``, a
+        host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
+        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics`` requires the
+        ``metrics_token``, if given. While it serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
-            metrics = Metrics(self.site, self.sweeps)
+            metrics = Metrics(self.site)
             self._server = HttpServer(
                 *(self.site, self.membership, host, port, context), metrics=metrics, metrics_token=metrics_token
             )
@@ -157,7 +152,7 @@ class Controller:
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
                 self._watcher = Watcher(self.site, watch)
-            self._sweeper = Sweeper(self.site, self.sweeps)
+            self._sweeper = Sweeper(self.site)
         assert self.site.url is not None
         return self.site.url
 

@@ -30,37 +30,29 @@ class ControllerError(Exception):
 
 
 class InputError(ControllerError):
-    """A file, an option or a name is wrong."""
-
     exit_code = 2
 
 
 class Refused(ControllerError):
-    """The request is well formed, and cannot be granted; the message says what is missing."""
+    """The request is well formed but cannot be granted; the message says what is missing."""
 
 
 class NoSwitch(Refused):
-    """No switch can serve the job: ids, slots, entries or a path between its members are missing. The members could combine
+    """No switch can serve the job, for lack of ids, slots, entries or a path between its members, which could combine
     themselves."""
 
 
 class NoSuchJob(Refused):
-    """No job of that name."""
-
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no job {name!r}; `netsum job list` shows those there are")
+        super().__init__(f"there is no job {name!r}; `netsum job list` shows all jobs")
 
 
 class NoSuchMember(Refused):
-    """The job has no member of that rank."""
-
     def __init__(self, job: str, rank: int, workers: int) -> None:
         super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
 
 
 class Unauthorized(ControllerError):
-    """The token is not the job's."""
-
     def __init__(self, job: str) -> None:
         super().__init__(f"wrong token for job {job!r}")
 

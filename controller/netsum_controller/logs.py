@@ -1,4 +1,4 @@
-"""The controller's log: Python's logging, with fields for what a record is about (:mod:`netsum.logs` prints them)."""
+"""The controller's log: Python's logging with structured fields, which :mod:`netsum.logs` prints."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from netsum_controller.state.model import Job
 
 
 def set_up(level: int, kind: str) -> None:
-    """Print records of this level and above to stderr, as ``kind``: ``text`` or ``json``, an object a line. If
-    logging is set up already, nothing changes."""
+    """Print records of this level and above to stderr as ``kind``: ``text`` or ``json``, one object per line. Does nothing if
+    logging is already set up."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(kind))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def about(job: Job, **fields: Any) -> dict[str, Any]:
-    """What a record about a job has as ``extra``; ``fields`` are more, such as ``rank`` and ``block``."""
+    """The ``extra`` of a record about a job, with further ``fields`` such as ``rank`` and ``block``."""
     return {"job": job.name, "epoch": job.epoch.number, "switch": job.switch, **fields}

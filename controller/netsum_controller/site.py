@@ -1,4 +1,5 @@
-"""What every operation of the controller works on: the topology, the state file, the P4 program; and which switches answer."""
+"""What every operation of the controller works on: the topology, the state file and the P4 program. Finds switches that are
+down."""
 
 from __future__ import annotations
 
@@ -38,7 +39,6 @@ class Site:
     down: set[str] = field(default_factory=set)
 
     def client(self, switch: str) -> SwitchClient:
-        """A client for a switch, to be used as a context manager."""
         found = self.topology.switches.get(switch)
         if found is None:
             known = ", ".join(self.topology.switches)
@@ -59,11 +59,8 @@ class Site:
 
 def find_down(site: Site) -> frozenset[str]:
     """Ask all switches at once whether they are there, and set ``site.down``. A switch whose address is not known yet is not
-    down. Without links between switches there is no way around any: then only those that were down are asked whether they
-    are back.
-
-    One call to each, which disturbs nobody and takes :data:`PATIENCE` at most.
-    """
+    down. Without links between switches there is no way around any, so only those that were down are asked. This is one call to
+    each switch, which disturbs nobody and takes at most :data:`PATIENCE`."""
     switches = site.topology.switches
     names = [name for name in switches if site.topology.links or name in site.down]
     if not names:

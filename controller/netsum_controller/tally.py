@@ -16,10 +16,9 @@ class Tally:
         self._guard = threading.Lock()
         self._counts: dict[str, Counter[Labels]] = {}
 
-    def add(self, name: str, *labels: str) -> None:
-        """Count one more."""
+    def add(self, name: str, *labels: str, by: int = 1) -> None:
         with self._guard:
-            self._counts.setdefault(name, Counter())[labels] += 1
+            self._counts.setdefault(name, Counter())[labels] += by
 
     def forget(self, name: str, labels: Iterable[Labels]) -> None:
         """Drop the counts of these labels, whose subject is gone."""
@@ -29,6 +28,5 @@ class Tally:
                 counts.pop(each, None)
 
     def of(self, name: str) -> dict[Labels, int]:
-        """The counts of a name by labels."""
         with self._guard:
             return dict(self._counts.get(name, {}))

@@ -1,4 +1,4 @@
-"""Who combines, a switch or the members themselves: what a descriptor asks for, and the way from one to the other."""
+"""Who combines, a switch or the members themselves: opens what a descriptor asks for, and moves from one to the other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def open_window(descriptor: Descriptor, join_deadline: float = 0.0) -> Window:
 
 
 def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
-    """The window of an epoch that resumes the one of ``window``, at its ``first_block_id``: what was submitted from there on is
-    submitted to it. None: a contribution is not there any more."""
+    """The window of an epoch that resumes that of ``window``: everything from its ``first_block_id`` on is submitted to it again.
+    None if a contribution is gone."""
     blocks = window.blocks_from(descriptor.first_block_id)
     if blocks is None:
         return None
@@ -34,10 +34,10 @@ def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
 
 
 def open_transport(descriptor: Descriptor) -> Transport:
-    """Open the way to the switch, or to the other members. Raises JoinError that says which one failed and why."""
+    """Open the link to the switch, or to the other members. Raises JoinError."""
     if descriptor.by_switch:
         return open_link(descriptor)
     address = descriptor.peers[descriptor.rank]
     if not address:
-        raise JoinError(f"the descriptor does not say at which address rank {descriptor.rank} hears its peers")
+        raise JoinError(f"the descriptor gives no address at which the other members reach rank {descriptor.rank}")
     return PeerTransport(PeerSocket(address), descriptor, owns=True)

@@ -16,20 +16,20 @@ Packet = tuple[Payload, ...]
 
 
 def id_distance(block_id: int, origin: int) -> int:
-    """How many blocks ``block_id`` is after ``origin``; negative if it is before (serial number arithmetic, RFC 1982)."""
+    """How many blocks ``block_id`` is after ``origin``, negative if before (serial number arithmetic, RFC 1982)."""
     ahead = (block_id - origin) & ID_MASK
     return ahead if ahead < 1 << 31 else ahead - (1 << 32)
 
 
 @dataclass(slots=True)
 class Block:
-    """One contribution. ``room`` is how many bytes of zeros an empty one carries where a result with payload is expected (a
-    result leaves the switch only in a packet that had room for it). ``firm``: the block waits for every rank also in a job
-    that degrades. ``passing``: this rank answers, adds nothing, and is not to be counted. ``on_result`` gets the result's
-    header and payload; the payload is valid during the call only. ``on_lost`` is told that there will be none.
+    """One contribution. An empty one carries ``room`` bytes of zeros if its result will have a payload (a result can leave the
+    switch only in a packet that came with room for it). A ``firm`` block waits for every rank even in a job that degrades. With
+    ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the result's header and payload,
+    which is valid only during that call; ``on_lost`` is called if there will be no result.
 
-    For a job without a switch: ``more``: the next block was submitted together with this one, on every rank. ``source``: the
-    one rank that has a payload; EVERYONE: any may have one."""
+    In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
+    only rank with a payload (EVERYONE: any rank may have one)."""
 
     gen: int
     op: Op

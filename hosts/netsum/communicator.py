@@ -48,13 +48,13 @@ class Membership(Protocol):
     """This rank at the controller, where there is one: :class:`netsum.membership.ControllerMembership`."""
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
-        """The way to the switch, or to the other members."""
+        """Open the link to the switch, or to the other members."""
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
-        """What has become of the epoch; ``needs`` is the first block whose result this rank lacks."""
+        """Ask what has become of the epoch; ``needs`` is the first block whose result this rank lacks."""
 
     def join_anew(self, deadline: float) -> Descriptor:
-        """Take the rank again, in an epoch where nobody remembers us."""
+        """Take the rank again as a new process, which begins a new epoch."""
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""
@@ -63,9 +63,9 @@ class Membership(Protocol):
 class Communicator(Reductions, Exchanges):
     """The ranks of one job, in one epoch. Every rank makes the same calls in the same order, as in MPI and NCCL.
 
-    Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. Thread-safe, but calls from
-    several threads have no order: make them from one. A forked process cannot use it (Closed). Made by :func:`netsum.join`; a
-    context manager.
+    Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. It is thread-safe, but calls
+    from several threads have no order, so make them from one. A forked process cannot use it (Closed). :func:`netsum.join` makes
+    it; it is a context manager.
 
     Every call takes ``timeout`` in seconds (default: the communicator's) and raises one of :mod:`netsum.errors`.
     """
@@ -81,20 +81,20 @@ class Communicator(Reductions, Exchanges):
         membership: Membership | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """``join_deadline`` (``time.monotonic()``): until then the switch may not know us yet. ``explain``, ``membership`` and
+        """Until ``join_deadline`` (``time.monotonic()``) the switch may not know this rank yet. ``explain``, ``membership`` and
         ``leave`` talk to the controller, if there is one."""
         self.timeout = seconds(timeout)
         self._explain = explain
         self._membership = membership
         self._leave = leave
         self.watchers: list[Watcher] = []
-        """Told of every call that ends, on the thread that drives it: they must be quick and raise nothing."""
+        """Called after every call, on the thread that drives it: they must be quick and raise nothing."""
         self._log = MemberLog(descriptor.job, descriptor.rank)
         self._numbering = threading.Lock()  # generations rise in the order of the engine's calls
         self._enter(descriptor, transport, join_deadline)
 
     def _enter(self, descriptor: Descriptor, transport: Transport, join_deadline: float) -> None:
-        """A new epoch: nothing is remembered of the one before."""
+        """Enter a new epoch, with nothing left of the one before."""
         self._descriptor = descriptor
         membership = self._membership
         self._recovery = (
@@ -115,12 +115,12 @@ class Communicator(Reductions, Exchanges):
 
     @property
     def descriptor(self) -> Descriptor:
-        """This rank's view of the epoch that it is in."""
+        """This rank's view of its current epoch."""
         return self._recovery.descriptor if self._recovery is not None else self._descriptor
 
     @property
     def present(self) -> int:
-        """How many ranks the job waits for, as the last result told: ``size`` less those that the controller evicted."""
+        """How many ranks the job waits for, according to the last result: ``size`` minus those that were evicted."""
         return self._window.present
 
     @property
@@ -130,30 +130,30 @@ class Communicator(Reductions, Exchanges):
 
     @property
     def report(self) -> Report:
-        """How the call that was made last went: whether results are partial, whether this rank was late. Of a call in the
-        background, ``work.report`` says it."""
+        """How the last call went: whether results are partial, whether this rank was late. A call in the background has its own
+        report, ``work.report``."""
         return self._report
 
     def behind(self) -> int:
-        """How many blocks the others are ahead of this rank, as far as results of theirs have arrived; 0 in a job that
-        waits. Looks at what has come since the last call; to be asked between calls."""
+        """How many blocks the others are ahead of this rank, judging by the results that have arrived since the last call; 0 in
+        a job that waits. Call it between collectives."""
         self._engine.listen()
         return max(0, self._window.heard - self._window.next_serial)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
-        """Groups of the ranks, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color`` are one
-        group, in the order of ``key``, then of rank. Every rank calls it; one that gives None gets None. After an eviction,
+        """Split the ranks into groups, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color``
+        form a group, ordered by ``key``, then by rank. Every rank calls it; one that gives None gets None. After an eviction,
         ``split(0)`` is a communicator of all that are left, whose ranks have no gaps.
 
-        A group is a job of its own at the switch: calls on different groups, and on this communicator, may be under way at
-        once. Close it before this communicator; it ends with this one's epoch (make groups again after :meth:`resync`).
+        A group is a job of its own at the switch, so calls on different groups and on this communicator may overlap. Close it
+        before this communicator; it ends with this one's epoch (make groups again after :meth:`resync`).
 
         Raises:
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
         if self._membership is None:
-            raise Unsupported("groups are made by the controller, and this communicator was not joined at one")
+            raise Unsupported("groups are made by the controller, and this communicator was not joined through one")
         began = time.monotonic()
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
         try:
@@ -171,30 +171,31 @@ class Communicator(Reductions, Exchanges):
         return self._membership.group(self.descriptor.epoch, label, ranks, deadline)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
-        """Come back into step after Behind, Desynchronized, or any error that ended the communicator: join again, together with
-        all other ranks, and take over the state of the one that is furthest.
+        """Get back into step after Behind, Desynchronized, or any error that ended the communicator: join again together with
+        all other ranks, and take over the state of the rank that is furthest ahead.
 
-        It begins a new epoch: the others' calls raise Desynchronized, and each comes here too. Then all ranks are in their
-        first call again, with nothing carried over or predicted.
+        This begins a new epoch: the others' calls raise Desynchronized, and each of them must call ``resync`` too. Then all
+        ranks are at their first call again, with nothing carried over or predicted.
 
         Args:
-            state: arrays (weights, optimiser's moments, …), the same on all ranks in shape and type, overwritten with those
-                of the rank whose ``progress`` is largest (of several, the lowest rank), all of them or none; takes as much
-                memory again. None given: only join.
+            state: arrays (weights, the optimiser's moments, …) of the same shapes and types on all ranks. They are overwritten
+                with those of the rank whose ``progress`` is largest (the lowest such rank), either all of them or none, which
+                takes as much memory again. Without any, the rank only joins.
             progress: how far this rank is, for instance its step; 0 or more.
-            timeout: seconds until every rank must have come.
+            timeout: seconds within which every rank must have called it.
 
         Returns:
-            the progress that the state belongs to: where to go on.
+            the progress that the state belongs to: where to continue.
 
         Raises:
-            Evicted, NotReady, Timeout and other :mod:`netsum.errors`: not joined; the communicator has ended, and it may be
-            tried again.
+            Evicted, NotReady, Timeout and other :mod:`netsum.errors`: the communicator has ended; ``resync`` may be called again.
         """
         self._engine.home.check()
         deadline = time.monotonic() + seconds(timeout)
         if self._membership is None:
-            raise CommunicatorError("this communicator was not joined at a controller; join again with new descriptors")
+            raise CommunicatorError(
+                "this communicator was not joined through a controller; join again with new descriptors"
+            )
         self._log.resync()
         while True:
             self._engine.close()
@@ -203,9 +204,8 @@ class Communicator(Reductions, Exchanges):
             try:
                 return self._share(state, progress, deadline)
             except (Aborted, Behind, Desynchronized) as error:
-                # Another rank came back later still, as somebody new: the last to come decides the epoch. Or the others had all
-                # and went on, in a job that degrades, until the results that this one has not heard were gone. Or the rank
-                # whose state it was to be was evicted.
+                # A rank came back even later, and the last to come decides the epoch. Or, in a job that degrades, the others
+                # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted.
                 if time.monotonic() >= deadline:
                     self._engine.close()
                     raise Timeout(f"the ranks did not come back into step within {timeout:g} s: {error}") from error
@@ -219,7 +219,7 @@ class Communicator(Reductions, Exchanges):
 
         furthest = largest(progress)
         root = self.size - largest(self.size - self.rank if progress == furthest else 0)
-        # Not in place: where this is broken off, no rank is left with a part of another's state.
+        # Not in place: if this is interrupted, no rank is left with part of another's state.
         received = [self.broadcast(array, root, timeout=left()) for array in state]
         for array, new in zip(state, received, strict=True):
             array[...] = new
@@ -264,7 +264,7 @@ class Communicator(Reductions, Exchanges):
         background: bool = False,
         predicted: bool = False,
     ) -> None:
-        """The others raise Aborted (:mod:`netsum.collectives.give_up`). What becomes of that is not this caller's error."""
+        """Make the others raise Aborted (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
         own = error if isinstance(error, CallError) else Unsupported(str(error))
         predicts = predicted and bool(self._history.predictions.exponents)
         call: Call[Any] = Call(collective, partial(give_up, error=own, predicts=predicts))
@@ -274,7 +274,7 @@ class Communicator(Reductions, Exchanges):
                 work.wait()
 
     def _open(self, bound: float | None) -> None:
-        """Ahead of the first call: find out whether all ranks are of one run."""
+        """Before the first call, find out whether all ranks belong to the same run."""
         context = Context(
             self._engine, self.rank, self.size, self._descriptor.block_bytes, self._gen, self._degrades, firm=True
         )
@@ -286,8 +286,8 @@ class Communicator(Reductions, Exchanges):
         self._window.stats.redone += blocks
 
     def close(self) -> None:
-        """Leave the job. Calls under way end with Closed. May be called twice. In a process forked from the one that joined it
-        does nothing: the rank is that one's."""
+        """Leave the job. Calls under way raise Closed. May be called twice. In a forked process it does nothing, since the rank
+        belongs to the parent."""
         if not self._engine.home.here:
             return
         self._engine.close()
@@ -307,5 +307,5 @@ class Communicator(Reductions, Exchanges):
 
 
 def wait_all(works: Iterable[Work[Any]]) -> list[Any]:
-    """Wait for several calls; their results in order."""
+    """Wait for several calls; returns their results in order."""
     return [work.wait() for work in works]

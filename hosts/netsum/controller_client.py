@@ -1,4 +1,4 @@
-"""The controller's HTTP API as one rank of one job uses it: join, rejoin, leave, and whom a block waits for."""
+"""The controller's HTTP API for one rank of one job: join, rejoin, leave, and ask whom a block waits for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 _REQUEST_TIMEOUT: Final = 10.0
 _REJOIN_TIMEOUT: Final = 1.0
-"""Seconds: whoever asks has a call under way, whose own timeout must not wait for this."""
+"""Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
 _LEAVE_TIMEOUT: Final = 2.0
 _WHY_TIMEOUT: Final = 3.0
 _FIRST_RETRY: Final = 0.05
@@ -29,8 +29,6 @@ _SLOWEST_RETRY: Final = 1.0
 
 
 class ControllerClient:
-    """Talks to the controller for one rank of one job."""
-
     def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
         self._url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
         self._job, self._rank, self._token, self.controller = job, rank, token, controller
@@ -41,7 +39,7 @@ class ControllerClient:
     def from_options(
         cls, job: str | None, rank: int | None, token: str | None, controller: str | None
     ) -> ControllerClient:
-        """The client for these options; JoinError names those that are missing or wrong."""
+        """The client for these options; JoinError names the missing or wrong ones."""
         given = {"job": job, "rank": rank, "token": token, "controller": controller}
         missing = [name for name, value in given.items() if value is None]
         if job is None or rank is None or token is None or controller is None:
@@ -53,8 +51,8 @@ class ControllerClient:
 
     @classmethod
     def of_descriptor(cls, descriptor: Descriptor, token: str | None) -> ControllerClient | None:
-        """The client of a descriptor that came another way than from the controller; None when the descriptor names no
-        controller, or there is no token."""
+        """The client of a descriptor that did not come from the controller; None if it names no controller, or there is no
+        token."""
         if descriptor.controller is None or token is None:
             return None
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
@@ -72,12 +70,9 @@ class ControllerClient:
     def rejoin(
         self, epoch: int, needs: int, link: Mapping[str, str] | None = None, peer: str | None = None
     ) -> Descriptor:
-        """Ask once what has become of the epoch that this rank is in; ``needs`` is the first block whose result it lacks.
-        ``link`` and ``peer`` as in :meth:`join`.
-
-        Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be gone on with), :class:`Evicted`, or what
-        :meth:`join` raises.
-        """
+        """Ask once what has become of this rank's epoch; ``needs`` is the first block whose result it lacks. ``link`` and
+        ``peer`` are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
+        :class:`Evicted`, or what :meth:`join` raises."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "needs": needs}
         try:
             return Descriptor.from_dict(self._ask("POST", "/join", self._with(body, link, peer), _REJOIN_TIMEOUT))
@@ -93,14 +88,14 @@ class ControllerClient:
             raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
-        """The client of the group of these ranks of the job, this one among them. ``label`` tells it from other groups of
-        the same ranks. Raises as :meth:`join`, or :class:`Desynchronized` when ``epoch`` is over."""
+        """The client for the group of these ranks of the job, which include this one. ``label`` distinguishes it from other
+        groups of the same ranks. Raises what :meth:`join` raises, or :class:`Desynchronized` if ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
         answer = self._until(deadline, lambda left: self._ask("POST", "/groups", body, left))
         return ControllerClient(str(answer["job"]), int(answer["rank"]), self._token, self.controller)
 
     def renew_instance(self) -> None:
-        """The next :meth:`join` comes as somebody new: a rank that is taken, also by ourselves, begins a new epoch for all."""
+        """Make the next :meth:`join` that of a new process: if the rank is taken, even by us, that begins a new epoch for all."""
         self._instance = secrets.token_hex(8)
 
     @staticmethod
@@ -109,8 +104,8 @@ class ControllerClient:
         return {**body, **{name: value for name, value in more.items() if value is not None}}
 
     def join(self, link: Mapping[str, str] | None, deadline: float, peer: str | None = None) -> Descriptor:
-        """Ask until the controller gives a descriptor or the deadline has come. ``link``: how this rank reaches its switch;
-        ``peer``: where the other members reach it, HOST:PORT."""
+        """Ask until the controller gives a descriptor, or until the deadline. ``link`` is how this rank reaches its switch,
+        ``peer`` the HOST:PORT at which the other members reach it."""
         body = self._with({"rank": self._rank, "instance": self._instance}, link, peer)
         return self._until(deadline, lambda left: Descriptor.from_dict(self._ask("POST", "/join", body, left)))
 
@@ -135,7 +130,7 @@ class ControllerClient:
             pause = min(2 * pause, _SLOWEST_RETRY)
 
     def _refusal(self, error: urllib.error.HTTPError) -> tuple[NetsumError, float | None]:
-        """The error for an answer that is none, and the seconds to wait before asking again, if that may help."""
+        """The error for an HTTP error status, and the seconds to wait before asking again if that may help."""
         try:
             answer = json.load(error)
             text = str(answer["error"])
@@ -156,15 +151,15 @@ class ControllerClient:
         return JoinError(where), None
 
     def leave(self) -> None:
-        """Give the rank up; the controller finds out by itself if it cannot be told."""
+        """Give the rank up. If the controller cannot be told, it finds out by itself."""
         try:
             self._ask("POST", "/leave", {"rank": self._rank, "instance": self._instance}, _LEAVE_TIMEOUT)
         except (OSError, ValueError, http.client.HTTPException):
             return
 
     def explain(self, block_id: int) -> tuple[str, tuple[int, ...]]:
-        """Whom a block waits for, as the switch's record has it: a sentence and the ranks. None where there is no record: a
-        contribution of this rank's would have made one, so that nobody else is known to be late."""
+        """Whom a block waits for according to the switch's record: a sentence, and the ranks. Without a record no rank is named:
+        a contribution from this rank would have created one, so nobody else is known to be late."""
         try:
             answer = self._ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
             state, missing = answer.get("state", "not open"), answer.get("missing", [])
@@ -182,15 +177,15 @@ class ControllerClient:
 
 
 _STATES: Final = {
-    "open": "the block is open at the switch, and waits for no rank that is known",
-    "absent": "nothing of the block has come to the switch, from this rank neither",
-    "done": "the block is finished at the switch: its result has not come to this rank",
-    "recycled": "the block is finished at the switch, and its result gone: it has not come to this rank",
+    "open": "the block is open at the switch, but which rank it waits for is not known",
+    "absent": "no contribution to the block has reached the switch, not even this rank's",
+    "done": "the block is finished at the switch, but its result has not reached this rank",
+    "recycled": "the block is finished at the switch and recycled; its result never reached this rank",
 }
 
 
 def _trust() -> ssl.SSLContext:
-    """The authorities that may vouch for the controller: those of NETSUM_CA (PEM), else the system's."""
+    """Trusts the authorities in NETSUM_CA (PEM), or the system's if it is not set."""
     path = os.environ.get("NETSUM_CA") or None
     try:
         return ssl.create_default_context(cafile=path)

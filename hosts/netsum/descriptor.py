@@ -1,4 +1,4 @@
-"""What a member needs to know to take part in a job: made by the controller, fetched by :func:`netsum.join`."""
+"""Everything a member needs to know to take part in a job. The controller makes it, :func:`netsum.join` fetches it."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ class Link:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """One member's view of one epoch of a job. Equal on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``.
+    """One member's view of one epoch of a job: the same on all ranks but for ``rank``, ``src_id``, ``host`` and ``link``.
 
-    ``block_exp_ms`` above 0: the job degrades, a block that waits longer is closed when ``quorum`` workers are in it.
-    ``roots``: where several switches make results, which of them (numbered from 0) those of each stripe; a block's stripe
-    is its id modulo their number. ``resumes``: the epoch that this one goes on with, from ``first_block_id``. ``evicted``:
-    ranks that are out.
+    If ``block_exp_ms`` is above 0, the job degrades: a block that waits longer is closed once ``quorum`` workers are in it.
+    If several switches make results, ``roots`` says which of them (numbered from 0) makes those of each stripe; a block's
+    stripe is its id modulo their number. ``resumes`` is the epoch that this one continues, from ``first_block_id`` on.
+    ``evicted`` are the ranks that were evicted.
 
-    ``algorithm``: who combines, "switch", or the members themselves by this algorithm ("auto": by the one that suits the
-    size). Then ``peers`` are their addresses, HOST:PORT of each rank (empty for those that are out), ``peer_key`` (32 hex
-    digits) what they seal what they say in this epoch with, and ``job_id``, ``switch`` and ``host`` mean nothing.
+    ``algorithm`` says who combines: "switch", or the members themselves by this algorithm ("auto": whichever suits the size).
+    For members, ``peers`` has the HOST:PORT of each rank (empty if evicted), ``peer_key`` (32 hex digits) seals their messages
+    in this epoch, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
-    ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. They open
-    with :mod:`netsum.collectives.opening`.
+    ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. Their first
+    call begins with :mod:`netsum.collectives.opening`.
     """
 
     job: str
@@ -161,19 +161,17 @@ class Descriptor:
 
     @property
     def by_switch(self) -> bool:
-        """Whether a switch combines."""
         return self.algorithm == SWITCH
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "link": self.link.to_dict()}
 
     def to_json(self) -> str:
-        """The descriptor as one line of JSON."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Descriptor:
-        """Read what :meth:`to_dict` wrote. :class:`ValueError` names what is missing or wrong; unknown keys are ignored."""
+        """The inverse of :meth:`to_dict`. :class:`ValueError` names what is missing or wrong; unknown keys are ignored."""
         try:
             known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
             known["switch"] = SwitchAddress(**data["switch"])
@@ -189,14 +187,14 @@ class Descriptor:
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None
         except TypeError as error:
-            raise ValueError(f"the descriptor is not as it should be: {error}") from None
+            raise ValueError(f"the descriptor is malformed: {error}") from None
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Descriptor:
-        """Parse :meth:`to_json`'s text. Raises :class:`ValueError` naming what is wrong."""
+        """The inverse of :meth:`to_json`. Raises :class:`ValueError`."""
         try:
             data = json.loads(text)
-        except ValueError as error:  # also bytes that are no text
+        except ValueError as error:  # includes bytes that are not text
             raise ValueError(f"the descriptor is not JSON: {error}") from None
         if not isinstance(data, dict):
             raise ValueError("the descriptor is not a JSON object")

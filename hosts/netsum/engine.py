@@ -1,11 +1,11 @@
-"""Drives calls: what they submit goes through the window and the transport, and their results come back.
+"""Drives calls: passes what they submit through the window and the transport, and hands them their results.
 
-A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition to wait for; it is resumed
-when the condition holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same
-block the same id; when a flow yields :data:`SUBMITTED` the next one may start, while the first still waits for results.
+A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition; it is resumed when the condition
+holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same block the same id. When a
+flow yields :data:`SUBMITTED`, the next one may start while the first still waits for results.
 
-Whoever waits for a call drives the engine: no thread runs unless a call was started asynchronously, and then one thread drives
-it in the background for as long as calls are outstanding.
+Whoever waits for a call drives the engine. No thread runs unless a call was started asynchronously; then one drives the engine
+in the background as long as calls are outstanding.
 """
 
 from __future__ import annotations
@@ -30,19 +30,12 @@ from netsum.report import Report
 from netsum.silence import Silence
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
-from netsum.window import Whom, Window
+from netsum.window import FAREWELLS, WAIT_SLICE, Whom, Window
 from netsum.wire.schema import Outcome, Status
 from netsum.work import SUBMITTED, Ended, Flow, Work
 
-_SLICE: Final = 0.002
-"""Seconds that one wait for packets lasts at most: how soon Ctrl-C, a new call or a deadline is noticed."""
-
-
 _LISTENINGS: Final = 256
-"""Batches taken in between calls, at most: more than a socket's buffer holds, and an end while somebody floods it."""
-
-_TELLINGS: Final = 3
-"""How often a member that leaves says so: nothing repeats it later."""
+"""Most batches received between calls: more than a socket's buffer holds, and a bound if somebody floods it."""
 
 
 class Engine:
@@ -56,8 +49,8 @@ class Engine:
         recovery: Recovery | None = None,
         log: MemberLog | None = None,
     ) -> None:
-        """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it
-        what has become of the job when the switch refuses us."""
+        """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it what
+        has become of the job when the switch refuses this rank."""
         self.home = Home()
         self.window = window
         self._log = log or MemberLog(None, None)
@@ -75,12 +68,10 @@ class Engine:
         self._keep()
 
     def submit(self, block: Block) -> None:
-        """Queue a block of the flow that submits, whatever window it goes through."""
         self.window.submit(block)
 
     @property
     def queued(self) -> int:
-        """Blocks that wait for the window."""
         return self.window.queued
 
     def start(
@@ -123,8 +114,8 @@ class Engine:
         until = None if timeout is None else time.monotonic() + timeout
         while not work.done() and (until is None or time.monotonic() < until):
             if not self._lock.acquire(blocking=False):
-                # Somebody else drives this call too; whoever waited for the lock might wait long, it is not fair.
-                left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
+                # Another thread drives this call too. Not a wait for the lock: it is unfair, and that could take long.
+                left = WAIT_SLICE if until is None else min(WAIT_SLICE, max(0.0, until - time.monotonic()))
                 work.finished(left)
                 continue
             try:
@@ -134,7 +125,7 @@ class Engine:
                 self._lock.release()
 
     def listen(self) -> None:
-        """Take in what has come while no call was under way, and send nothing."""
+        """Receive what has arrived since the last call, and send nothing."""
         self.home.check()
         with self._lock:
             if self._works or self._closed or self._failure is not None:
@@ -153,7 +144,7 @@ class Engine:
                 self._fail(CommunicatorError(f"the link failed: {error}"))
 
     def _keep(self) -> None:
-        """Without a switch, somebody must be there for the others between calls, too."""
+        """Without a switch, the others need this member between calls too."""
         if self.window.needs_tending and self._keeper is None:
             self._keeper = Keeper(self._tend, self._fileno)
 
@@ -161,7 +152,7 @@ class Engine:
         return self._transport.fileno()
 
     def _tend(self) -> bool:
-        """Send and receive what there is, unless calls are under way: whoever drives them does."""
+        """Send and receive whatever is due, unless calls are under way: then whoever drives them does it."""
         if self._works or self._closed or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -182,12 +173,12 @@ class Engine:
                 try:
                     self._step()
                 except BaseException:
-                    # Every call under way has it and raises it where it is waited for.
+                    # Every call under way has the error, and raises it where it is waited for.
                     continue
-            time.sleep(0)  # let whoever waits for the lock have it
+            time.sleep(0)  # let another thread take the lock
 
     def _step(self, *, wait: bool = True) -> None:
-        """Send, receive one batch, resume the flows whose results have come."""
+        """Send, receive one batch, resume the flows whose results have arrived."""
         try:
             self._advance()
             self._recover()
@@ -198,7 +189,7 @@ class Engine:
                 self.window.receive(packet, now)
             self._advance()
             self._wonder(now)
-            # Not before what has come is looked at: a process that was stopped for long finds its results waiting.
+            # Only after receiving: a process that was stopped for long finds its results waiting.
             self._time_out()
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
@@ -213,7 +204,7 @@ class Engine:
         except OSError as error:
             self._fail(CommunicatorError(f"the link failed: {error}"))
         except BaseException as error:
-            # Ctrl-C, or a bug: the generators may have missed a step, so nothing can go on.
+            # Ctrl-C or a bug: the generators may have missed a step, so nothing can continue.
             self._fail(error)
             with contextlib.suppress(NetsumError, OSError):
                 self._disagree()
@@ -226,7 +217,7 @@ class Engine:
             self._recovery.wonder()
 
     def _recover(self) -> None:
-        """Where the switch has refused us, or says nothing: ask the controller, and go over to the epoch that goes on."""
+        """If the switch refuses this rank or is silent, ask the controller, and move to the epoch that resumes this one."""
         recovery, now = self._recovery, time.monotonic()
         if recovery is None or not recovery.due(now):
             return
@@ -245,7 +236,7 @@ class Engine:
 
     def _send(self) -> None:
         now = time.monotonic()
-        # While it holds, it begins nothing, so that what it has told remains true, and the others wait and ask, too.
+        # While recovery holds, nothing begins: what it told the controller stays true, and the others wait and ask too.
         holds = self._recovery is not None and self._recovery.holds
         packets = self.window.outgoing(now) if holds else self.window.poll(now)
         if packets:
@@ -253,12 +244,12 @@ class Engine:
 
     def _patience(self, now: float) -> float:
         deadline = self.window.next_deadline()
-        moments = [now + _SLICE] + ([deadline] if deadline is not None else [])
+        moments = [now + WAIT_SLICE] + ([deadline] if deadline is not None else [])
         moments += [work.deadline for work in list(self._works) if work.deadline is not None]
         return max(0.0, min(moments) - now) if self._works else 0.0
 
     def _advance(self) -> None:
-        """Resume flows until none can go on; start the next when the one before has submitted everything."""
+        """Resume flows until none can continue; start the next one once the one before has submitted everything."""
         moved = True
         while moved and self._works:
             moved = False
@@ -291,7 +282,7 @@ class Engine:
         except Exception as error:
             work.finish(error=error)
             if work.submitting and not isinstance(error, CallError):
-                # Not an end that every rank comes to: the others go on with blocks that this one has not submitted.
+                # The other ranks do not fail here: they expect blocks that this one has not submitted.
                 self._disagree()
                 raise CommunicatorError(f"a call failed half-way ({error!r}); join again") from error
             work.submitting = False
@@ -317,11 +308,11 @@ class Engine:
                 raise error
 
     def _call_at(self, serial: int) -> str:
-        """In words, the call that a block is of."""
+        """The call that a block belongs to, in words."""
         block = self.window.block_id(serial)
         began = [work.outline for work in list(self._works) if work.outline.first is not None]
         mine = [each.call for each in began if id_distance(block, each.first or 0) >= 0 and each.call]
-        return f"this rank's is {mine[-1]}" if mine else "this rank has begun none"
+        return f"this rank's is {mine[-1]}" if mine else "this rank has not begun one"
 
     def _refused(self, refusal: Refusal) -> NetsumError:
         block = self.window.block_id(refusal.serial)
@@ -336,9 +327,9 @@ class Engine:
         return Refused(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
 
     def _disagree(self) -> None:
-        """Tell the others, through the blocks that they wait for: MISMATCH passes the switch whatever the signature."""
+        """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the signature."""
         window = self.window
-        for _ in range(_TELLINGS):
+        for _ in range(FAREWELLS):
             self._transport.send(window.overrule(Status.MISMATCH))
 
     def _fail(self, error: BaseException) -> None:
@@ -346,11 +337,11 @@ class Engine:
         self._log.failed(error)
         for work in self._end(error):
             work.flow.close()
-            # A KeyboardInterrupt is for the thread that it hit, not for all that wait for a call.
+            # A KeyboardInterrupt is for the thread that it hit, not for every thread that waits for a call.
             work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"))
 
     def _end(self, error: BaseException | None) -> list[Work[Any]]:
-        """Take no more calls; the ones under way."""
+        """Take no more calls; returns those under way."""
         with self._gate:
             self._failure = self._failure or error
             works = list(self._works)
@@ -358,8 +349,7 @@ class Engine:
         return works
 
     def close(self) -> None:
-        """End calls under way with Closed, and give the transport back. May be called twice. Of no effect in a forked
-        process."""
+        """End calls under way with Closed and close the transport. May be called twice; has no effect in a forked process."""
         if not self.home.here:
             return
         with self._gate:

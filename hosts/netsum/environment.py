@@ -1,4 +1,4 @@
-"""What :func:`netsum.join` takes from the environment when it is not told.
+"""The environment variables that :func:`netsum.join` reads for arguments it is not given.
 
 ======================  ============================================================================
 ``NETSUM_JOB``          name of the job
@@ -32,7 +32,7 @@ DEFAULT_CALL_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Environment:
-    """The variables above, read once; None where unset."""
+    """The variables above, read once; None if unset."""
 
     job: str | None = None
     rank: int | None = None
@@ -47,9 +47,8 @@ class Environment:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
-        """Read ``variables`` (default: the process's). A value that is not what it should be raises JoinError."""
+        """Read ``variables`` (default: the process's). Raises JoinError for an invalid value."""
         source = os.environ if variables is None else variables
-
         rank = _rank(source, "NETSUM_RANK")
         return cls(
             job=source.get("NETSUM_JOB") or None,

@@ -9,25 +9,25 @@
     │   ├── NoSuchMember           no job of that name, or no such rank in it
     │   └── NotReady               the controller or the switch did not answer before the deadline
     ├── CallError                  one call failed
-    │   ├── Unsupported            dtype, operation or option that the call does not take (also a TypeError)
+    │   ├── Unsupported            a dtype, operation or option that the call does not take (also a TypeError)
     │   ├── NotFinite              this rank's input has a NaN or an infinity (also a ValueError); names rank and index
-    │   ├── Aborted                another rank gave the call up (its NotFinite, its exception); the communicator goes on
+    │   ├── Aborted                another rank gave the call up (it raised NotFinite, for example)
     │   ├── DoesNotFit             the exact sum does not fit the dtype (also an OverflowError); raised on every rank
-    │   ├── Degraded               partial results, and the caller wanted to know by an exception (late="raise")
+    │   ├── Degraded               results are partial, and the caller asked for an exception (late="raise")
     │   ├── Behind                 results were gone before this rank asked for them; `resync()` brings it back
     │   ├── Timeout                no result in time (also a TimeoutError); names the block and the missing ranks
     │   └── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
     └── CommunicatorError          the communicator has ended
         ├── Refused                the switch refused a contribution for good; names the reason
         ├── Desynchronized         a new epoch of the job began (a rank joined again), or this rank was so late that it cannot
-        │                          know what the others have called: `resync()`, or join again
+        │                          know what calls the others made: `resync()`, or join again
         ├── Evicted                the controller took this rank out of the job
         └── Closed                 used after ``close()``, after an error that ended it, or in a forked process
 
 ``NotFinite``, ``Aborted``, ``DoesNotFit``, ``Unsupported``, ``Degraded`` and ``Behind`` leave the communicator usable: the
-call is over for every rank. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise
-``Closed``; close it and join again, or :meth:`netsum.Communicator.resync`. ``CommunicatorError`` itself is a link that failed,
-or another call of this rank that failed half-way.
+call is over on every rank. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise
+``Closed``; close it and join again, or :meth:`netsum.Communicator.resync`. ``CommunicatorError`` itself means that the link
+failed, or that another call of this rank failed half-way.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 
 class NetsumError(Exception):
-    """Base of everything that netsum raises."""
-
     exit_code = 1
 
 
@@ -58,10 +56,10 @@ class NoSuchMember(JoinError):
 
 
 class NotReady(JoinError):
-    """Controller or switch did not answer, or would not take the member, before the deadline.
+    """The controller or the switch did not answer, or did not accept the member, before the deadline.
 
     Attributes:
-        retry: seconds after which the controller would like to be asked again; 0 where it has not said.
+        retry: seconds after which the controller wants to be asked again; 0 if it has not said.
     """
 
     retry: float = 0.0
@@ -76,15 +74,15 @@ class BadTimeout(JoinError, CallError, ValueError):
 
 
 class Unsupported(CallError, TypeError):
-    """The call does not take this dtype, operation or option. The other ranks raise Aborted, if their own calls are right."""
+    """The call does not take this dtype, operation or option. The other ranks raise Aborted, if their own calls are valid."""
 
 
 class NotFinite(CallError, ValueError):
     """This rank's input has a NaN or an infinity.
 
     Attributes:
-        rank: the rank that raises, whose input it is.
-        index: where the first one is, an index into the input's shape.
+        rank: the rank that raises.
+        index: the index of the first such value in the input.
     """
 
     def __init__(self, rank: int, index: tuple[int, ...], value: float, what: str = "") -> None:
@@ -97,16 +95,16 @@ class NotFinite(CallError, ValueError):
 
 
 class Aborted(CallError):
-    """Another rank gave the call up, or was evicted before it had sent what the others were to get from it; every rank has
-    finished the call and may make the next one."""
+    """Another rank gave the call up, or was evicted before it had sent its part. Every rank has finished the call and may make
+    the next one."""
 
 
 class DoesNotFit(CallError, OverflowError):
-    """The exact result does not fit the dtype. Every rank raises it; nothing ever wraps."""
+    """The exact result does not fit the dtype. Every rank raises this; nothing ever wraps around."""
 
 
 class Degraded(CallError):
-    """Some of the call's results are partial: ranks were late. The report says how many.
+    """Some of the call's results are partial because ranks were late.
 
     Attributes:
         report: the call's :class:`netsum.Report`.
@@ -115,14 +113,14 @@ class Degraded(CallError):
     def __init__(self, report: Report) -> None:
         self.report = report
         super().__init__(
-            f"{report.degraded} of {report.blocks} blocks are without a late rank's contribution "
-            f"(at least {report.src_cnt_min} ranks are in each)"
+            f"{report.degraded} of {report.blocks} blocks lack a late rank's contribution "
+            f"(each has at least {report.src_cnt_min} ranks)"
         )
 
 
 class Behind(CallError):
-    """This rank was so late that results are gone: the others have them, it cannot. What it computes from now on differs from
-    what they compute, until :meth:`netsum.Communicator.resync`.
+    """This rank was so late that it can no longer get results that the others have. It diverges from them until
+    :meth:`netsum.Communicator.resync`.
 
     Attributes:
         report: the call's :class:`netsum.Report`; its ``lost`` counts the blocks.
@@ -141,8 +139,8 @@ class Timeout(CallError, TimeoutError):
 
     Attributes:
         block_id: the first block whose result is missing.
-        missing: ranks that are known to hold it up: it waits for them, by the switch's record, or they answer nobody. Empty
-            when that is not known, and when results still came.
+        missing: ranks known to hold it up: the switch's record lacks them, or they answer nobody. Empty if that is not known,
+            or if results were still arriving.
     """
 
     def __init__(self, message: str, block_id: int | None = None, missing: Sequence[int] = ()) -> None:
@@ -151,7 +149,7 @@ class Timeout(CallError, TimeoutError):
         super().__init__(message)
 
     def add(self, reason: str) -> None:
-        """Say more, unless it is ""."""
+        """Append to the message, unless the reason is empty."""
         if reason:
             self.args = (f"{self.args[0]}; {reason}",)
 
@@ -165,7 +163,7 @@ class CommunicatorError(NetsumError):
 
 
 class Refused(CommunicatorError):
-    """The switch refused a contribution for good. ``reason`` is its name for why."""
+    """The switch refused a contribution for good. ``reason`` is the name of the outcome."""
 
     def __init__(self, message: str, reason: str) -> None:
         self.reason = reason
@@ -173,9 +171,9 @@ class Refused(CommunicatorError):
 
 
 class Desynchronized(CommunicatorError):
-    """A new epoch of the job began, and this communicator belongs to an earlier one; or this rank was so late that it
-    cannot know what calls the others have made. :meth:`netsum.Communicator.resync`, or join again. Or its descriptor came
-    as a file that was used before: the message says so; make new files for all ranks."""
+    """A new epoch of the job began and this communicator belongs to an earlier one, or this rank was so late that it cannot know
+    what calls the others made: :meth:`netsum.Communicator.resync`, or join again. Or, as the message says, its descriptor file
+    was used before: make new files for all ranks."""
 
 
 class Evicted(CommunicatorError):
@@ -183,4 +181,4 @@ class Evicted(CommunicatorError):
 
 
 class Closed(CommunicatorError):
-    """The communicator was closed, an earlier error ended it, or it belongs to the process that this one was forked from."""
+    """The communicator was closed, was ended by an earlier error, or belongs to the process that this one was forked from."""

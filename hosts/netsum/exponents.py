@@ -1,4 +1,4 @@
-"""What the workers agree on before a call's data: its signature, and how large its values are.
+"""What the ranks agree on before they send a call's data: its signature, and how large its values are.
 
 Every call starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank, whatever the call:
 
@@ -7,10 +7,10 @@ Every call starts with an in-network MAX over 16-bit lanes. Its first block is o
     lanes 32..63  65535 - each of these
     lanes 64..    codes
 
-After a maximum over ranks, these lanes are a rank's own if and only if all hashes are equal (where another's h is larger, h
-differs; where it is smaller, 65535 - h does): so every rank learns from the network that the ranks made different calls,
-and they raise together. They also learn each lane's largest and smallest value. Where there are two different calls, what
-is not a rank's own is the other's: so it can say what the others called, without asking (:func:`other_call`).
+After a maximum over ranks, these lanes equal a rank's own if and only if all hashes are equal (if another's h is larger, h
+differs; if it is smaller, 65535 - h does). So every rank learns from the network that the ranks made different calls, and they
+raise together. They also learn each lane's largest and smallest value. If there are exactly two different calls, whatever is
+not a rank's own is the other's, so it can say what the others called without asking (:func:`other_call`).
 
 A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
 Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
@@ -42,7 +42,7 @@ FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
 ZERO_CODE: Final = 0
 """Code of a block of zeros."""
 LOWEST: Final = -1073
-"""Exponent of float64's smallest number: of a block below it, nothing can be predicted."""
+"""Exponent of float64's smallest number. For a block below it, nothing can be predicted."""
 _FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
 
 Codes = NDArray[np.uint16]
@@ -65,13 +65,13 @@ def _checked(words: bytes) -> bytes:
 
 
 def cut_short(words: str) -> str:
-    """As much of a call's words as the first block has room for."""
+    """As many of the words as fit into the first block."""
     plain = words.encode("ascii", "replace").decode()
     return plain if len(plain) <= WORDS_BYTES else plain[: WORDS_BYTES - 2] + ".."
 
 
 def spoken(name: object, *parts: object) -> str:
-    """A signature for people: the operation, then what is not as usual of type, shape and options."""
+    """A signature for people: the operation, then type, shape and any unusual options."""
     return " ".join([str(name), *(word for part in parts if (word := _word(part)))])
 
 
@@ -81,18 +81,17 @@ def _word(part: object) -> str:
     if isinstance(part, np.dtype):
         return str(part) if part.names else part.name
     if part is None or part is False or part == "agreed":
-        return ""  # as ever
+        return ""  # the default
     if part is True:
         return "firm"
     return f"{8 * part.bytes} bits" if isinstance(part, Lane) else str(part)
 
 
 def other_call(largest: Codes, own: Codes) -> str | None:
-    """In words, the one call that other ranks made, from the maximum of the signature lanes; None when it cannot be known: they
-    made several."""
+    """The one call that other ranks made, in words, from the maximum of the signature lanes; None if they made several."""
     half = SIGNATURE_LANES // 2
     top, low, ours = (lanes.astype(np.int64) for lanes in (largest[:half], _LARGEST - largest[half:], own[:half]))
-    theirs = top if (top == low).all() else top + low - ours  # all agree, without us; or we have one of two values
+    theirs = top if (top == low).all() else top + low - ours  # all the others agree, or ours is one of two values
     if theirs.min() < 0 or theirs.max() > int(_LARGEST):
         return None
     said = theirs.astype(">u2").tobytes()[HASH_BYTES:]
@@ -108,36 +107,36 @@ def float_codes(blocks: NDArray[Any]) -> Codes:
 
 
 def block_codes(groups: Iterable[NDArray[Any]], number: int, *, finite: bool) -> Codes:
-    """Codes of all ``number`` blocks of floats, whose rows come in groups. Zeros if the values are not ``finite``, since
-    the call is given up then."""
+    """Codes of all ``number`` blocks of floats, whose rows come in groups; zeros if the values are not ``finite``, because the
+    call is then given up."""
     if not finite:
         return np.zeros(number, np.uint16)
     return np.concatenate([float_codes(rows) for rows in groups])
 
 
 def float_exponents(codes: Codes) -> NDArray[np.int64]:
-    """The exponents that codes stand for; 0 for a block of zeros, whose exponent does not matter."""
+    """The exponents of these codes; 0 for a block of zeros, whose exponent does not matter."""
     return np.where(codes == ZERO_CODE, 0, codes.astype(np.int64) - _FLOAT_OFFSET)
 
 
 def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
-    """Exponents for the next call, after these were agreed on. Of a block of zeros nothing is known: whatever comes next is
-    sent again at a scale that fits it."""
+    """Exponents for the next call, after these were agreed on. A block of zeros says nothing about the next one, which will be
+    repeated at a scale that fits."""
     return np.where(codes == ZERO_CODE, LOWEST, float_exponents(codes) + 1)
 
 
 def lane_code(largest: int, workers: int) -> int:
-    """Code of the narrowest lane in which ``workers`` values of at most this magnitude can be summed; rises with it."""
+    """Code of the narrowest lane in which ``workers`` values of at most this magnitude can be summed."""
     return next((int(lane) for lane in Lane if largest <= bias(lane, workers)), len(Lane))
 
 
 def lane_of_code(code: int) -> Lane | None:
-    """The lane that a code stands for; None: no lane is wide enough."""
+    """The lane of a code; None if no lane is wide enough."""
     return Lane(code) if code < len(Lane) else None
 
 
 def largest_magnitude(values: NDArray[Any]) -> int:
-    """The largest magnitude of an integer array, exact also for the most negative value; 0 of an empty one."""
+    """The largest magnitude in an integer array, exact even for the most negative value; 0 if it is empty."""
     if not values.size:
         return 0
     return max(int(values.max()), -int(values.min()))

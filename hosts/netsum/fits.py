@@ -1,4 +1,4 @@
-"""Whether a result can be that of a block."""
+"""Checks whether a result can belong to a block."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from netsum.wire.schema import AgeOp
 
 
 def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
-    """Whether a result without complaint, with ``room`` bytes behind its header, can be this block's: same operation, as many
-    workers in it as can be (in a job that ``degrade``s fewer too), whole."""
+    """Whether a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
+    number of workers (fewer in a job that ``degrade``s), and not cut off."""
     size = header.payload_bytes
     return (
         header.op == block.op

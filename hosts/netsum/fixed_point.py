@@ -29,7 +29,7 @@ Numbers = range | NDArray[np.int64]
 """Ascending numbers of blocks."""
 
 FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
-"""Names of the float types; bfloat16 is ml_dtypes'."""
+"""Names of the float types; bfloat16 comes from ml_dtypes."""
 INTEGERS: Final = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 WIRE_LANES: Final = {lane: np.dtype(f">u{lane.bytes}") for lane in Lane}
@@ -57,7 +57,7 @@ def float_lane(dtype: np.dtype[Any]) -> Lane:
 
 
 def coarsest_quantum(exponents: NDArray[np.int64], lane: Lane, workers: int) -> float:
-    """The largest quantum of blocks with these exponents; 0.0 of none."""
+    """The largest quantum of blocks with these exponents; 0.0 if there are none."""
     if not len(exponents):
         return 0.0
     with np.errstate(over="ignore", under="ignore"):
@@ -75,7 +75,7 @@ def own_lane(dtype: np.dtype[Any]) -> Lane:
 
 
 def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
-    """values * 2^shift, row by row, rounded at most once. By multiplication where the powers are normal numbers."""
+    """values * 2^shift, row by row, rounded at most once. Multiplies if the powers are normal numbers, which is faster."""
     powers = shift.astype(np.int32)
     limit = 126 if values.dtype == np.float32 else 1022
     if powers.size and (powers.max() > limit or powers.min() < -limit):
@@ -88,8 +88,8 @@ def encode_floats(
 ) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
 
-    With ``dither`` rounded up or down at random, so that the mean over many roundings is the value (stochastic rounding; Gupta
-    et al., ICML 2015): off by less than a quantum instead of half of one.
+    With ``dither``, values are rounded up or down at random so that the mean over many roundings is the value (stochastic
+    rounding; Gupta et al., ICML 2015); each is then off by less than one quantum instead of half a quantum.
     """
     with np.errstate(under="ignore"):
         scaled = _scaled(values, scale_bits(lane, workers) - exponents)
@@ -97,7 +97,7 @@ def encode_floats(
         np.rint(scaled, out=scaled)
     else:
         whole = np.trunc(scaled)
-        rest = scaled - whole  # exactly: a number plus a dither would be rounded where floats have few bits of fraction
+        rest = scaled - whole  # exact, whereas adding a dither would round if the float has few fraction bits left
         scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
     return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
 
@@ -114,10 +114,8 @@ def _biased(signed: Array, lane: Lane, workers: int) -> Array:
 
 
 def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
-    """The exact sums, as signed integers of the lane's width; ``data_cnt`` contributions made row i.
-
-    They fit: n * B <= (2^w - 1) / 2.
-    """
+    """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width. They fit, because
+    n * B <= (2^w - 1) / 2."""
     unsigned = lanes.astype(_UNSIGNED[lane])
     offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(_UNSIGNED[lane])
     unsigned -= offset[:, None]
@@ -133,8 +131,8 @@ def decode_floats(
     dtype: np.dtype[Any],
     divisor: NDArray[np.int64] | None = None,
 ) -> Array:
-    """The sums (row by row divided: the means) as ``dtype``. One rounding from the exact sum, two for float64 lanes and
-    means."""
+    """The sums as ``dtype``, or the means if a ``divisor`` is given for each row. Rounded once from the exact sum, twice for
+    float64 lanes and means."""
     sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
     if divisor is not None:
         sums /= divisor[:, None]
@@ -143,24 +141,22 @@ def decode_floats(
 
 
 def _own_bits(values: Array) -> Array:
-    """The values' own bits, unsigned. Of a bool 0 or 1, though any byte but 0 is True in memory."""
+    """The values' own bits, unsigned. A bool is 0 or 1, although any other byte is True in memory as well."""
     unsigned = np.ascontiguousarray(values).view(_UNSIGNED[own_lane(values.dtype)])
     return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
 
 
 def encode_bits(values: Array) -> Array:
-    """The values' own bits as lanes."""
     return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
-    """What :func:`encode_bits` encoded."""
     return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
 
 
 def encode_order(values: Array) -> Array:
-    """Unsigned lanes in the order of the values: signed integers by moving zero, floats by the trick of flipping the bits
-    of negative ones (Herf, "Radix tricks", 2001). Not for NaN."""
+    """Unsigned lanes in the order of the values: signed integers are shifted, negative floats have their bits flipped (Herf,
+    "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
@@ -173,7 +169,6 @@ def encode_order(values: Array) -> Array:
 
 
 def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
-    """What :func:`encode_order` encoded."""
     lane = own_lane(dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
@@ -187,7 +182,7 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
 
 @dataclass(frozen=True)
 class FloatLanes:
-    """Sums or means of floats. ``exponents(numbers)`` gives the exponents of blocks, ``dtype`` is the type of the results."""
+    """Sums or means of floats. ``exponents(numbers)`` are the exponents of blocks, ``dtype`` is the type of the results."""
 
     lane: Lane
     workers: int
@@ -206,7 +201,7 @@ class FloatLanes:
 
 @dataclass(frozen=True)
 class IntegerLanes:
-    """Sums of integers, which come back as signed integers of the lane's width."""
+    """Sums of integers, decoded as signed integers of the lane's width."""
 
     lane: Lane
     workers: int
@@ -224,7 +219,7 @@ class IntegerLanes:
 
 @dataclass(frozen=True)
 class OwnLanes:
-    """Values in lanes of their own width: in their ``order`` for a minimum or a maximum, else the bits as they are."""
+    """Values in lanes of their own width: in their ``order`` for a minimum or a maximum, otherwise their bits as they are."""
 
     dtype: np.dtype[Any]
     order: bool

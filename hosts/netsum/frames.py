@@ -1,8 +1,7 @@
 """Ethernet, IPv4 and UDP around a netsum packet, for transports that carry whole frames.
 
-A conversation's addresses never change, so a frame's first 42 bytes depend on the payload's size alone: they are made
-once a size. Of an arriving frame, the twelve bytes from the source address to the destination port tell whether it is
-a result for us.
+A conversation's addresses never change, so a frame's first 42 bytes depend only on the payload's size and are made once for
+each size. In an arriving frame, the twelve bytes from the source address to the destination port tell whether it is for us.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CONVERSATION = slice(26, 38)  # source ip, destination ip, source port, destina
 
 
 def mac_bytes(text: str) -> bytes:
-    """Six bytes of ``02:00:00:00:00:01``; ValueError for anything else."""
+    """``02:00:00:00:00:01`` as six bytes; ValueError for anything else."""
     parts = text.split(":")
     if len(parts) != 6:
         raise ValueError(f"{text!r} is not a MAC address")

@@ -1,13 +1,13 @@
 """Giving way to jobs of a higher priority at the switch. Pure: the clock is passed in.
 
-While a job of a higher priority is busy, the switch says so on results (``give_way``). A member that hears it has at most one
-block under way, and pauses before each, twice as long each time that it hears it again; so a low job costs a busy high one a
-packet a member now and then, and still comes to its end. The first result without it ends the pause, and every one lets one
-more block go, which doubles the window in a round trip (as TCP's slow start).
+While a job of a higher priority is busy, the switch says so on results (``give_way``). A member that hears it keeps at most one
+block under way and pauses before each, twice as long every time it hears it again. So a low-priority job costs a busy one only a
+packet per member now and then, and still finishes. The first result without ``give_way`` ends the pause, and each such result
+allows one more block, which doubles the window every round trip (like TCP's slow start).
 
-It only ever holds blocks back, so the window's own rule stays as it is. On one switch all ranks of a job hear the same,
-since results are multicast; in a tree only those who share a switch with the busy job do, and the others wait for them. So
-that nobody is taken for late, no pause is longer than a quarter of the time after which the job's blocks age.
+This only ever holds blocks back, so the window's own rule still holds. On one switch all ranks of a job hear the same, because
+results are multicast; in a tree only those that share a switch with the busy job do, and the others wait for them. No pause is
+longer than a quarter of the time after which the job's blocks age, so that nobody counts as late.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from __future__ import annotations
 from typing import Final
 
 SHORTEST_PAUSE: Final = 0.005
-"""Seconds before the first block that asks whether the way is free."""
+"""Seconds before the first block that probes whether the other job is still busy."""
 LONGEST_PAUSE: Final = 0.04
-"""Seconds between such blocks in the end: 25 blocks a second, so that no job stops for ever."""
+"""Most seconds between such blocks: 25 blocks a second, so that no job stops for ever."""
 
 
 class GiveWay:
-    """How many blocks may be under way. ``until``: no block goes before (seconds); 0.0 while there is nobody to give way to."""
+    """How many blocks may be under way. None is sent before ``until`` (seconds), which is 0.0 when there is nobody to give way
+    to."""
 
     def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:
-        """``block_exp_ms``: of a job whose blocks age; 0: they do not."""
+        """``block_exp_ms`` is 0 in a job whose blocks do not age."""
         self._longest = min(LONGEST_PAUSE, block_exp_ms / 4000) if block_exp_ms else LONGEST_PAUSE
         self._window = window
         self._limit = window
@@ -32,12 +33,12 @@ class GiveWay:
         self.until = 0.0
 
     def heard(self, give_way: bool, now: float) -> None:
-        """A result has come, with the switch's word on it."""
+        """A result has arrived, with or without ``give_way``."""
         if not give_way:
             self._limit = min(self._limit + 1, self._window)
             self._pause = self.until = 0.0
             return
-        if now >= self.until:  # not of a block that was under way when the pause began
+        if now >= self.until:  # else the block was under way when the pause began
             self._pause = min(2 * self._pause or SHORTEST_PAUSE, self._longest)
             self.until = now + self._pause
         self._limit = 1

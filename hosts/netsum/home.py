@@ -1,8 +1,8 @@
-"""A communicator is at home in the process that made it.
+"""A communicator belongs to the process that made it.
 
-A forked child has a copy of everything, sockets and block ids included. What it sent would be taken for its parent's, and
-what it received its parent would lack. So it may use nothing of it, and whatever it does (make a call, leave a ``with``
-block, exit), its parent and the other ranks notice nothing.
+A forked child has a copy of everything, including sockets and block ids. What it sent would pass for its parent's, and what it
+received would be lost to its parent. So it may use none of it, and whatever it does (make a call, leave a ``with`` block, exit),
+its parent and the other ranks notice nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from netsum.errors import Closed
 
 
 class Home:
-    """Remembers the process in which it was made."""
-
     def __init__(self) -> None:
         self._process = os.getpid()
 
     @property
     def here(self) -> bool:
-        """Whether this is that process. Asked before any lock is taken: a thread that the child lacks may hold it."""
+        """Whether this is that process. Check it before taking any lock: a thread that the child lacks may hold it."""
         return os.getpid() == self._process
 
     def check(self) -> None:
-        """Raises Closed in another process."""
         if not self.here:
             raise Closed(
                 f"the communicator belongs to process {self._process}, which joined; this is process {os.getpid()}, "
@@ -40,12 +37,12 @@ _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 
 
 def stays_home(sock: socket.socket) -> None:
-    """Close this socket in forked children, which would take its packets, and hold its port when the parent is gone."""
+    """Close this socket in forked children, which would steal its packets and keep its port when the parent is gone."""
     _sockets.add(sock)
 
 
 def in_child(callback: Callable[[], object]) -> None:
-    """Call this in every forked child, where processes can fork."""
+    """Call this in every forked child, on systems that can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=callback)
 

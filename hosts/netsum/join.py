@@ -35,27 +35,25 @@ def join(
     peer: str | None = None,
     wrap: Callable[[Transport], Transport] | None = None,
 ) -> Communicator:
-    """Take a rank of a job.
-
-    What is not given comes from the environment (:mod:`netsum.environment`).
+    """Take a rank of a job. Arguments that are not given come from the environment (:mod:`netsum.environment`).
 
     Args:
-        job, rank: which one.
+        job, rank: the job's name and the rank.
         token, controller: the job's secret and the controller's URL; or
         descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: in a second
-            one, the first call raises :class:`Desynchronized`.
-        link: how to reach the switch, if the descriptor's link is not right: ``{"kind": "udp"}`` and so on.
-        transport: what carries the packets instead of the descriptor's link.
-        timeout: seconds until the controller must have answered and the switch must know us.
-        call_timeout: default for every call of the communicator.
-        algorithm: of a job without a switch, in place of the job's; the same on every rank.
-        peer: address of this host, HOST or HOST:PORT, at which the other members reach it where the job has no switch; by
-            default the one from which the controller is reached.
-        wrap: put around every transport, to the switch or to the other members: for tests, such as a
+            run, the first call raises :class:`Desynchronized`.
+        link: how to reach the switch, if not by the descriptor's link: ``{"kind": "udp"}`` and so on.
+        transport: carries the packets instead of the descriptor's link.
+        timeout: seconds within which the controller must answer and the switch must know this rank.
+        call_timeout: default timeout for every call of the communicator.
+        algorithm: in a job without a switch, replaces the job's; the same on every rank.
+        peer: address of this host, HOST or HOST:PORT, at which the other members reach it in a job without a switch. Default:
+            the one from which it reaches the controller.
+        wrap: wraps every transport, to the switch or to the other members. For tests, for example in a
             :class:`~netsum.transports.FaultyTransport`.
 
     Raises:
-        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: nothing was joined.
+        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: the rank was not taken.
     """
     environment = Environment.read()
     configure(environment.log, environment.log_level)
@@ -94,7 +92,7 @@ def _as_it_is(transport: Transport) -> Transport:
 
 
 class _Taken(NamedTuple):
-    """A rank: its descriptor, and what the communicator is to have."""
+    """A rank that was taken: its descriptor, and functions for the communicator."""
 
     descriptor: Descriptor
     explain: Explain | None = None
@@ -108,7 +106,7 @@ def _given(
     link: Mapping[str, str] | None,
     token: str | None,
 ) -> _Taken:
-    """The rank of a descriptor that came another way than from the controller."""
+    """The rank of a descriptor that did not come from the controller."""
     if isinstance(descriptor, Descriptor):
         _same(descriptor, job, rank)
     else:
@@ -126,26 +124,24 @@ def _known(algorithm: str | None) -> str | None:
 
 
 def _same(descriptor: Descriptor, job: str | None, rank: int | None) -> None:
-    """JoinError when the descriptor is not of the job and rank that the caller named."""
+    """Raise JoinError if the descriptor is not for the job and rank that the caller named."""
     if (job or descriptor.job, descriptor.rank if rank is None else rank) != (descriptor.job, descriptor.rank):
         raise JoinError(
-            f"the descriptor is of job {descriptor.job!r}, rank {descriptor.rank}; "
-            f"asked for was job {job or descriptor.job!r}, rank {descriptor.rank if rank is None else rank}"
+            f"the descriptor is for job {descriptor.job!r}, rank {descriptor.rank}, not for "
+            f"job {job or descriptor.job!r}, rank {descriptor.rank if rank is None else rank}"
         )
 
 
 def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
-    """The descriptor with the caller's link in place of its own."""
     if link is None:
         return descriptor
     try:
         return replace(descriptor, link=Link(**link))
     except (TypeError, ValueError) as error:
-        raise JoinError(f"the link {dict(link)} is not one: {error}") from None
+        raise JoinError(f"the link {dict(link)} is not valid: {error}") from None
 
 
 def _read(path: str | os.PathLike[str], rank: int | None, job: str | None) -> Descriptor:
-    """The file's descriptor."""
     name = os.fspath(path)
     if "{rank}" in name:
         if rank is None:

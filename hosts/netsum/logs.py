@@ -1,8 +1,8 @@
-"""Logs: Python's standard logging, whose records have fields for what they are about; as text, or a JSON object a line.
+"""Logs: Python's standard logging with structured fields, as text or as one JSON object per line.
 
-Every record of a member has ``job`` and ``rank``; ``epoch``, ``block`` and others where they make sense. Fields are given as
-``extra``, so that any handler of the application's own finds them on the record. Nothing is printed unless the application
-sets logging up, or ``NETSUM_LOG`` or ``NETSUM_LOG_LEVEL`` asks for it.
+Every record of a member has the fields ``job`` and ``rank``, and ``epoch``, ``block`` and others where they apply. They are
+passed as ``extra``, so the application's own handlers find them on the record. Nothing is printed unless the application
+configures logging, or ``NETSUM_LOG`` or ``NETSUM_LOG_LEVEL`` asks for it.
 
 ::
 
@@ -36,13 +36,13 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What a record was given as ``extra``, without what is None."""
+    """A record's ``extra`` fields that are not None."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD and value is not None}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``message``, the fields, and with an
-    exception ``error``, its traceback."""
+    """One JSON object per line: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``message``, the fields, and an
+    exception's traceback as ``error``."""
 
     def format(self, record: logging.LogRecord) -> str:
         whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -55,23 +55,22 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)  # ASCII, and no line break in it: a line cannot be forged
+        return json.dumps(line, default=str)  # ASCII without line breaks, so that no line can be forged
 
 
 class TextFormatter(logging.Formatter):
-    """For people: level, logger and message on a line; the fields are in the message where they matter."""
+    """For people: level, logger and message. The message itself has the fields that matter."""
 
     def __init__(self) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
 
 
 def formatter(kind: str) -> logging.Formatter:
-    """The formatter of that name, one of :data:`FORMATS`."""
     return JsonFormatter() if kind == "json" else TextFormatter()
 
 
 class FieldLogger(Adapter):
-    """A logger whose records all have the same fields; a call's own ``extra`` goes on top."""
+    """A logger that adds the same fields to every record; a call's own ``extra`` takes precedence."""
 
     def __init__(self, logger: logging.Logger, fields: Mapping[str, Any]) -> None:
         super().__init__(logger, dict(fields))
@@ -81,23 +80,21 @@ class FieldLogger(Adapter):
         return msg, kwargs
 
     def with_fields(self, **fields: Any) -> FieldLogger:
-        """The same with more fields."""
         return FieldLogger(self.logger, {**(self.extra or {}), **fields})
 
 
 def logger_for(job: str | None, rank: int | None, **fields: Any) -> FieldLogger:
-    """The logger of one member."""
     return FieldLogger(logging.getLogger(f"{NAME}.member"), {"job": job, "rank": rank, **fields})
 
 
 class _Handler(Stream):
-    """The one that :func:`configure` has set up."""
+    """The handler that :func:`configure` adds."""
 
 
 def configure(kind: str | None = None, level: str | None = None, stream: TextIO | None = None) -> None:
-    """Print the library's records to ``stream`` (default: stderr): those of ``level`` (one of :data:`LEVELS`, default
-    ``info``) and above, as ``kind`` (one of :data:`FORMATS`, default ``text``). Again, it replaces what it set up before.
-    Both None: nothing is done, logging is the application's."""
+    """Print the library's records of ``level`` (one of :data:`LEVELS`, default ``info``) and above to ``stream`` (default:
+    stderr), as ``kind`` (one of :data:`FORMATS`, default ``text``). A second call replaces the first. If both are None, logging
+    is left to the application."""
     if kind is None and level is None:
         return
     logger = logging.getLogger(NAME)
@@ -107,11 +104,11 @@ def configure(kind: str | None = None, level: str | None = None, stream: TextIO 
     handler.setFormatter(formatter(kind or "text"))
     logger.addHandler(handler)
     logger.setLevel((level or "info").upper())
-    logger.propagate = False  # or an application that configures the root logger would print all of it twice
+    logger.propagate = False  # or an application that configures the root logger would print everything twice
 
 
 class Seldom:
-    """Lets one of many equal messages through every ``period`` seconds, and tells how many it has held back."""
+    """Lets one of many equal messages through every ``period`` seconds, and counts those that it holds back."""
 
     def __init__(self, period: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._period, self._clock = period, clock
@@ -119,7 +116,7 @@ class Seldom:
         self._held = 0
 
     def due(self) -> int | None:
-        """None: hold this one back. A number: let it through; so many were held back since the last."""
+        """None to hold this message back, otherwise how many were held back since the last one."""
         now = self._clock()
         if now < self._next:
             self._held += 1
@@ -128,6 +125,5 @@ class Seldom:
         return held
 
 
-logging.getLogger(NAME).addHandler(
-    logging.NullHandler()
-)  # or Python would print warnings of a library nobody configured
+# Or Python would print warnings although nobody has configured logging.
+logging.getLogger(NAME).addHandler(logging.NullHandler())

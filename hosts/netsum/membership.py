@@ -1,4 +1,4 @@
-"""A rank that was taken at the controller, and is taken again when the epoch has moved on or ended."""
+"""A rank taken through the controller, and taken again when the epoch has moved on or ended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from netsum.transports.base import Transport
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """What the caller of :func:`netsum.join` has said about the way to the others: the ``link`` to the switch, and
-    ``open_switch``, which opens it; ``peer``: the address (HOST, or HOST:PORT) for the other members; the ``algorithm``
-    where there is no switch; ``wrap``: what is put around every transport."""
+    """The arguments of :func:`netsum.join` about how to reach the others: the ``link`` to the switch and ``open_switch``, which
+    opens it; ``peer``, the address for the other members (HOST or HOST:PORT); the ``algorithm`` in a job without a switch; and
+    ``wrap``, which wraps every transport."""
 
     link: Mapping[str, str] | None
     open_switch: Callable[[Descriptor], Transport]
@@ -28,11 +28,11 @@ class JoinOptions:
 
 
 class ControllerMembership:
-    """Its socket for the other members is open from the start: the controller tells them its address, should they have to
+    """Keeps the socket for the other members open from the start: the controller tells them its address in case they have to
     combine without a switch."""
 
     def __init__(self, client: ControllerClient, options: JoinOptions) -> None:
-        """Raises JoinError when the socket cannot be opened at the address that the caller gave."""
+        """Raises JoinError if the socket cannot be opened at the caller's address."""
         self._client = client
         self._options = options
         address = options.peer or own_address(client.controller)
@@ -43,7 +43,7 @@ class ControllerMembership:
         return self._socket.address if self._socket is not None else None
 
     def join(self, deadline: float) -> Descriptor:
-        """Take the rank, until ``deadline`` (``time.monotonic()``). Raises as :meth:`ControllerClient.join`."""
+        """Take the rank before ``deadline`` (``time.monotonic()``). Raises what :meth:`ControllerClient.join` raises."""
         descriptor = self._client.join(self._options.link, deadline, self._peer)
         try:
             return check_algorithm(descriptor, self._options.algorithm)
@@ -52,17 +52,16 @@ class ControllerMembership:
             raise
 
     def rejoin(self, epoch: int, needs: int) -> Descriptor:
-        """What has become of the epoch: see :meth:`ControllerClient.rejoin`."""
+        """See :meth:`ControllerClient.rejoin`."""
         descriptor = self._client.rejoin(epoch, needs, self._options.link, self._peer)
         return with_algorithm(descriptor, self._options.algorithm)
 
     def join_anew(self, deadline: float) -> Descriptor:
-        """Take the rank again as somebody new, until ``deadline`` (``time.monotonic()``)."""
+        """Take the rank again as a new process, before ``deadline`` (``time.monotonic()``)."""
         self._client.renew_instance()
         return with_algorithm(self._client.join(self._options.link, deadline, self._peer), self._options.algorithm)
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
-        """The way to the switch, or to the other members."""
         if descriptor.by_switch:
             return self._options.wrap(self._options.open_switch(descriptor))
         if self._socket is None:
@@ -73,7 +72,7 @@ class ControllerMembership:
         return self._options.wrap(PeerTransport(self._socket, descriptor))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, this one among them."""
+        """The communicator of a group of these ranks, which include this one."""
         host = self._peer and self._peer.rpartition(":")[0]
         member = ControllerMembership(
             self._client.group(epoch, label, ranks, deadline), replace(self._options, peer=host)
@@ -81,7 +80,6 @@ class ControllerMembership:
         return member.communicator(deadline)
 
     def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
-        """Join the job; returns the communicator."""
         joined = False
         try:
             descriptor = self.join(deadline)
@@ -103,7 +101,6 @@ class ControllerMembership:
         )
 
     def leave(self) -> None:
-        """Give the rank up."""
         self._client.leave()
         self.close()
 
@@ -114,22 +111,22 @@ class ControllerMembership:
 
 
 def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm in place of its own; JoinError when only the controller can change it."""
+    """The descriptor with the caller's algorithm instead of its own; JoinError if only the controller can change it."""
     if descriptor.by_switch and algorithm not in (None, SWITCH, AUTO):
         raise JoinError(
-            f"job {descriptor.job!r} is combined by a switch, asked for was {algorithm!r}: "
+            f"job {descriptor.job!r} is combined by a switch, not by {algorithm!r}: "
             f"`netsum job create --algorithm {algorithm}` makes a job without one"
         )
     if not descriptor.by_switch and algorithm == SWITCH:
         raise JoinError(
-            f"job {descriptor.job!r} has no switch (algorithm {descriptor.algorithm}), asked for was {SWITCH!r}: "
+            f"job {descriptor.job!r} has no switch (its algorithm is {descriptor.algorithm}): "
             f"`netsum job create --algorithm {SWITCH}` makes a job with one"
         )
     return with_algorithm(descriptor, algorithm)
 
 
 def with_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm in place of its own, if there is no switch."""
+    """The descriptor with the caller's algorithm instead of its own, if there is no switch."""
     if descriptor.by_switch or algorithm in (None, SWITCH):
         return descriptor
     return replace(descriptor, algorithm=algorithm)

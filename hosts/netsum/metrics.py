@@ -2,10 +2,10 @@
 
     comm = netsum.join(...)
     netsum.metrics.serve(comm, 9400)       # GET http://HOST:9400/metrics
-    netsum.metrics.register(comm)          # or: among the metrics that the process exports anyway
+    netsum.metrics.register(comm)          # or: among the metrics that the process already exports
 
-Counters are of the communicator's current epoch and begin again after ``comm.resync()``, which Prometheus expects of counters;
-those of calls go on. docs/watching.md has the table of all metrics.
+Counters cover the communicator's current epoch and start again after ``comm.resync()``, as Prometheus allows; those of calls
+continue. docs/watching.md lists all metrics.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ COUNTERS: Final = {
     "blocks": ("netsum_blocks", "Blocks sent, each once."),
     "packets_sent": ("netsum_sent_packets", "Packets sent."),
     "packets_received": ("netsum_received_packets", "Packets received."),
-    "bytes_sent": ("netsum_sent_bytes", "Bytes sent: netsum header and gradients, repeats too."),
+    "bytes_sent": ("netsum_sent_bytes", "Bytes sent: netsum header and gradients, including repeats."),
     "bytes_received": ("netsum_received_bytes", "Bytes received: netsum header and gradients."),
     "retransmissions": ("netsum_retransmissions", "Blocks sent again."),
     "fast_retransmissions": (
         "netsum_fast_retransmissions",
-        "Those of them that later results overtook; the timer sent the others.",
+        "Blocks sent again because later results overtook them; the timer sent the others.",
     ),
-    "duplicates": ("netsum_duplicates", "Results that were there already."),
-    "notices": ("netsum_notices", "Results that came without their payload, which was then asked for."),
+    "duplicates": ("netsum_duplicates", "Results that this rank already had."),
+    "notices": ("netsum_notices", "Results that arrived without their payload, which was then asked for."),
     "malformed": ("netsum_malformed", "Packets that made no sense."),
-    "stale": ("netsum_stale", "Answers that a block is recycled."),
-    "redone": ("netsum_redone_blocks", "Blocks done again because a predicted scale did not fit."),
-    "degraded": ("netsum_degraded_blocks", "Blocks with a partial result: somebody was late."),
-    "late": ("netsum_late_blocks", "Blocks whose result is without this rank's part."),
+    "stale": ("netsum_stale", "Answers that a block had been recycled."),
+    "redone": ("netsum_redone_blocks", "Blocks repeated because a predicted scale did not fit."),
+    "degraded": ("netsum_degraded_blocks", "Blocks with a partial result, because a rank was late."),
+    "late": ("netsum_late_blocks", "Blocks whose result lacks this rank's part."),
     "lost": ("netsum_lost_blocks", "Blocks whose result was gone before this rank asked for it."),
-    "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not come to."),
-    "gave_way": ("netsum_gave_way_results", "Results that said to give way to a job of a higher priority."),
+    "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not reached."),
+    "gave_way": ("netsum_gave_way_results", "Results that asked to give way to a job of a higher priority."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
 }
 """Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""
 
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the histogram of calls, seconds: from one round trip to the default timeout."""
+"""Upper bounds of the histogram of calls in seconds, from one round trip to the default timeout."""
 
 
 class Member(Protocol):
-    """What is used of a :class:`netsum.Communicator`."""
+    """The part of a :class:`netsum.Communicator` that is used here."""
 
     watchers: list[Watcher]
 
@@ -68,12 +68,12 @@ class Member(Protocol):
 
 
 class Exporter(Collector):
-    """A member's metrics in a registry, until closed. One a member and registry: :class:`ValueError` for a second one."""
+    """A member's metrics in a registry, until closed. A second one for the same member and registry is a :class:`ValueError`."""
 
     def __init__(self, comm: Member, registry: CollectorRegistry) -> None:
         self._comm, self._registry = comm, registry
         self._labels = (comm.descriptor.job, str(comm.descriptor.rank))
-        self._own = CollectorRegistry()  # of the metrics that are counted here; they are given on in `collect`
+        self._own = CollectorRegistry()  # has the metrics that are counted here; `collect` passes them on
         self._calls = Counter(
             "netsum_calls",
             "Calls that have ended, by outcome: ok, partial, or the error's name.",
@@ -105,7 +105,6 @@ class Exporter(Collector):
             self._reduced.labels(*self._labels, call.collective).inc(call.nbytes)
 
     def collect(self) -> Iterator[Metric]:
-        """The member's metrics as they are now."""
         stats, labels = self._comm.stats, self._labels
         for field, (name, text) in COUNTERS.items():
             yield _counter(name, text, labels, getattr(stats, field))
@@ -116,17 +115,16 @@ class Exporter(Collector):
             refused.add_metric((*labels, reason.lower()), count)
         yield refused
         yield _gauge(
-            "netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0: none yet.", labels, stats.rtt
+            "netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0 if none yet.", labels, stats.rtt
         )
         epoch = self._comm.descriptor.epoch
-        yield _gauge("netsum_epoch", "Number of the epoch that the member is in.", labels, epoch)
+        yield _gauge("netsum_epoch", "Number of the member's epoch.", labels, epoch)
         yield _gauge("netsum_present_ranks", "Ranks that the job waits for.", labels, self._comm.present)
         for metric in self._own.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
 
     def close(self) -> None:
-        """Take the metrics out of the registry."""
         with _guard:
             _members[self._registry].remove(self._labels)
         if self._ended in self._comm.watchers:
@@ -134,19 +132,19 @@ class Exporter(Collector):
 
 
 class _Members(Collector):
-    """All members of one registry: a metric must come once, with the samples of all."""
+    """All members of one registry: each metric must appear once, with the samples of all of them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._exporters: dict[tuple[str, str], Exporter] = {}
         registry.register(self)
 
     def describe(self) -> list[Metric]:
-        return []  # the registry need not collect to know names: they are ours alone
+        return []  # the registry need not collect to learn the names, which are ours alone
 
     def add(self, labels: tuple[str, str], exporter: Exporter) -> None:
         if labels in self._exporters:
             raise ValueError(
-                f"job {labels[0]!r}, rank {labels[1]}: its metrics are in this registry already; close() those"
+                f"job {labels[0]!r}, rank {labels[1]}: its metrics are already in this registry; close() those first"
             )
         self._exporters[labels] = exporter
 
@@ -182,7 +180,7 @@ def _gauge(name: str, text: str, labels: tuple[str, ...], value: float) -> Metri
 
 
 def register(comm: Member, registry: CollectorRegistry = REGISTRY) -> Exporter:
-    """Export a member's metrics with those of ``registry`` (default: the process's), until the exporter's ``close()``."""
+    """Export a member's metrics through ``registry`` (default: the process's), until the exporter's ``close()``."""
     return Exporter(comm, registry)
 
 
@@ -202,7 +200,7 @@ class Server:
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stop serving. Of no effect in a forked process, which does not serve."""
+        """Stop serving. Has no effect in a forked process, which does not serve."""
         if not self._home.here:
             return
         if hasattr(self, "_server"):
@@ -213,7 +211,7 @@ class Server:
 
 
 def serve(comm: Member, port: int = 0, address: str = "127.0.0.1") -> Server:
-    """Serve a member's metrics at ``http://ADDRESS:PORT/metrics`` (port 0: a free one, see ``port``), from a thread of its own,
-    until ``close()``. It says how training goes to whoever can reach it: give an address that only Prometheus does. Raises
-    :class:`OSError` when the port is taken."""
+    """Serve a member's metrics at ``http://ADDRESS:PORT/metrics`` (0: a free port, see ``port``) in a thread of its own, until
+    ``close()``. Anyone who can reach the address can see how training goes, so use one that only Prometheus reaches. Raises
+    :class:`OSError` if the port is taken."""
     return Server(comm, port, address)

@@ -1,4 +1,4 @@
-"""What a call is and how large it is, as its flow tells it, for error messages."""
+"""A call and its size, as its flow fills them in, for error messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from netsum.block import id_distance
 
 @dataclass
 class Outline:
-    """The ``call`` in words; the id of its ``first`` block; how many ``opening`` blocks it has, in which the ranks agree,
-    and how many ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
+    """The ``call`` in words, the id of its ``first`` block, its number of ``opening`` blocks, in which the ranks agree, and of
+    ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
 
     call: str = ""
     first: int | None = None
@@ -19,8 +19,7 @@ class Outline:
     skipped: int = 0
 
     def progress(self, base: int) -> str:
-        """How far the call has come if every result below the block ``base`` is held; the call alone if its size is not
-        known."""
+        """How far the call has come if every result below block ``base`` is held; only the call if its size is not known."""
         if self.first is None or not self.blocks:
             return self.call
         held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way

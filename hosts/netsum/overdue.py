@@ -1,7 +1,7 @@
-"""What a Timeout says: how far the call came, and whom it waits for, if that is known.
+"""The message of a Timeout: how far the call came, and whom it waits for if that is known.
 
 A rank is named only on evidence: a block has waited for a while, and the switch's record lacks the rank, or the rank answers
-nobody. As long as results come, nobody is late: the call was too large for its time.
+nobody. As long as results arrive, nobody is late: the call was too large for its timeout.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from netsum.window import Whom, Window
 from netsum.work import Work
 
 STILL: Final = 1.0
-"""Seconds without a result (half the call's time, if that is less) after which somebody is taken to be late."""
+"""Seconds without a result (or half the call's timeout, if that is less) after which somebody counts as late."""
 ANSWER: Final = 3.0
-"""Seconds that the controller has to answer whom a block waits for."""
+"""Seconds that the controller has to say whom a block waits for."""
 
 
 class Overdue:
@@ -29,7 +29,7 @@ class Overdue:
         self._early: Question[Whom] | None = None
 
     def foresee(self, work: Work[Any], window: Window, silence: Silence, now: float) -> None:
-        """Ask ahead of the deadline, if there is time: a controller that does not answer then is not waited for."""
+        """Ask ahead of the deadline, if there is time: nobody then waits for a controller that does not answer."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, window, silence, now):
@@ -44,7 +44,7 @@ class Overdue:
         return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
 
     def error(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Timeout:
-        """The error of a call whose time is over; waits for the controller's answer, at most :data:`ANSWER`."""
+        """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
         progress = work.outline.progress(window.block_id(window.base))
         if window.base == window.next_serial:
@@ -58,14 +58,14 @@ class Overdue:
 
     def _whom(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Whom:
         if not self._waits(work, window, silence, now):
-            return "results came until the end: it needs more time", ()
+            return "results were still arriving: it needs more time", ()
         known = window.explain(now)
         if known is not None:
             return known
         early, self._early = self._early, None
         if early is not None and not early.answered():
             return _UNKNOWN
-        question = self._ask(window, now)  # what was answered early need not be true any more
+        question = self._ask(window, now)  # the early answer may no longer be true
         if question is None:
             return "", ()
         return question.answer() if question.answered(ANSWER) else _UNKNOWN

@@ -1,8 +1,8 @@
 """Which packets were overtaken by later ones, and so are probably lost (RACK, RFC 8985, with a count of packets for its
 reordering window). Pure.
 
-Only packets of one way: the blocks of a job with several roots go over different switches, and one that is slower loses
-nothing.
+Only packets on the same way are compared: the blocks of a job with several roots take different switches, and a slower switch
+has lost nothing.
 """
 
 from __future__ import annotations
@@ -11,46 +11,44 @@ from collections.abc import Sequence
 from typing import Final
 
 REORDERING: Final = 3
-"""How many packets a packet may be late on the way before it is taken for lost."""
+"""How many later packets may overtake one before it counts as lost."""
 
 
 class Overtaking:
-    """Numbers transmissions; learns which have arrived."""
+    """Numbers transmissions, and learns which have arrived."""
 
     def __init__(self, roots: Sequence[int] = ()) -> None:
-        """``roots``: the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. None: one
-        root."""
+        """``roots`` is the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. Empty if there
+        is one root."""
         self._roots = tuple(roots) or (0,)
         ways = max(self._roots) + 1
-        self._late = REORDERING * ways  # their packets are sent by turns
+        self._late = REORDERING * ways  # the ways take turns
         self._count = 0
-        self._newest = [-1] * ways  # by way, the latest transmission that a result was for
-        self._doubt = [-1] * ways  # the same, where the result may have been for an earlier transmission of the block
+        self._newest = [-1] * ways  # by way, the latest transmission that got a result
+        self._doubt = [-1] * ways  # the same, if the result may be for an earlier transmission of the block
 
     def way(self, block_id: int) -> int:
-        """Which way a block goes."""
+        """The way that a block takes."""
         return self._roots[block_id % len(self._roots)]
 
     def next_order(self) -> int:
-        """Number of the next transmission."""
         self._count += 1
         return self._count
 
     def arrived(self, way: int, order: int) -> None:
-        """The result of a transmission has come."""
         self._newest[way] = max(self._newest[way], order)
 
     def perhaps(self, way: int, order: int) -> None:
-        """The result of a block has come; the transmission may be an earlier one."""
+        """A block's result has arrived, but perhaps for an earlier transmission."""
         self._doubt[way] = max(self._doubt[way], order)
 
     @property
     def doubtful(self) -> bool:
-        """Whether there is such a one that would tell something."""
+        """Whether a result that may be for an earlier transmission would tell something new."""
         return any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
 
     def believe(self) -> None:
-        """Take those for certain."""
+        """Assume that those results were for the latest transmission."""
         self._newest = [max(both) for both in zip(self._doubt, self._newest, strict=True)]
 
     def too_young(self, order: int) -> bool:
@@ -58,5 +56,5 @@ class Overtaking:
         return order + self._late > max(self._newest)
 
     def overtaken(self, way: int, order: int) -> bool:
-        """Whether a transmission on its way was."""
+        """Whether a transmission was overtaken on its way."""
         return order + self._late <= self._newest[way]

@@ -5,11 +5,11 @@
 >>> chunk = Ether() / IP(dst="10.0.0.254") / UDP(sport=20001) / Netsum(job_id=3, block_id=7) / Lanes32(values=[5] * 64)
 >>> chunk.show2()
 
-fills in what was left out: UDP port 12000, ``grad_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to
-port 12000 is dissected as a :class:`Netsum` header, its lanes (:class:`Lanes8` ... :class:`Lanes64`) or, behind an
-empty contribution, its :class:`Room`. The answer to a record query is a :class:`Record`.
+fills in what was left out: UDP port 12000, ``grad_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to port 12000
+is dissected as a :class:`Netsum` header followed by its lanes (:class:`Lanes8` ... :class:`Lanes64`) or, in an empty
+contribution, by :class:`Room`. The answer to a record query is a :class:`Record`.
 
-For people, captures and tests: dissecting a packet costs about a millisecond.
+This is for people, captures and tests: dissecting a packet takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -60,14 +60,7 @@ def _layer_fields(fields: Sequence[schema.Field], defaults: dict[str, int | None
     return made
 
 
-def _shift(name: str) -> int:
-    """Bits of the header to the right of the field."""
-    names = [field.name for field in schema.HEADER_FIELDS]
-    return sum(field.bits for field in schema.HEADER_FIELDS[names.index(name) + 1 :])
-
-
-_GRAD_CNT_SHIFT = _shift("grad_cnt")
-_DATA_CNT_SHIFT = _shift("data_cnt")
+_SHIFTS = {field.name: low for field, low in schema.positions(schema.HEADER_FIELDS)}
 _MAX_LANES = schema.CHUNK_BYTES * schema.MAX_CHUNKS
 
 
@@ -83,31 +76,30 @@ class Netsum(Packet):
         return int(self.grad_cnt_high or 0) << 12 | int(self.grad_cnt or 0)
 
     def do_build(self) -> bytes:
-        """Under lanes, ``lane`` is theirs unless it was set."""
+        """If the payload is lanes, take ``lane`` from it unless it was set."""
         if isinstance(self.payload, Lanes) and "lane" not in self.fields:
             self.fields["lane"] = int(self.payload.lane)
             self.raw_packet_cache = None
         return super().do_build()
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Count the gradients and the contributions with payload where they were left out (``None``)."""
+        """Fill in the numbers of gradients and of contributions with payload if they were left out (``None``)."""
         value = int.from_bytes(pkt, "big")
         gradients = 0
         if self.grad_cnt is None:
             gradients = 0 if isinstance(self.payload, Room) else len(pay) >> int(self.lane)
-            value |= gradients << _GRAD_CNT_SHIFT
+            value |= gradients << _SHIFTS["grad_cnt"]
         if self.data_cnt is None:
-            value |= min(1, gradients or self.gradients) << _DATA_CNT_SHIFT
+            value |= min(1, gradients or self.gradients) << _SHIFTS["data_cnt"]
         return value.to_bytes(schema.HEADER_BYTES, "big") + pay
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002 - scapy's signature
-        """Lanes of the header's width; behind an empty contribution, room; else raw bytes."""
+        """Lanes of the header's width; room in an empty contribution; otherwise raw bytes."""
         if not self.gradients:
             return Room
         return LANES.get(int(self.lane), Raw)
 
     def header(self) -> Header:
-        """The same header as the codec has it."""
         return parse_header(bytes(self)[: schema.HEADER_BYTES])
 
 
@@ -118,22 +110,18 @@ class Lanes(Packet):
 
 
 def _lanes_of(packet: Packet) -> int:
-    """How many of the bytes are lanes: what the header counts; without a header, everything."""
+    """How many lanes there are: what the header counts or, without a header, as many as possible."""
     under = packet.underlayer
     return under.gradients if isinstance(under, Netsum) else _MAX_LANES
 
 
 class Lanes8(Lanes):
-    """8-bit lanes."""
-
     name = "8-bit lanes"
     lane = Lane.L8
     fields_desc: ClassVar = [FieldListField("values", [], ByteField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
 
 
 class Lanes16(Lanes):
-    """16-bit lanes."""
-
     name = "16-bit lanes"
     lane = Lane.L16
     fields_desc: ClassVar = [
@@ -142,16 +130,12 @@ class Lanes16(Lanes):
 
 
 class Lanes32(Lanes):
-    """32-bit lanes."""
-
     name = "32-bit lanes"
     lane = Lane.L32
     fields_desc: ClassVar = [FieldListField("values", [], IntField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
 
 
 class Lanes64(Lanes):
-    """64-bit lanes."""
-
     name = "64-bit lanes"
     lane = Lane.L64
     fields_desc: ClassVar = [FieldListField("values", [], LongField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
@@ -162,7 +146,7 @@ LANES: dict[int, type[Lanes]] = {int(kind.lane): kind for kind in (Lanes8, Lanes
 
 
 class Room(Raw):
-    """Zero chunks behind an empty contribution: they make the packet large enough to carry the result back."""
+    """Chunks of zeros after an empty contribution, which make the packet large enough to carry the result back."""
 
     name = "room"
 
@@ -198,17 +182,15 @@ class Seen(NamedTuple):
 
 
 def frame_ports(ports: Sequence[int]) -> None:
-    """From now on, dissect datagrams from or to these UDP ports as the Ethernet frames that they carry.
-
-    That is how a rootless fabric looks from outside: its links are UDP sockets on loopback.
-    """
+    """From now on, dissect datagrams from or to these UDP ports as the Ethernet frames that they carry: the links of a rootless
+    fabric are UDP sockets on loopback."""
     for port in ports:
         bind_layers(UDP, Ether, sport=port)
         bind_layers(UDP, Ether, dport=port)
 
 
 def seen(packet: Packet) -> Seen | None:
-    """The netsum packet in ``packet``; ``None`` when there is none."""
+    """The netsum packet in ``packet``; ``None`` if there is none."""
     layer = packet.getlayer(Netsum)
     if layer is None or layer.underlayer is None or layer.underlayer.underlayer is None:
         return None
@@ -220,18 +202,16 @@ def seen(packet: Packet) -> Seen | None:
 
 
 def dissect(frame: bytes) -> Packet:
-    """An Ethernet frame as scapy's packet; bytes that are too few for one as :class:`scapy.packet.Raw`."""
+    """An Ethernet frame as scapy's packet; :class:`scapy.packet.Raw` if there are too few bytes."""
     packet: Packet = Raw(frame) if len(frame) < ETHERNET_BYTES else Ether(frame)
     return packet
 
 
 def read_capture(path: Path) -> Iterator[Seen]:
-    """The netsum packets of a pcap or pcapng file, in order; others are left out.
-
-    Raises :class:`OSError` when the file cannot be read and :class:`ValueError` when it is not a capture.
-    """
+    """The netsum packets of a pcap or pcapng file, in order. Raises :class:`OSError` if the file cannot be read, and
+    :class:`ValueError` if it is not a capture."""
     try:
-        # Opened here: scapy leaves a file open that is no capture. It takes open files; its types do not say so.
+        # Opened here, because scapy leaves a file open that is not a capture. It takes open files, although its types deny it.
         with path.open("rb") as file, PcapReader(cast("str", file)) as capture:
             for packet in capture:
                 found = seen(packet)
@@ -249,11 +229,9 @@ def sniff(
     timeout: float | None = None,
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Call ``see`` for each netsum packet on ``interface``, until ``count`` of them or ``timeout`` seconds.
-
-    ``ready`` is called once packets are being captured. Raises :class:`PermissionError` without the right to capture
-    (root, or CAP_NET_RAW) and :class:`OSError` when there is no such interface.
-    """
+    """Call ``see`` for each netsum packet on ``interface``, for ``count`` packets or ``timeout`` seconds. ``ready`` is called
+    once packets are being captured. Raises :class:`PermissionError` without root or CAP_NET_RAW, and :class:`OSError` if there
+    is no such interface."""
     left = count
 
     def handle(packet: Packet) -> bool:
@@ -268,7 +246,6 @@ def sniff(
 
 
 def as_text(packet: Packet) -> str:
-    """scapy's own rendering of the packet, every layer and field."""
     return str(packet.show(dump=True))
 
 

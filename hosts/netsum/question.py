@@ -1,5 +1,4 @@
-"""A question to the controller, asked on a thread of its own: meanwhile the member goes on sending and receiving, since a
-controller that hangs must hold up nobody."""
+"""A question to the controller, asked on a thread of its own: a controller that hangs must not hold up the member's traffic."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """A question is asked when it is made, at ``asked`` (``time.monotonic()``)."""
+    """Asked on construction, at ``asked`` (``time.monotonic()``)."""
 
     def __init__(self, ask: Callable[[], Answer]) -> None:
         self.asked = time.monotonic()
@@ -34,7 +33,7 @@ class Question(Generic[Answer]):
         return self._over.wait(max(0.0, timeout))
 
     def answer(self) -> Answer:
-        """The answer that has come, or the error that was raised instead."""
+        """The answer, or raises the error that came instead."""
         if self._error is not None:
             raise self._error
         return self._answer

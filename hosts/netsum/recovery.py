@@ -1,8 +1,8 @@
-"""When the switch suddenly refuses a member, or says nothing, the member asks the controller what has become of the job.
+"""When the switch suddenly refuses a member or falls silent, the member asks the controller what has become of the job.
 
-A switch that restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
-rank reports the first block whose result it does not hold, and all go on from the lowest, out of the contributions that
-they kept (docs/protocol.md, "Epochs"). Where no switch is left, the members combine in that epoch themselves.
+A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
+rank reports the first block whose result it lacks, and all continue from the lowest, using the contributions that they kept
+(docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch themselves.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from netsum.wire.schema import Outcome
 ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})
 """Refusals that a new epoch may explain."""
 _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
-"""Those of them that may come before the controller knows anything: the switch is up again, and it has not looked yet."""
+"""Of these, the ones that a restarted switch may send before the controller has noticed the restart."""
 PAUSE: Final = 0.1
-"""Seconds between two questions, at least."""
+"""Least seconds between two questions."""
 BRIEF: Final = 0.02
-"""How many seconds to wait for an answer on the spot: most come at once."""
+"""Seconds to wait for an answer on the spot: most come at once."""
 LONGEST: Final = 2.0
-"""Seconds after which a question is given up, even if somebody answers it byte by byte."""
+"""Seconds after which a question is abandoned, even if an answer trickles in byte by byte."""
 
 
 class Recovery:
-    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if it does; ``moving``: it
-    waits for the others, to enter another epoch with them."""
+    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything; ``moving`` says that
+    it waits for the others in order to enter another epoch with them."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Recovery:
         ask: Callable[[int, int], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, needs)`` asks the controller once: the current descriptor, :class:`NotReady` when it has none yet,
-        or the error that the communicator ends with. ``needs`` is the first block whose result is not held."""
+        """``ask(epoch, needs)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if there
+        is none yet, or the error that ends the communicator. ``needs`` is the first block whose result is lacking."""
         self.descriptor = descriptor
         self.reason = ""
         self._ask = ask
@@ -61,13 +61,13 @@ class Recovery:
         return True
 
     def wonder(self) -> None:
-        """Nothing has come for long: worth a question, too."""
+        """Nothing has arrived for a while, which is worth a question too."""
         self._wonders = True
 
     @property
     def holds(self) -> bool:
-        """Whether to begin nothing, so that what the controller was told of this member remains true: it is asking, or
-        waits for others."""
+        """Whether to begin nothing, so that what the controller was told about this member stays true: it is asking, or waiting
+        for others."""
         return self.moving or self._question is not None
 
     def due(self, now: float) -> bool:
@@ -75,8 +75,8 @@ class Recovery:
         return self._question is not None or ((self._refusal is not None or self._wonders) and now >= self._next)
 
     def ask(self, needs: int, now: float) -> Descriptor | None:
-        """Ask once, or look whether the answer has come. None: it has not, nothing has changed, or nobody knows yet. A
-        descriptor: the epoch to go on in. Raises the error that ends the communicator."""
+        """Ask once, or look for the answer. Returns the descriptor of the epoch to continue in; None if there is no answer
+        yet, or nothing has changed. Raises the error that ends the communicator."""
         question = self._question
         if question is None:
             epoch, self._about = self.descriptor.epoch, self._refusal
@@ -97,14 +97,14 @@ class Recovery:
         except NotReady as error:
             self.reason = str(error)
             self._next = now + max(PAUSE, error.retry)
-            self.moving = self._wonders = error.retry > 0  # else it is away, and may come back before anything happens
+            self.moving = self._wonders = error.retry > 0  # else it is away, and may be back before anything happens
             return None
         self.moving = self._wonders = False
         if answer.epoch != self.descriptor.epoch:
             return answer
         if refusal is None:
             self.reason = ""
-            return None  # what it is refused for since is another question
+            return None  # a refusal that came since is another question
         if refusal.reason not in _LASTING:
             raise CommunicatorError(f"the switch refuses block {refusal.serial} of this epoch: {refusal}")
         self.reason = f"the switch refuses this rank ({_name(refusal)}), and the controller knows of no change"
@@ -112,7 +112,7 @@ class Recovery:
         return None
 
     def resumed(self, descriptor: Descriptor) -> Transport:
-        """Go over to the new epoch: its transport. The old one must be closed."""
+        """Move to the new epoch; returns its transport. The old one must be closed."""
         self.descriptor = descriptor
         self._refusal, self._wonders, self.moving = None, False, False
         self._question = None

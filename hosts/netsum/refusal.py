@@ -1,4 +1,4 @@
-"""What may end a block, or all of them: a refusal by the switch, or another rank's call."""
+"""What may end a block or the epoch: a refusal by the switch, or another rank's different call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Refusal(Exception):
 
 
 class Disagreement(Exception):
-    """A result says MISMATCH: a member's call was not the others'. It sends nothing more, so nobody can go on."""
+    """A result says MISMATCH: a member made a different call. It sends nothing more, so nobody can continue."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial

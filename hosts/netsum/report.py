@@ -1,4 +1,4 @@
-"""How a call went: what it got although somebody was late."""
+"""How a call went: what its results lack because somebody was late."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass
 class Report:
-    """Counts blocks of data, each of at most ``block_bytes`` of lanes. Whole results on time: all but the first two and
-    ``quantum`` are 0.
+    """Counts blocks of data, each of at most ``block_bytes`` of lanes. If every result is whole and on time, everything but
+    ``blocks``, ``src_cnt_min`` and ``quantum`` is 0.
 
     Attributes:
-        blocks: blocks of the call whose results have come or are lost.
+        blocks: blocks of the call whose results have arrived or are lost.
         src_cnt_min: workers in the block that has the fewest; None before there is a result.
         degraded: blocks whose result is partial because a rank was late.
         late: blocks that were closed before this rank answered.
-        missed: blocks whose result is without this rank's contribution: late, lost, or it had nothing to contribute.
-        unfit: those of them that this rank could not contribute to, because the others had agreed on a scale that its
-            values do not fit, before it came.
-        skipped: blocks that were zeros on every rank, and were not sent.
-        quantum: of sums and means of floats: the coarsest of the blocks' quanta. An element of a sum is off by at most n/2 of
-            it (n with stochastic rounding), of a mean by 1/n of that. 0.0: exact, or nothing but zeros.
+        missed: blocks whose result lacks this rank's contribution: late, lost, or it had nothing to contribute.
+        unfit: of these, the blocks that this rank could not contribute to because the others had already agreed on a scale
+            that its values do not fit.
+        skipped: blocks that were zeros on every rank and were not sent.
+        quantum: for sums and means of floats, the coarsest of the blocks' quanta. An element of a sum is off by at most n/2
+            quanta (n with stochastic rounding), of a mean by 1/n of that. 0.0 if the result is exact.
         lost: blocks whose result was gone before this rank asked for it.
-        evicted: of an exchange or a product, the ranks that were evicted before it began: nothing of theirs is in it.
+        evicted: for an exchange or a product, the ranks evicted before it began, whose data it lacks.
     """
 
     blocks: int = 0
@@ -37,5 +37,4 @@ class Report:
     evicted: tuple[int, ...] = ()
 
     def note_quantum(self, quantum: float) -> None:
-        """Some of the call's blocks have a quantum of so much."""
         self.quantum = max(self.quantum, quantum)

@@ -6,16 +6,16 @@ from typing import Final
 
 INITIAL_RTO: Final = 0.1
 MIN_RTO: Final = 0.01
-"""Far above a round trip on a local network; a timeout costs one packet, so too early does little harm."""
+"""Far above a round trip on a local network; expiring too early costs only one packet."""
 SAMPLES: Final = 8
-"""The estimate learns the lowest of so many round trips: a result waits for the last rank, so most samples hold some
-rank's lateness (and its losses), and none of that should delay finding our own."""
+"""The estimate learns the lowest of this many round trips. A result waits for the last rank, so most samples include some rank's
+lateness and losses, which should not delay detecting our own losses."""
 MAX_ESTIMATE: Final = 0.3
 """Cap of the estimate, for the same reason."""
 
 
 class RoundTrip:
-    """``rto``: seconds to wait before sending again. ``srtt``: the smoothed round trip; None before the first sample."""
+    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample."""
 
     def __init__(self) -> None:
         self.rto = INITIAL_RTO
@@ -25,12 +25,11 @@ class RoundTrip:
         self._lowest = float("inf")  # since the last time that the estimate learnt
 
     def begin_anew(self, rtt: float) -> None:
-        """The way is another than it was: forget, and begin with this sample."""
+        """Forget everything and begin with this sample, because the way has changed."""
         self.srtt, self._samples, self._lowest = None, 0, float("inf")
         self.learn(rtt)
 
     def learn(self, rtt: float) -> None:
-        """One more sample, seconds."""
         self._lowest = min(self._lowest, rtt)
         self._samples += 1
         if self._samples % SAMPLES != 1:

@@ -1,4 +1,4 @@
-"""When a member hears nothing, or nothing new, the job may have moved on without it."""
+"""Notices when a member hears nothing new: the job may have moved on without it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PATIENCE: Final = 1.0
 """Seconds that a block waits for its result before the controller is asked."""
 MAX_PATIENCE: Final = 4.0
 LOOK: Final = 5.0
-"""Seconds between two questions that one member asks for all, in a job without a switch, which would refuse them."""
+"""Seconds between two questions that one member asks for all in a job without a switch, where nobody is refused."""
 
 
 class Silence:
-    """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved``: when the last
-    result that was waited for came, or the waiting began."""
+    """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved`` is when the last
+    awaited result arrived, or the waiting began."""
 
     def __init__(self) -> None:
         self.moved = 0.0
@@ -24,7 +24,7 @@ class Silence:
         self._looked = time.monotonic()
 
     def too_long(self, base: int, now: float, *, waiting: bool) -> bool:
-        """Whether to ask now. ``base``: all results below are held; ``waiting``: for more."""
+        """Whether to ask now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
         if base != self._base or not waiting:
             self._base, self._since, self._patience = base, now, PATIENCE
             self.moved = now
@@ -35,7 +35,7 @@ class Silence:
         return True
 
     def look(self, now: float) -> bool:
-        """Whether to ask although nothing is amiss: a job without a switch may have been given one."""
+        """Whether to ask although nothing is amiss, because a job without a switch may have been given one."""
         if now - self._looked < LOOK:
             return False
         self._looked = now

@@ -1,4 +1,4 @@
-"""What a communicator has sent and received."""
+"""Counters of a communicator."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Stats:
     notices: int = 0
     redone: int = 0
     degraded: int = 0
-    """Blocks with a partial result: somebody was late."""
+    """Blocks with a partial result, because a rank was late."""
     late: int = 0
-    """Blocks with a result that is without this rank's contribution."""
+    """Blocks whose result lacks this rank's contribution."""
     lost: int = 0
     """Blocks whose result was gone before this rank asked for it."""
     ahead: int = 0
-    """Results of blocks that this rank had not come to yet: the others went on without it."""
+    """Results of blocks that this rank had not reached: the others went on without it."""
     gave_way: int = 0
-    """Results that told this rank to give way to a job of a higher priority."""
+    """Results that asked this rank to give way to a job of a higher priority."""
     resumes: int = 0
     """Switch restarts survived."""
     rtt: float = 0.0

@@ -3,18 +3,18 @@
 One window W serves all calls of a job together:
 
 * block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
-* a contribution is sent again until the block's result is held, and kept for W more blocks after that;
-* a result belongs to a block by job, block id within the live window, and generation;
-* results tell when to give way to another job, :mod:`netsum.give_way`;
-* in a job that degrades, a result may be partial, and a block whose result is gone from the switch (STALE) counts as settled;
-* after a switch restart all ranks send again from the first block that some rank does not hold (:meth:`SwitchWindow.resume`).
+* a contribution is repeated until the block's result is held, and kept for W more blocks after that;
+* a result is matched to its block by job, block id within the live window, and generation;
+* results tell when to give way to another job (:mod:`netsum.give_way`);
+* in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
+* after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
 
-Retransmission has two ways, both TCP's. A block is *overtaken* when a result arrives of one sent later (RACK, RFC 8985, with a
-count of packets for its reordering window): it is sent again at once. Where nothing arrives, a timer repeats the oldest block,
-and it alone, so that waiting for a straggler causes no storm. Its result says whether more is missing: as long as repeated
-blocks turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298 (Karn's rule, exponential
-backoff up to a cap), but it learns the lowest of several samples. Repeated blocks that get two results were repeated too
-early: then the backoff grows until a block gets its result at the first try.
+Retransmission works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives (RACK, RFC 8985,
+with a count of packets as its reordering window): it is repeated at once. When nothing arrives, a timer repeats the oldest
+block alone, so that waiting for a straggler causes no storm. Its result shows whether more is missing: as long as the repeats
+turn out to have been needed, each expiry repeats twice as many. The timer follows RFC 6298 (Karn's rule, exponential backoff up
+to a cap), but learns the lowest of several samples. A repeated block that gets two results was repeated too early: the backoff
+then grows until a block gets its result at the first try.
 """
 
 from __future__ import annotations
@@ -34,7 +34,18 @@ from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, VERSION, AgeOp, Lane, Op, Outcome, Status
+from netsum.wire.schema import (
+    EVERYONE,
+    GIVING_UP,
+    HEADER_BYTES,
+    MEMBER_STATUSES,
+    VERSION,
+    AgeOp,
+    Lane,
+    Op,
+    Outcome,
+    Status,
+)
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
@@ -51,8 +62,6 @@ class _Sent:
 
 
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
-_WHATEVER_GENERATION: Final = frozenset({Status.ABORT, Status.MISMATCH})
-"""Such a result may bear the signature of another rank's call."""
 
 
 class SwitchWindow:
@@ -63,7 +72,7 @@ class SwitchWindow:
     speaks = False
 
     def __init__(self, descriptor: Descriptor, join_deadline: float = 0.0) -> None:
-        """``join_deadline``: until then UNKNOWN_JOB and NOT_MEMBER mean that the controller is not done yet."""
+        """Until ``join_deadline``, UNKNOWN_JOB and NOT_MEMBER mean that the controller has not finished yet."""
         self._job_id = descriptor.job_id
         self._src_id = descriptor.src_id
         self._rank = descriptor.rank
@@ -83,15 +92,11 @@ class SwitchWindow:
         self._alarm: float | None = None
         self._backoff = 1
         self._burst = 1
-        self._needed = False  # a block sent twice got its result since the timer expired
+        self._needed = False  # a repeated block got its result since the timer expired
         self._repeated: set[int] = set()  # serials that the timer has repeated
-        self._twice = 0  # results of those that came twice since a block got its own at the first try
-        self.base = 0  # every result below is held, and came in this epoch
-        self.prefix = 0  # every result below is held
-        self.heard = 0  # results of blocks below this were seen, whether this rank has come to them or not
-        self.present = self._workers - len(descriptor.evicted)  # workers in the last whole result
-        self.next_serial = 0  # of the next block to be sent
-        self.submitted = 0
+        self._twice = 0  # how many of those got a second result since a block got its own at the first try
+        self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
+        self.present = self._workers - len(descriptor.evicted)
         self._trip = RoundTrip()
         self._way = GiveWay(self._size, descriptor.block_exp_ms)
         self.stats = Stats()
@@ -103,23 +108,19 @@ class SwitchWindow:
 
     @property
     def queued(self) -> int:
-        """Blocks that wait for the window."""
         return len(self._queue)
 
     def block_id(self, serial: int) -> int:
-        """A block's id on the wire."""
         return (self._first_id + serial) & ID_MASK
 
     def submit(self, block: Block) -> int:
-        """Queue the next block; returns its serial."""
         self._queue.append(block)
         self.submitted += 1
         return self.submitted - 1
 
     def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
-        """A new epoch goes on where the last one was: send again from this block, out of the contributions that were kept.
-        Results that this rank holds count only when they have come again: the switch's slots are empty. The ``roots`` may be
-        others. False: a contribution is not there any more."""
+        """Repeat everything from this block on, from the contributions that were kept. Results that this rank already holds
+        must arrive again, since the switch's slots are empty. The ``roots`` may have changed. False: a contribution is gone."""
         blocks = self.blocks_from(first_block_id)
         if blocks is None:
             return False
@@ -137,7 +138,6 @@ class SwitchWindow:
         return True
 
     def blocks_from(self, block_id: int) -> list[Block] | None:
-        """All that was submitted from this block on; None when a contribution is not there any more."""
         first = self._serial(block_id)
         sent = [
             self._sent[at].block if at in self._sent else self._kept.get(at) for at in range(first, self.next_serial)
@@ -150,7 +150,7 @@ class SwitchWindow:
         return self.base + id_distance(block_id, self.block_id(self.base))
 
     def poll(self, now: float) -> list[Packet]:
-        """What is to be sent now: timed-out blocks again, then new ones as far as the window goes."""
+        """First repeat blocks that have timed out, then send new ones as far as the window allows."""
         packets: list[Packet] = []
         if self._alarm is not None and now >= self._alarm:
             self._expire()
@@ -189,22 +189,20 @@ class SwitchWindow:
     leave = tend
 
     def explain(self, now: float) -> None:
-        """Nobody: only the controller can read the switch's records."""
+        """Always None: only the controller can read the switch's records."""
 
     @property
     def _hasty(self) -> bool:
-        """Whether the timer is faster than a round trip. (The network may have doubled a few results.)"""
+        """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
         return self._twice > 8
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing arrives; None while nothing is outstanding."""
         if self._queue and not self._sent and self._way.until:
             return self._way.until
         return self._alarm
 
     def _expire(self) -> None:
-        """The timer repeats the oldest block if nothing has come since the last time (a straggler is waited for), and twice as
-        many blocks as then if that helped (a whole flight was lost)."""
+        """Repeat the oldest block, or twice as many blocks as last time if those were needed (a whole flight was lost)."""
         self._alarm = None
         if self._overtaking.doubtful:
             self._overtaking.believe()
@@ -222,7 +220,7 @@ class SwitchWindow:
         self._repeated.update(self._again)
 
     def overrule(self, status: Status) -> list[Packet]:
-        """Empty contributions with ``status`` to every outstanding block, and to the next, for which others may wait."""
+        """Empty contributions with ``status`` to every outstanding block, and to the next, which others may wait for."""
         blocks = {serial: sent.block for serial, sent in self._sent.items()}
         if self.next_serial < self.base + self._size:
             blocks[self.next_serial] = self._queue[0] if self._queue else Block(0, Op.MAX, Lane.L16)
@@ -252,7 +250,6 @@ class SwitchWindow:
         return (header, bytes(room)) if room else (header,)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet from the switch; see :meth:`netsum.window.Window.receive`."""
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += len(packet)
@@ -267,10 +264,12 @@ class SwitchWindow:
         sent = self._sent.get(serial)
         if sent is None:
             self._not_waited_for(serial, header)
-        elif header.gen_id != sent.block.gen and header.status not in _WHATEVER_GENERATION:
+        elif header.gen_id != sent.block.gen and header.status not in GIVING_UP:  # which may have another signature
             stats.malformed += 1
-            if self._degrade and header.status < Status.STALE:
-                raise Refusal(serial, Outcome.SIGNATURE)  # of the others' call, closed before this rank made another
+            if self._degrade and header.status in MEMBER_STATUSES:
+                raise Refusal(
+                    serial, Outcome.SIGNATURE
+                )  # the others made another call, and closed it before this rank came
         elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
         elif header.status == Status.STALE:
@@ -282,7 +281,7 @@ class SwitchWindow:
             raise Disagreement(serial)
         elif header.status == Status.AGAIN:
             self._fetch(serial, sent)
-        elif header.status > Status.MISMATCH:
+        elif header.status not in MEMBER_STATUSES:
             stats.malformed += 1
         else:
             self._result(serial, sent, header, packet[HEADER_BYTES:], now)
@@ -291,7 +290,7 @@ class SwitchWindow:
         if 0 <= serial < self.next_serial:
             self.stats.duplicates += 1
             self._twice += serial in self._repeated
-        elif self._degrade and serial >= self.next_serial and header.status < Status.STALE:
+        elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
             self.heard = max(self.heard, serial + 1)
         else:
@@ -303,7 +302,7 @@ class SwitchWindow:
         name = refusal.reason.name if refusal.reason else str(header.age_op)
         self.stats.refusals[name] = self.stats.refusals.get(name, 0) + 1
         if refusal.reason in _RETRIED and now < self._join_deadline:
-            return  # the timer sends it again
+            return  # the timer repeats it
         raise refusal
 
     def _result(self, serial: int, sent: _Sent, header: Header, payload: memoryview, now: float) -> None:
@@ -335,7 +334,7 @@ class SwitchWindow:
         self._kept[serial] = sent.block
 
     def _lose(self, serial: int, sent: _Sent, now: float) -> None:
-        """The others went on without us, and the result is gone; other results may be, too, and only asking again tells."""
+        """The others went on without us and the result is gone. More may be, which only repeating the blocks can tell."""
         self.stats.lost += 1
         self._backoff = 1
         self._needed |= sent.tries > 1
@@ -349,7 +348,7 @@ class SwitchWindow:
         self._find_overtaken()
 
     def _fetch(self, serial: int, sent: _Sent) -> None:
-        """The result is in the slot but did not fit the packet that brought the news: ask with one that has room."""
+        """The result is in the slot but did not fit into the packet that announced it: repeat with one that has room."""
         self.stats.notices += 1
         if not sent.block.payload:
             sent.packet = self._pack(serial, sent.block, self._largest)
@@ -370,7 +369,7 @@ class SwitchWindow:
             self._kept_from += 1
 
     def _find_overtaken(self) -> None:
-        """Send again what was sent well before something whose result has come."""
+        """Repeat what was sent well before a block whose result has arrived."""
         for serial, sent in self._sent.items():
             if self._overtaking.too_young(sent.order):
                 return
@@ -379,8 +378,8 @@ class SwitchWindow:
                 self._again[serial] = None
 
     def _measure(self, sent: _Sent, now: float) -> None:
-        """Restart the timer; learn the round-trip time. Of a block sent twice nobody knows which transmission the result is for
-        (Karn): it tells no time, and order only if nothing more comes for a round trip, as a straggler's flight would."""
+        """Restart the timer and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it
+        tells nothing about time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
         if sent.tries == 1:
             if self._hasty:
                 self._trip.begin_anew(now - sent.time)

@@ -1,4 +1,4 @@
-"""What a member reports about itself: each call as it ends, and the log."""
+"""A member's reports about itself: each call as it ends, and the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAULTS: Final = (
     *("retransmissions", "duplicates", "stale", "refused", "malformed", "redone"),
     *("degraded", "late", "lost", "resumes"),
 )
-"""Those counts of :class:`netsum.Stats` that stay 0 as long as nothing goes wrong."""
+"""The counts of :class:`netsum.Stats` that stay 0 as long as nothing goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class CallEnd:
 
     Attributes:
         collective: ``allreduce``, ``broadcast`` and so on.
-        seconds: from its start.
+        seconds: its duration.
         nbytes: size of this rank's array.
-        error: what it raises; None: it has a result.
-        report: what its blocks came to.
+        error: what it raises; None if it has a result.
+        report: how its blocks went.
     """
 
     collective: str
@@ -39,7 +39,7 @@ class CallEnd:
 
     @property
     def outcome(self) -> str:
-        """In a word: ``ok``, ``partial`` (a result, but without a late rank's part), or the error's name in lower case."""
+        """``ok``, ``partial`` (a result that lacks a late rank's part), or the error's name in lower case."""
         if self.error is not None:
             return type(self.error).__name__.lower()
         return "partial" if self.report.degraded or self.report.lost else "ok"
@@ -49,7 +49,7 @@ Watcher = Callable[[CallEnd], None]
 
 
 class MemberLog:
-    """The log of one member. What happens often is logged once in a while."""
+    """The log of one member. Frequent events are logged only now and then."""
 
     def __init__(self, job: str | None, rank: int | None, seldom: Seldom | None = None) -> None:
         self._log: FieldLogger = logger_for(job, rank)
@@ -57,7 +57,6 @@ class MemberLog:
         self._open = False
 
     def joined(self, descriptor: Descriptor) -> None:
-        """It has a rank in an epoch, and has sent nothing yet."""
         self._open = True
         self._log = logger_for(descriptor.job, descriptor.rank, epoch=descriptor.epoch)
         self._log.info(
@@ -67,22 +66,18 @@ class MemberLog:
         )
 
     def resync(self) -> None:
-        """It is about to join again as somebody new."""
-        self._log.info("resync: joins again, together with all other ranks")
+        self._log.info("resync: joining again, together with all other ranks")
 
     def asks(self, block: int, reason: str) -> None:
-        """The switch refuses it, and the controller is asked what has become of the job."""
         self._log.info("the switch refuses block %d (%s): asking the controller", block, reason, extra={"block": block})
 
     def resumed(self, descriptor: Descriptor) -> None:
-        """It goes on in an epoch that resumes its own."""
         block = descriptor.first_block_id
         what = "the switch restarted" if descriptor.by_switch else "without a switch"
         self._log = self._log.with_fields(epoch=descriptor.epoch)
         self._log.warning("%s: goes on at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
 
     def failed(self, error: BaseException) -> None:
-        """The communicator has ended."""
         extra = {}
         if isinstance(error, Timeout):
             extra = {"block": error.block_id, "missing": list(error.missing)}
@@ -92,7 +87,7 @@ class MemberLog:
             self._log.error("%s: %s", type(error).__name__, error, extra=extra)
 
     def call_ended(self, call: CallEnd) -> None:
-        """Partial results are told, at most once in ten seconds."""
+        """Report partial results, at most once in ten seconds."""
         report = call.report
         if not (report.degraded or report.lost) or not isinstance(call.error, Degraded | None):
             return
@@ -107,7 +102,7 @@ class MemberLog:
         )
 
     def closed(self, stats: Stats) -> None:
-        """It has left; at level DEBUG, what went wrong on the way."""
+        """At level DEBUG, say what went wrong on the way."""
         if not self._open:
             return
         self._open = False

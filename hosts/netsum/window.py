@@ -1,17 +1,18 @@
-"""What a window is: one member's half of the protocol, whoever combines. A pure state machine: no thread, the clock passed in.
+"""The interface of a window: one member's half of the protocol, whoever combines. A pure state machine: it has no thread, and
+the clock is passed in.
 
-Blocks have *serials*: 0, 1, 2… from the epoch's first block on; a block's id on the wire is ``first_block_id + serial``
-modulo 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a
-window more; so no two ranks are further apart than a window, and all can go back to the first block that anybody lacks.
+Blocks have *serials* 0, 1, 2… from the epoch's first block on; a block's id on the wire is ``first_block_id + serial`` modulo
+2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a window
+more. So no two ranks are more than a window apart, and all can go back to the first block that any of them lacks.
 
-There are two: :class:`netsum.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow` where the members
-combine each other's contributions. Nobody else may need to know which one it has.
+There are two windows: :class:`netsum.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow`, in which
+the members combine each other's contributions. No other code may need to know which one it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from netsum.block import Block
 from netsum.stats import Stats
@@ -21,13 +22,18 @@ from netsum.wire.schema import Status
 Whom = tuple[str, tuple[int, ...]]
 """Whom a block waits for: a sentence, and the ranks."""
 
+WAIT_SLICE: Final = 0.002
+"""Longest single wait for packets, in seconds: how soon Ctrl-C, a new call or a deadline is noticed."""
+FAREWELLS: Final = 3
+"""How often a member that leaves says so: nothing repeats it later."""
+
 
 class Window(Protocol):
     """One member's window over one epoch of a job.
 
     Attributes:
-        stats: what was sent and received; may be replaced by those of the epoch before.
-        combiner: who combines, in a word: ``switch`` or ``others``.
+        stats: what was sent and received; an epoch may take over those of the one before.
+        combiner: who combines: ``switch`` or ``others``.
     """
 
     stats: Stats
@@ -47,23 +53,23 @@ class Window(Protocol):
 
     @property
     def submitted(self) -> int:
-        """How many blocks were submitted."""
+        """Number of blocks submitted."""
 
     @property
     def queued(self) -> int:
-        """How many blocks wait for the window."""
+        """Number of blocks that wait for the window."""
 
     @property
     def heard(self) -> int:
-        """Results of blocks below this serial were seen, whether this rank has come to them or not."""
+        """Every result seen so far is of a block below this serial, whether or not this rank has reached that block."""
 
     @property
     def present(self) -> int:
-        """How many ranks the job waits for, as the last whole result told."""
+        """How many ranks the job waits for, according to the last whole result."""
 
     @property
     def speaks(self) -> bool:
-        """Whether this member asks the controller for all, now and then, although nothing is amiss."""
+        """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
     def needs_tending(self) -> bool:
@@ -76,34 +82,34 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def poll(self, now: float) -> Sequence[Packet]:
-        """Begin what may be begun; the packets to be sent now. Raises as :meth:`receive`."""
+        """Begin the blocks that may begin; returns the packets to send now. Raises what :meth:`receive` raises."""
 
     def outgoing(self, now: float) -> Sequence[Packet]:
-        """The packets that the others need now for what is begun already. Begins nothing."""
+        """The packets to send now for blocks that have begun. Begins none."""
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing arrives; None: not before something does."""
+        """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet. What makes no sense is counted and ignored. Raises :class:`netsum.refusal.Refusal` if a block is
+        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.refusal.Refusal` if a block is
         refused for good, :class:`netsum.refusal.Disagreement` if a member's call differs; a window may leave both to
         :meth:`poll`."""
 
     def overrule(self, status: Status) -> Sequence[Packet]:
-        """Packets that tell the others that this member does not go on with the blocks that they wait for."""
+        """Packets that tell the others that this member will not finish the blocks that they wait for."""
 
     def blocks_from(self, block_id: int) -> list[Block] | None:
-        """All that was submitted from this block on; None if a contribution is not there any more."""
+        """Everything submitted from this block on; None if a contribution is gone."""
 
     def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
-        """Go on in a new epoch of the same kind, from this block. False: this window cannot, and a new one must take its
-        blocks."""
+        """Continue in a new epoch of the same kind, from this block. False: this window cannot, and a new one must take over
+        its blocks."""
 
     def tend(self, transport: Transport) -> None:
         """Receive and send for the others, and begin nothing."""
 
     def leave(self, transport: Transport) -> None:
-        """See to it that the others have what they need of this member, which goes now."""
+        """Make sure that the others have what they need from this member, which is leaving."""
 
     def explain(self, now: float) -> Whom | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

@@ -1,4 +1,4 @@
-"""A call under way, and the generator that is its flow."""
+"""A call under way, and its flow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from netsum.report import Report
 
 Condition = Callable[[], bool]
 Flow = Generator["Condition | object", None, Any]
-"""A generator that submits blocks and yields what it waits for; the engine resumes it when that holds."""
+"""A generator that submits blocks and yields the condition that it waits for; the engine resumes it once that holds."""
 SUBMITTED: Final = object()
-"""Yielded by a flow when all its blocks are submitted: the next call may submit."""
+"""A flow yields this when all its blocks are submitted, so that the next call may submit."""
 Ended = Callable[[BaseException | None], None]
-"""Told that a call has ended: what it raises, or None."""
+"""Called when a call has ended, with what it raises or None."""
 
 Result = TypeVar("Result")
 
@@ -30,8 +30,6 @@ class Driver(Protocol):
 
 
 class Work(Generic[Result]):
-    """A call under way."""
-
     def __init__(
         self,
         engine: Driver,
@@ -42,8 +40,7 @@ class Work(Generic[Result]):
         ended: Ended | None = None,
         outline: Outline | None = None,
     ) -> None:
-        """``report``: what the call's blocks came to, filled in as they come. ``ended`` is told when the call has ended.
-        ``outline``: what the call is, filled in by its flow."""
+        """``report`` is filled in as results arrive, ``outline`` by the flow; ``ended`` is called when the call has ended."""
         self._engine = engine
         self._ended = ended
         self.report = Report() if report is None else report
@@ -59,13 +56,13 @@ class Work(Generic[Result]):
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """Whether the call has ended, with a result or an error. Does not wait and drives nothing."""
+        """Whether the call has ended, with a result or an error. Neither waits nor drives the call."""
         return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> Result:
         """Wait for the result (a new array, or the one given as ``out``) and return it, or raise what the call raised.
 
-        ``timeout`` (seconds) bounds this wait only, with the built-in TimeoutError; the call goes on.
+        ``timeout`` (seconds) bounds only this wait, with the built-in TimeoutError; the call goes on.
         """
         self._engine.drive(self, None if timeout is None else seconds(timeout))
         if not self._done.is_set():
@@ -78,11 +75,11 @@ class Work(Generic[Result]):
     result = wait
 
     def finished(self, timeout: float) -> bool:
-        """Whether the call ends within ``timeout`` seconds, somebody else driving it."""
+        """Wait up to ``timeout`` seconds while another thread drives the call; returns whether it has ended."""
         return self._done.wait(timeout)
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
-        """End the call; the engine's business."""
+        """End the call. Only the engine may call this."""
         if not self._done.is_set():
             self._value, self._error = value, error
             if self._ended is not None:

@@ -18,9 +18,9 @@
 #include "headers.p4"
 
 @id(RECORD_REGISTER)
-register<record_raw_t>(SLOTS) record_register;
+register<record_raw_t, bit<32>>(SLOTS) record_register;
 @id(FRONTIER_REGISTER)
-register<frontier_raw_t>(256) frontier_register;    // by job
+register<frontier_raw_t, bit<8>>(256) frontier_register;    // by job
 
 // A packet's signature, in its place in the record.
 #define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
@@ -29,7 +29,7 @@ register<frontier_raw_t>(256) frontier_register;    // by job
 // have waited long enough for the late; or only suspects are missing, who have not been heard of since they were late the
 // last time. A sweep's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(m) (m.block_exp != 0 && RECORD_FIRM(m.record) == 0 && RECORD_SRC_CNT(m.record) >= m.quorum)
+#define MAY_CLOSE(m) (m.block_exp != 0 && HAS_FIRM(m.record, 0) && RECORD_SRC_CNT(m.record) >= m.quorum)
 #define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)m.block_exp)
 #define ALL_BUT_SUSPECTS(m) (MAY_CLOSE(m) \
     && ((RECORD_SEEN(m.record) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
@@ -63,8 +63,7 @@ control CloseWithoutLate(inout metadata_t meta) {
 // A frontier that was kept in another epoch says nothing: all blocks of the first window may be open.
 control LoadFrontier(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.job = (bit<32>)hdr.netsum.job_id;
-        frontier_register.read(meta.frontier, meta.job);
+        frontier_register.read(meta.frontier, hdr.netsum.job_id);
         if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
             meta.frontier = AS_FRONTIER_EPOCH(meta.epoch) | AS_NEWEST(meta.first_block_id + meta.window - 1);
         }
@@ -75,23 +74,23 @@ control LoadFrontier(in headers_t hdr, inout metadata_t meta) {
 control MoveFrontier(in headers_t hdr, inout metadata_t meta) {
     apply {
         meta.frontier = (meta.frontier & ~AS_NEWEST(32w0xffffffff)) | AS_NEWEST(hdr.netsum.block_id);
-        frontier_register.write(meta.job, meta.frontier);
+        frontier_register.write(hdr.netsum.job_id, meta.frontier);
     }
 }
 
 // Whoever is missing from the block was late.
-control SuspectMissing(inout metadata_t meta) {
+control SuspectMissing(in headers_t hdr, inout metadata_t meta) {
     apply {
         meta.frontier = meta.frontier | AS_SUSPECTS(meta.all_sources & ~RECORD_SEEN(meta.record));
-        frontier_register.write(meta.job, meta.frontier);
+        frontier_register.write(hdr.netsum.job_id, meta.frontier);
     }
 }
 
 // The source has been heard of again.
-control ClearSuspect(inout metadata_t meta) {
+control ClearSuspect(in headers_t hdr, inout metadata_t meta) {
     apply {
         meta.frontier = meta.frontier & ~AS_SUSPECTS(meta.source);
-        frontier_register.write(meta.job, meta.frontier);
+        frontier_register.write(hdr.netsum.job_id, meta.frontier);
     }
 }
 

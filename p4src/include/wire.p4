@@ -262,6 +262,24 @@ header chunks16_h {
 #define AS_FIRM(x)             ((record_raw_t)(x) << 1)
 #define RECORD_PADDING(r)      r[0:0]
 #define AS_PADDING(x)          ((record_raw_t)(x) << 0)
+#define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000) == AS_SEEN(x))
+#define HAS_START(r, x)        ((r & 0xffffffffffff000000000000000000000000000000000000) == AS_START(x))
+#define HAS_EPOCH(r, x)        ((r & 0xffffffff0000000000000000000000000000) == AS_EPOCH(x))
+#define HAS_BLOCK_ID(r, x)     ((r & 0xffffffff00000000000000000000) == AS_BLOCK_ID(x))
+#define HAS_GEN_ID(r, x)       ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
+#define HAS_DEST(r, x)         ((r & 0xff00000000000000) == AS_DEST(x))
+#define HAS_OP(r, x)           ((r & 0xf0000000000000) == AS_OP(x))
+#define HAS_LANE(r, x)         ((r & 0xf000000000000) == AS_LANE(x))
+#define HAS_GRAD_CNT(r, x)     ((r & 0xffff00000000) == AS_GRAD_CNT(x))
+#define HAS_SRC_CNT(r, x)      ((r & 0xff000000) == AS_SRC_CNT(x))
+#define HAS_DATA_CNT(r, x)     ((r & 0xff0000) == AS_DATA_CNT(x))
+#define HAS_STATUS(r, x)       ((r & 0xf000) == AS_STATUS(x))
+#define HAS_STATE(r, x)        ((r & 0xe00) == AS_STATE(x))
+#define HAS_SIGNED(r, x)       ((r & 0x100) == AS_SIGNED(x))
+#define HAS_DEGRADED(r, x)     ((r & 0x80) == AS_DEGRADED(x))
+#define HAS_CHUNKS(r, x)       ((r & 0x7c) == AS_CHUNKS(x))
+#define HAS_FIRM(r, x)         ((r & 0x2) == AS_FIRM(x))
+#define HAS_PADDING(r, x)      ((r & 0x1) == AS_PADDING(x))
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
 const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000;
 

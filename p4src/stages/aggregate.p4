@@ -12,7 +12,10 @@
 #define EACH16(DO, h) EACH8(DO, h) DO(h, f8, 8) DO(h, f9, 9) DO(h, f10, 10) DO(h, f11, 11) \
                       DO(h, f12, 12) DO(h, f13, 13) DO(h, f14, 14) DO(h, f15, 15)
 
-#define BUFFER(h, f, i) @id(BUFFER_REGISTER(i)) register<chunk_t>(SLOTS) buffer##i;
+// Whether the header of n chunks is part of the block's payload.
+#define WITH(n) ((meta.record & AS_CHUNKS(n)) != 0)
+
+#define BUFFER(h, f, i) @id(BUFFER_REGISTER(i)) register<chunk_t, bit<32>>(SLOTS) buffer##i;
 
 #define STORE(h, f, i) buffer##i.write(meta.slot, hdr.h.f);
 #define LOAD(h, f, i)  buffer##i.read(hdr.h.f, meta.slot);
@@ -48,14 +51,14 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
         if (meta.combine == COMBINE_LOAD) {
             // What came in with the asking packet makes room for what the slot holds. But a partial without payload keeps
             // the room of its packet: the result may need it.
-            if (RECORD_CHUNKS(meta.record) != 0 || RECORD_STATE(meta.record) == STATE_DONE) {
+            if (!HAS_CHUNKS(meta.record, 0) || HAS_STATE(meta.record, STATE_DONE)) {
                 drop_payload.apply(hdr);
             }
-            if (RECORD_CHUNKS(meta.record)[4:4] == 1) { load16(); }
-            if (RECORD_CHUNKS(meta.record)[3:3] == 1) { load8(); }
-            if (RECORD_CHUNKS(meta.record)[2:2] == 1) { load4(); }
-            if (RECORD_CHUNKS(meta.record)[1:1] == 1) { load2(); }
-            if (RECORD_CHUNKS(meta.record)[0:0] == 1) { load1(); }
+            if (WITH(16)) { load16(); }
+            if (WITH(8)) { load8(); }
+            if (WITH(4)) { load4(); }
+            if (WITH(2)) { load2(); }
+            if (WITH(1)) { load1(); }
         } else if (meta.combine != COMBINE_NOTHING) {
             if (OP_COMPARES(hdr.netsum.op)) {
                 shift = (8w8 << hdr.netsum.lane) - 1;
@@ -64,13 +67,13 @@ control Aggregate(inout headers_t hdr, in metadata_t meta) {
                 else if (hdr.netsum.lane == LANE_L32) { top = TOP_BITS_32; }
                 else                                  { top = TOP_BITS_64; }
             }
-            if (RECORD_CHUNKS(meta.record)[4:4] == 1) {
+            if (WITH(16)) {
                 COMBINE(16)
             } else {
-                if (RECORD_CHUNKS(meta.record)[3:3] == 1) { COMBINE(8) }
-                if (RECORD_CHUNKS(meta.record)[2:2] == 1) { COMBINE(4) }
-                if (RECORD_CHUNKS(meta.record)[1:1] == 1) { COMBINE(2) }
-                if (RECORD_CHUNKS(meta.record)[0:0] == 1) { COMBINE(1) }
+                if (WITH(8)) { COMBINE(8) }
+                if (WITH(4)) { COMBINE(4) }
+                if (WITH(2)) { COMBINE(2) }
+                if (WITH(1)) { COMBINE(1) }
             }
         }
     }

@@ -12,18 +12,18 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     }
     @id(AGGREGATOR_TABLE)
     table aggregator {
-        key = { meta.target_ip: exact @name("address"); }
+        key = { meta.address: exact @name("address"); }
         actions = { aggregator_here; elsewhere; NoAction; }
         const default_action = NoAction();
         size = 1024;
     }
     apply {
         if (hdr.netsum.isValid()) {
-            meta.target_ip = hdr.ipv4.dst_addr;
+            meta.address = hdr.ipv4.dst_addr;
         } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
-            meta.target_ip = hdr.arp.target_ip;
+            meta.address = hdr.arp.target_ip;
         }
-        if (meta.target_ip != 0) {
+        if (meta.address != 0) {
             aggregator.apply();
         }
     }

@@ -8,7 +8,7 @@ control Arp(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t s
         hdr.arp.target_mac = hdr.arp.sender_mac;
         hdr.arp.target_ip = hdr.arp.sender_ip;
         hdr.arp.sender_mac = meta.aggregator_mac;
-        hdr.arp.sender_ip = meta.target_ip;
+        hdr.arp.sender_ip = meta.address;
         standard.egress_spec = standard.ingress_port;
     }
 }

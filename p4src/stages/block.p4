@@ -4,9 +4,12 @@
 // A child switch that may not close a block asks whether its parent has: nothing of it is added.
 #define IS_QUESTION(h) (h.hop == HOP_UP && h.final == 1)
 
+// From the packet's block to the job's newest, as a serial number.
+#define BEHIND (FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id)
+#define IS_NEWEST (BEHIND >= 0x80000000)
+
 control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     bit<32> delta;    // from the slot's block to the packet's, as a serial number
-    bit<32> behind;   // from the packet's block to the job's newest
 
     LoadRecord()       load_record;
     StoreRecord()      store_record;
@@ -48,24 +51,23 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING && meta.from == FROM_MEMBER) {
+        if (meta.outcome == OUTCOME_PENDING) {
             load_record.apply(meta.record, meta.slot);
-            if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_STATE(meta.record) == STATE_EMPTY) {
+            if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
                 read_as_closed();
             }
             if (meta.block_exp != 0) {
                 load_frontier.apply(hdr, meta);
-                behind = FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id;
                 if (!IS_QUESTION(hdr.netsum) && (FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
-                        && (behind < meta.window || behind[31:31] == 1)) {
-                    clear_suspect.apply(meta);
+                        && (BEHIND < meta.window || IS_NEWEST)) {
+                    clear_suspect.apply(hdr, meta);
                 }
             }
             delta = hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record);
 
             // The slot: a block exactly one lap ahead of a closed one opens it, one behind is stale, any other is refused.
             if (delta == 0) {
-                if (RECORD_STATE(meta.record) == STATE_OPEN) {
+                if (HAS_STATE(meta.record, STATE_OPEN)) {
                     if ((RECORD_SEEN(meta.record) & meta.source) != 0) {
                         meta.outcome = OUTCOME_DUPLICATE;
                         if (ALL_IN(meta)) {
@@ -74,7 +76,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         } else if (EXPIRED(meta, standard.ingress_global_timestamp)) {
                             close_without_late.apply(meta);
                             meta.outcome = OUTCOME_AGED;
-                            suspect_missing.apply(meta);
+                            suspect_missing.apply(hdr, meta);
                         } else if (meta.role == ROLE_LEAF && meta.block_exp != 0) {
                             meta.outcome = OUTCOME_ASKED;    // the parent may have gone on without this switch
                         }
@@ -83,10 +85,10 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                             meta.combine = COMBINE_LOAD;
                         }
                     }
-                } else if (RECORD_STATE(meta.record) == STATE_DONE) {
+                } else if (HAS_STATE(meta.record, STATE_DONE)) {
                     meta.outcome = OUTCOME_REPLAYED;
                     meta.combine = COMBINE_LOAD;
-                } else if (RECORD_STATE(meta.record) == STATE_SENT) {
+                } else if (HAS_STATE(meta.record, STATE_SENT)) {
                     meta.outcome = OUTCOME_RESENT;
                     meta.combine = COMBINE_LOAD;
                     if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
@@ -96,7 +98,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 } else {
                     meta.outcome = OUTCOME_STALE;    // of a slot that is empty, or of a dead block
                 }
-            } else if (delta[31:31] == 1) {
+            } else if (delta >= 0x80000000) {
                 meta.outcome = OUTCOME_STALE;
             } else if (delta == meta.lap && !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
                 open_block();
@@ -104,26 +106,24 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 meta.outcome = OUTCOME_WINDOW;
             }
 
-            if (meta.outcome == OUTCOME_PENDING && IS_QUESTION(hdr.netsum)) {
-                meta.outcome = OUTCOME_ASKED;
-            }
-
             // The signature: ABORT and MISMATCH are exempt, so that a member that disagrees can say so.
             if (meta.outcome == OUTCOME_PENDING) {
-                if (STATUS_GIVES_UP(hdr.netsum.status)) {
-                    if (RECORD_SIGNED(meta.record) == 0) {
+                if (IS_QUESTION(hdr.netsum)) {
+                    meta.outcome = OUTCOME_ASKED;
+                } else if (STATUS_GIVES_UP(hdr.netsum.status)) {
+                    if (HAS_SIGNED(meta.record, 0)) {
                         sign_for_now();
                     }
                 } else if (!OP_IS_KNOWN(hdr.netsum.op)) {
                     meta.outcome = OUTCOME_UNSUPPORTED;
-                } else if (RECORD_SIGNED(meta.record) == 0) {
+                } else if (HAS_SIGNED(meta.record, 0)) {
                     sign();
                 } else if ((meta.record & SIGNATURE_BITS) != SIGNATURE(hdr.netsum)) {
                     meta.outcome = OUTCOME_SIGNATURE;
                 }
             }
             if (meta.outcome == OUTCOME_PENDING && meta.grad_cnt != 0) {
-                if (RECORD_DATA_CNT(meta.record) == 0) {
+                if (HAS_DATA_CNT(meta.record, 0)) {
                     take_first_payload();
                 } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt || hdr.netsum.op == OP_COPY) {
                     meta.outcome = OUTCOME_SIGNATURE;
@@ -141,7 +141,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                     close_block.apply(meta);
                     meta.outcome = OUTCOME_COMPLETED;
                 } else if (meta.block_exp != 0) {
-                    if (behind[31:31] == 1) {
+                    if (IS_NEWEST) {
                         move_frontier.apply(hdr, meta);
                     }
                     if (ALL_BUT_SUSPECTS(meta)) {
@@ -158,7 +158,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             // Room: a result leaves with its payload only in a packet that came in with room for it. BMv2's buffers grow by
             // 512 bytes at most, and a switch that never sends more than it received amplifies nobody's forgeries. Without
             // room, the header tells the members that the result can be fetched with a padded contribution.
-            if (RECORD_STATUS(meta.record) != STATUS_OK || RECORD_CHUNKS(meta.record) > meta.room) {
+            if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.room) {
                 meta.header_only = 1;
                 if (meta.combine == COMBINE_LOAD) {
                     meta.combine = COMBINE_NOTHING;

@@ -1,12 +1,17 @@
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
 // An empty contribution (grad_cnt 0) may be padded: see "Room" in block.p4. What a parent sends is no contribution.
 
+const bit<16> HEADERS = UDP_BYTES + NETSUM_HEADER_BYTES;    // what UDP's length counts besides the payload
+
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
-    apply {
+    // An action, because p4c would otherwise compute these anew wherever they are used.
+    action measure() {
         meta.outcome = OUTCOME_PENDING;
-        meta.grad_cnt = 2w0 ++ hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt;
-        bit<16> payload = hdr.udp.length - (UDP_BYTES + NETSUM_HEADER_BYTES);
-        meta.room = (bit<5>)(payload >> 8);
+        meta.grad_cnt = (bit<16>)(hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt);
+        meta.room = hdr.udp.length[12:8];
+    }
+    apply {
+        measure();
         if (standard.checksum_error == 1) {
             meta.outcome = OUTCOME_CHECKSUM;
         } else if (standard.parser_error != error.NoError
@@ -14,9 +19,9 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || !LANE_IS_KNOWN(hdr.netsum.lane)
                 || meta.grad_cnt > MAX_PAYLOAD_BYTES
-                || (meta.grad_cnt != 0 && payload != meta.grad_cnt << hdr.netsum.lane)
-                || payload[7:0] != 0
-                || payload > MAX_PAYLOAD_BYTES
+                || (meta.grad_cnt != 0 && hdr.udp.length != (meta.grad_cnt << hdr.netsum.lane) + HEADERS)
+                || hdr.udp.length[7:0] != HEADERS[7:0]
+                || hdr.udp.length > HEADERS + MAX_PAYLOAD_BYTES
                 || (hdr.netsum.status != STATUS_OK && meta.grad_cnt != 0)
                 || (hdr.netsum.hop != HOP_DOWN
                     && (!HOP_IS_KNOWN(hdr.netsum.hop)

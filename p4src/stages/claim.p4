@@ -3,21 +3,20 @@
 // lost, old, or there twice.
 
 @id(CLAIM_REGISTER)
-register<bit<32>>(1) claim_register;
+register<bit<32>, bit<1>>(1) claim_register;
 
-control Claim(inout headers_t hdr, inout standard_metadata_t standard) {
+control Claim(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
         bit<32> claimed = hdr.packet_out.slot ++ hdr.packet_out.closed;
-        bit<32> before;
-        claim_register.read(before, 0);
-        if (claimed > before) {
+        claim_register.read(meta.epoch, 0);    // what had been claimed before
+        if (claimed > meta.epoch) {
             claim_register.write(0, claimed);
         }
         hdr.packet_in.setValid();
         hdr.packet_in.kind = hdr.packet_out.kind;
-        hdr.packet_in.slot = before[31:16];
+        hdr.packet_in.slot = meta.epoch[31:16];
         hdr.packet_in.cookie = hdr.packet_out.cookie;
-        hdr.packet_in.closed = before[15:0];
+        hdr.packet_in.closed = meta.epoch[15:0];
         hdr.packet_out.setInvalid();
         standard.egress_spec = CPU_PORT;
     }

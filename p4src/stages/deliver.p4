@@ -1,11 +1,11 @@
 // Who gets what: the packet's fate is decided here and nowhere else, and every outcome is counted here. What a reply says is
 // written by reply.p4.
 
-#define LACKS_ROOM(m) (m.header_only == 1 && RECORD_STATUS(m.record) == STATUS_OK && m.outcome != OUTCOME_ASKED)
+#define LACKS_ROOM(m) (m.header_only == 1 && HAS_STATUS(m.record, STATUS_OK) && m.outcome != OUTCOME_ASKED)
 
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @id(OUTCOMES_COUNTER)
-    counter(OUTCOME_COUNTERS, CounterType.packets) outcomes;
+    counter<bit<13>>(OUTCOME_COUNTERS, CounterType.packets) outcomes;
 
     // Who.
     action nobody() {
@@ -45,7 +45,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     apply {
-        outcomes.count((bit<32>)(hdr.netsum.job_id ++ meta.outcome));
+        outcomes.count(hdr.netsum.job_id ++ meta.outcome);
 
         if (meta.outcome == OUTCOME_ACCEPTED)                   { nobody(); }
 

@@ -4,7 +4,7 @@
 
 control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @id(DROPPED_COUNTER)
-    counter(512, CounterType.packets) dropped;    // by port
+    counter<bit<9>>(512, CounterType.packets) dropped;    // by port
 
     @id(FORWARD_TO)
     action forward_to(bit<9> port) {
@@ -30,7 +30,7 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
     }
     @id(SENDER_TABLE)
     table sender {
-        key = { meta.sender_ip: exact @name("address"); }
+        key = { meta.address: exact @name("address"); }
         actions = { comes_through; NoAction; }
         const default_action = NoAction();
         size = 1024;
@@ -40,14 +40,14 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
             mark_to_drop(standard);    // a sweep that is not for our address
         } else {
             if (hdr.ipv4.isValid()) {
-                meta.sender_ip = hdr.ipv4.src_addr;
+                meta.address = hdr.ipv4.src_addr;
             } else if (hdr.arp.isValid()) {
-                meta.sender_ip = hdr.arp.sender_ip;
+                meta.address = hdr.arp.sender_ip;
             }
             sender.apply();
             if (meta.imposter == 1 || (meta.elsewhere == 1 && hdr.netsum.isValid())
                     || hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_OUTER_VLAN) {
-                dropped.count((bit<32>)standard.ingress_port);
+                dropped.count(standard.ingress_port);
                 mark_to_drop(standard);
             } else {
                 forward.apply();

@@ -8,13 +8,15 @@ control Job(in headers_t hdr, inout metadata_t meta) {
         meta.all_sources = all_sources;
         meta.lap = (bit<32>)slot_mask + 1;
         meta.first_block_id = first_block_id;
-        meta.block_exp = block_exp;
-        meta.quorum = quorum;
-        meta.window = (bit<32>)window;
         meta.role = role;
-        meta.stripe_mask = stripe_mask;
+        meta.stripe = hdr.netsum.block_id[7:0] & stripe_mask;
         meta.priority = priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
+        if (block_exp != 0) {
+            meta.block_exp = block_exp;
+            meta.quorum = quorum;
+            meta.window = (bit<32>)window;
+        }
     }
     @id(UNKNOWN_JOB)
     action unknown_job() {

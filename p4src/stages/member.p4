@@ -8,21 +8,30 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
 
     @id(MEMBER_HERE)
     action member_here(bit<256> source, bit<8> workers, bit<16> udp_port) {
-        meta.source = source;
-        meta.workers = workers;
-        meta.udp_port = udp_port;
         member_traffic.count();
+        meta.source = source;
+        if (hdr.udp.src_port != udp_port) {
+            meta.outcome = OUTCOME_WRONG_PORT;
+        } else if (hdr.netsum.hop == HOP_DOWN
+                || hdr.netsum.src_cnt > workers
+                || (workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
+            meta.outcome = OUTCOME_MALFORMED;
+        }
     }
     @id(PARENT_HERE)
     action parent_here(bit<16> udp_port) {
-        meta.from = FROM_PARENT;
-        meta.udp_port = udp_port;
         member_traffic.count();
+        meta.from = FROM_PARENT;
+        if (hdr.udp.src_port != udp_port) {
+            meta.outcome = OUTCOME_WRONG_PORT;
+        } else if (hdr.netsum.hop != HOP_DOWN || !STATUS_IS_KNOWN(hdr.netsum.status)) {
+            meta.outcome = OUTCOME_MALFORMED;
+        }
     }
     @id(NOT_MEMBER)
     action not_member() {
-        meta.outcome = OUTCOME_NOT_MEMBER;
         member_traffic.count();
+        meta.outcome = OUTCOME_NOT_MEMBER;
     }
     @id(MEMBER_TABLE)
     table member {
@@ -38,24 +47,7 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
     }
     apply {
         if (meta.outcome == OUTCOME_PENDING && meta.from != FROM_CONTROLLER) {
-            switch (member.apply().action_run) {
-                member_here: {
-                    if (hdr.udp.src_port != meta.udp_port) {
-                        meta.outcome = OUTCOME_WRONG_PORT;
-                    } else if (hdr.netsum.hop == HOP_DOWN
-                            || hdr.netsum.src_cnt > meta.workers
-                            || (meta.workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
-                        meta.outcome = OUTCOME_MALFORMED;
-                    }
-                }
-                parent_here: {
-                    if (hdr.udp.src_port != meta.udp_port) {
-                        meta.outcome = OUTCOME_WRONG_PORT;
-                    } else if (hdr.netsum.hop != HOP_DOWN || !STATUS_IS_KNOWN(hdr.netsum.status)) {
-                        meta.outcome = OUTCOME_MALFORMED;
-                    }
-                }
-            }
+            member.apply();
         }
     }
 }

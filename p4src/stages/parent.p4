@@ -39,7 +39,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING && meta.from == FROM_PARENT) {
+        if (meta.outcome == OUTCOME_PENDING) {
             load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_BLOCK_ID(meta.record) != hdr.netsum.block_id
                     || !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
@@ -47,7 +47,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
             } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
                     || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0)) {
                 // An answer, or a notice: it brought no room for the payload, so the children must ask again.
-                if (RECORD_STATE(meta.record) == STATE_OPEN && hdr.netsum.status == STATUS_REFUSED) {
+                if (HAS_STATE(meta.record, STATE_OPEN) && hdr.netsum.status == STATUS_REFUSED) {
                     ignore();
                 } else {
                     tell();
@@ -57,11 +57,11 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     }
                 }
             } else {
-                if (meta.block_exp != 0 && RECORD_STATE(meta.record) == STATE_OPEN) {
+                if (meta.block_exp != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
                     // The parent did not wait for this switch, so this switch does not wait for those it still lacked.
                     // Otherwise each result would find the next block open, and nothing would ever go up again.
                     load_frontier.apply(hdr, meta);
-                    suspect_missing.apply(meta);
+                    suspect_missing.apply(hdr, meta);
                 }
                 if (meta.grad_cnt == 0) {
                     nothing_in_it();

@@ -3,11 +3,11 @@
 
 control Ports(in headers_t hdr, in standard_metadata_t standard) {
     @id(PORTS_COUNTER)
-    counter(512, CounterType.packets_and_bytes) ports;
+    counter<bit<9>>(512, CounterType.packets_and_bytes) ports;
 
     apply {
         if (!hdr.packet_out.isValid()) {
-            ports.count((bit<32>)standard.ingress_port);
+            ports.count(standard.ingress_port);
         }
     }
 }

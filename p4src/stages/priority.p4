@@ -3,31 +3,31 @@
 // get complete: one that waits for a straggler holds nobody up.
 
 @id(BUSY_REGISTER)
-register<bit<56>>(1) busy_register;    // the highest priority that is busy, and when a block of it was last complete
+register<bit<56>, bit<1>>(1) busy_register;    // the highest priority that is busy, and when a block of it was last complete
+
+#define NOW standard.ingress_global_timestamp
 
 control Priority(inout metadata_t meta, in standard_metadata_t standard) {
     bit<56> busy;
-    bit<48> now;
 
     action load() {
         busy_register.read(busy, 0);
-        now = standard.ingress_global_timestamp;
     }
     action busy_now() {
-        busy = meta.priority ++ now;
-        busy_register.write(0, busy);
+        busy = meta.priority ++ NOW;
     }
     action give_way() {
         meta.give_way = 1;
     }
     apply {
-        if (meta.priority != 0 && meta.outcome != OUTCOME_ACCEPTED) {    // what is only accepted has no reply
-            load();
-            if (now != 0) {    // a sweep's later passes know no time
-                if (meta.priority < busy[55:48] && now - busy[47:0] < GIVE_WAY_US) {
+        if (meta.outcome != OUTCOME_ACCEPTED) {         // what is only accepted has no reply
+            if (meta.priority != 0 && NOW != 0) {       // a sweep's later passes know no time
+                load();
+                if (meta.priority < busy[55:48] && NOW - busy[47:0] < GIVE_WAY_US) {
                     give_way();
                 } else if (OUTCOME_IS_CLOSING(meta.outcome)) {
                     busy_now();
+                    busy_register.write(0, busy);
                 }
             }
         }

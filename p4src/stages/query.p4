@@ -1,12 +1,16 @@
 // The controller reads a slot's block record: a PacketOut names the slot, the PacketIn brings the record back.
 // (simple_switch_grpc does not serve registers over P4Runtime.)
 
-control Query(inout headers_t hdr, inout standard_metadata_t standard) {
+control Query(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     LoadRecord() load_record;
 
+    action find_slot() {
+        meta.slot = (bit<32>)hdr.packet_out.slot;
+    }
     apply {
         hdr.record.setValid();
-        load_record.apply(hdr.record.raw, (bit<32>)hdr.packet_out.slot);
+        find_slot();
+        load_record.apply(hdr.record.raw, meta.slot);
         hdr.packet_in.setValid();
         hdr.packet_in.kind = hdr.packet_out.kind;
         // How long ago the block began, in units of 1024 microseconds, as far as the field goes.

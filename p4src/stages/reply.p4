@@ -34,9 +34,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     }
     action back_to_sender() {
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
-        bit<32> sender = hdr.ipv4.src_addr;
-        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
-        hdr.ipv4.dst_addr = sender;
+        hdr.ipv4.dst_addr = hdr.ipv4.src_addr;
+        hdr.ipv4.src_addr = meta.address;
     }
     // A host's answer comes from the port that it sent to; a switch knows one by its hop, and by the port that is its own.
     action ports_of_host() {
@@ -82,12 +81,12 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             if (hdr.netsum.status == STATUS_AGAIN) {
                 how_much();
             }
-        } else if (meta.reply != REPLY_NOTHING) {
+        } else {
             from_us();
             from_record();
             set_lengths.apply(hdr, (bit<16>)RECORD_CHUNKS(meta.record) << 8);
             if (meta.reply == REPLY_RESULT) {
-                if (RECORD_DEGRADED(meta.record) == 1) {
+                if (HAS_DEGRADED(meta.record, 1)) {
                     aged();
                 }
                 if (meta.header_only == 1) {

@@ -6,16 +6,16 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     @id(TO_MEMBER)
     action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
-        hdr.packet_out.setInvalid();    // of a sweep
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
         hdr.netsum.src_id = meta.replica[7:0];
-        meta.rank = rank;
+        if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != rank) {
+            meta.header_only = 1;
+        }
     }
     @id(TO_SWITCH)
     action to_switch(bit<48> mac, bit<32> ip, bit<16> udp_port) {
-        hdr.packet_out.setInvalid();
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
@@ -44,13 +44,16 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         if (meta.copies == COPY_TO_ALL) {
             meta.replica = standard.egress_rid;
         }
-        if (meta.copies != COPY_TO_NONE) {
-            rewrite.apply();
-            if (meta.reply == REPLY_RESULT) {
-                if (hdr.netsum.dest != EVERYONE && hdr.netsum.hop == HOP_HOST && hdr.netsum.dest != meta.rank) {
-                    header_only.apply(hdr);
-                }
-                if (hdr.netsum.degraded == 1 && (RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
+        if (hdr.packet_out.isValid()) {
+            hdr.packet_out.setInvalid();    // of a sweep
+        }
+        rewrite.apply();
+        if (meta.reply == REPLY_RESULT) {
+            if (meta.header_only == 1) {
+                header_only.apply(hdr);
+            }
+            if (hdr.netsum.degraded == 1) {
+                if ((RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
                     late();
                 }
             }

@@ -9,11 +9,14 @@
 // A sweep has no room for payloads: its results are notices, and the members fetch them (see "Room" in block.p4). A leaf's
 // partial does not fit either: the members are asked to send again, which brings it up.
 
+// Where the pass looks, counted from meta.first.
+#define POSITION(h) ((bit<32>)h.packet_out.slot)
+
 #define LOOK(i) \
-    if (meta.outcome == OUTCOME_PENDING && position + i < meta.range) { \
-        meta.slot = base + ((meta.first + position + i) & (meta.lap - 1)); \
+    if (meta.outcome == OUTCOME_PENDING && POSITION(hdr) + i < meta.range) { \
+        look_at(i); \
         load_record.apply(meta.record, meta.slot); \
-        if (RECORD_STATE(meta.record) == STATE_OPEN && RECORD_EPOCH(meta.record) == meta.epoch \
+        if (HAS_STATE(meta.record, STATE_OPEN) && RECORD_EPOCH(meta.record) == meta.epoch \
                 && (ALL_IN(meta) || EXPIRED(meta, meta.now))) { \
             meta.outcome = OUTCOME_AGED; \
             hdr.packet_out.slot = hdr.packet_out.slot + (i + 1); \
@@ -27,12 +30,10 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     CloseWithoutLate() close_without_late;
     LoadFrontier()     load_frontier;
     SuspectMissing()   suspect_missing;
-    bit<32> base;        // the job's first slot
-    bit<32> position;    // where the pass begins, counted from meta.first
+    bit<32> base;    // the job's first slot
 
     action begin_pass() {
         base = meta.slot - (hdr.netsum.block_id & (meta.lap - 1));
-        position = (bit<32>)hdr.packet_out.slot;
         meta.header_only = 1;
     }
     // Open blocks are less than a window behind the newest.
@@ -43,6 +44,10 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     action look_at_all() {
         meta.first = 0;
         meta.range = meta.lap;
+    }
+    // Counted from where the pass begins.
+    action look_at(bit<32> ahead) {
+        meta.slot = base + ((meta.first + POSITION(hdr) + ahead) & (meta.lap - 1));
     }
     action tell() {
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
@@ -58,12 +63,12 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING && meta.from == FROM_CONTROLLER) {
+        if (meta.outcome == OUTCOME_PENDING) {
             begin_pass();
             if (meta.block_exp != 0) {
                 load_frontier.apply(hdr, meta);
             }
-            if (position == 0) {
+            if (hdr.packet_out.slot == 0) {
                 meta.now = standard.ingress_global_timestamp;
                 if (meta.block_exp != 0) {
                     look_at_window();
@@ -79,12 +84,12 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
                     close_block.apply(meta);
                 } else {
                     close_without_late.apply(meta);
-                    suspect_missing.apply(meta);
+                    suspect_missing.apply(hdr, meta);
                 }
                 store_record.apply(meta);
                 tell();
             }
-        } else if (meta.from == FROM_CONTROLLER) {
+        } else {
             give_up();
         }
     }

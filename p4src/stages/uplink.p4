@@ -41,9 +41,8 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
     apply {
         if (meta.reply == REPLY_PARTIAL) {
-            meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
             uplink.apply();
-            if (RECORD_STATUS(meta.record) != STATUS_OK || RECORD_CHUNKS(meta.record) == 0 || meta.outcome == OUTCOME_ASKED) {
+            if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_ASKED) {
                 // A partial without payload stays as long as its packet: the result may have one, and needs the room.
                 no_payload();
                 set_lengths.apply(hdr, (bit<16>)meta.room << 8);

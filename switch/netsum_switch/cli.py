@@ -27,13 +27,13 @@ _LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM. SIGHUP reads the file of `--faults` again.
+    """Run until SIGINT or SIGTERM. SIGHUP rereads the file of `--faults`.
 
     Returns:
         0 after a signal, 1 on an error, which is one line on standard error. Usage errors exit with 2.
     """
     options = parse(sys.argv[1:] if argv is None else argv)
-    # Blocked before any thread starts, so that no thread but this one ever takes them.
+    # Blocked before any thread starts, so that only this thread ever takes them.
     waited_for = {signal.SIGINT, signal.SIGTERM} | ({signal.SIGHUP} if options.faults else set())
     signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
@@ -66,7 +66,7 @@ def _switch(options: argparse.Namespace) -> EmbeddedSwitch:
 
 
 def _read_faults_again(switch: EmbeddedSwitch, given: str) -> None:
-    """New faults; those that make no sense change nothing. Says what was done until now."""
+    """Take new faults, unless they are invalid, and report what was done so far."""
     _report_faults(switch)
     try:
         switch.set_faults(Faults.load(given))
@@ -75,7 +75,7 @@ def _read_faults_again(switch: EmbeddedSwitch, given: str) -> None:
 
 
 def _report_faults(switch: EmbeddedSwitch) -> None:
-    """A line on standard output: what was done to frames since the start."""
+    """Print what was done to frames since the start."""
     if counts := switch.fault_counts:
         done = {number: {name: asdict(each) for name, each in port.items()} for number, port in counts.items()}
         print(f"faults done: {json.dumps(done)}", flush=True)
@@ -111,7 +111,7 @@ def _set_up_logging(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _ready_file(path: str | None, switch: EmbeddedSwitch, device_id: int) -> Iterator[None]:
-    """The file that says that the switch is ready and where: complete or not there, and gone when the switch is."""
+    """Write the ready file, in one step; it is removed when the switch ends."""
     if path is None:
         yield
         return

@@ -17,10 +17,10 @@ from netsum_switch.ports.base import TURN
 
 log = logging.getLogger("netsum_switch.dataplane")
 
-# PacketOuts that wait for the data plane; more are dropped, as a full CPU queue would.
+# PacketOuts that may wait for the data plane; more are dropped, as by a full CPU queue.
 _PACKET_OUT_QUEUE = 4096
 
-_LOG_INTERVAL = 5.0  # seconds between two reports of frames that a program failed on
+_LOG_INTERVAL = 5.0  # seconds between reports of frames on which a program failed
 
 PacketInHandler = Callable[[bytes], None]
 
@@ -29,9 +29,9 @@ class DataPlane:
     """Owns the ports and the running pipeline.
 
     `lock` is held while packets are processed and by whoever changes the pipeline's tables: a change under the lock is
-    atomic to the packets. It is given back after every batch of at most `TURN` frames.
+    atomic to the packets. It is released after every batch of at most `TURN` frames.
 
-    Ports are served in turn, at most `TURN` frames each, so that one that is flooded gets no more than its share.
+    Ports are served in turn, at most `TURN` frames each, so that a flooded one gets no more than its share.
     """
 
     def __init__(self, ports: Iterable[Port], cpu_port: int = 0) -> None:
@@ -53,7 +53,6 @@ class DataPlane:
         self._thread = threading.Thread(target=self._run, name="data-plane", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -74,7 +73,7 @@ class DataPlane:
         return self._pipeline
 
     def swap(self, pipeline: Pipeline) -> None:
-        """Run `pipeline` from the next batch on. Packets are never lost by a swap: none is inside between batches."""
+        """Run `pipeline` from the next batch on. A swap loses no packet: between batches none is inside."""
         with self.lock:
             self._pipeline = pipeline
 
@@ -104,7 +103,7 @@ class DataPlane:
     def _take_packet_outs(self) -> list[bytes]:
         queue = self._packet_outs
         frames = [queue.popleft() for _ in range(min(TURN, len(queue)))]
-        if queue:  # the rest after the other ports had their turn
+        if queue:  # the rest after the other ports' turns
             os.eventfd_write(self._wake, 1)
         return frames
 

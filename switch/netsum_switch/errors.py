@@ -8,11 +8,11 @@ class SwitchError(Exception):
 
 
 class JsonError(SwitchError):
-    """The program is not BMv2 JSON of a version that this switch reads, or refers to what it does not define."""
+    """The program is not BMv2 JSON of a version that this switch reads, or refers to something it does not define."""
 
 
 class UnsupportedError(SwitchError):
-    """The program uses a construct outside the stated subset; the message names it."""
+    """The program uses a construct that this switch does not run; the message names it."""
 
 
 class TableError(SwitchError):

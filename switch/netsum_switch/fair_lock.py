@@ -7,11 +7,11 @@ from types import TracebackType
 
 
 class FairLock:
-    """A mutex that a busy loop cannot keep for itself.
+    """A mutex that a busy loop cannot monopolise.
 
-    The data plane takes and gives back its lock for every batch of packets, and an ordinary lock would go back to it
-    each time: the thread that waits is only woken up, and finds it taken again. Here whoever waits holds the turnstile,
-    at which the loop queues up before its next batch: a waiter gets in after at most one batch.
+    The data plane takes and releases its lock for every batch of packets, and would win an ordinary lock each time: a
+    waiting thread is only woken up, and finds it taken again. Here the waiting thread holds the turnstile, at which the
+    loop queues up before its next batch, so it waits for at most one batch.
     Not re-entrant. Costs one uncontended lock more than `threading.Lock`, some 50 ns.
     """
 

@@ -16,8 +16,8 @@ HashFunction = Callable[[bytes], int]
 def csum16(data: bytes) -> int:
     """The Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words.
 
-    2**16 is 1 modulo 2**16 - 1, so the sum of all words is the whole input, as one number, modulo 2**16 - 1; of the two
-    representations of zero a sum of words that are not all zero gives 0xffff.
+    2**16 is 1 modulo 2**16 - 1, so the sum of all words is the whole input, as one number, modulo 2**16 - 1. Of the two
+    representations of zero, words that are not all zero give 0xffff.
     """
     words = int.from_bytes(data, "big") << 8 * (len(data) & 1)
     return -words % 0xFFFF if words else 0xFFFF

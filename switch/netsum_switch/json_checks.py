@@ -1,7 +1,7 @@
 """Checks that make BMv2 JSON safe to generate code from.
 
-A program may come from the network, and its numbers are written into Python source. Names are not a danger: they are cut to
-letters, digits and underscores, or quoted. So every place that must hold a number is checked to hold one.
+A program may come from the network, and its numbers are written into Python source, so every place that must hold a number
+is checked to hold one. Names are harmless: they are reduced to letters, digits and underscores, or quoted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _INDICES = frozenset({"local", "runtime_data"})
 
 
 def check_numbers(program: dict[str, Any]) -> None:
-    """Whether all numbers of a program are numbers, and of a size that we can hold.
+    """Check that all numbers of a program are numbers, and not too large.
 
     Raises:
-        JsonError: something else is in the place of a number.
+        JsonError: something else is in a number's place.
         UnsupportedError: a field or an array is larger than this switch holds.
     """
     _walk(program, "program")

@@ -30,7 +30,7 @@ class Ternary:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values from `low` to `high`, both included."""
+    """Values from `low` to `high`, inclusive."""
 
     low: int
     high: int
@@ -63,7 +63,7 @@ def fault(match: Match, key: KeyInfo) -> str | None:
 
 
 def canonical(match: Match, width: int) -> Match:
-    """The same match with 0 in the bits that it does not look at: equal exactly if they match the same values."""
+    """The same match with ignored bits set to 0: equal exactly if both match the same values."""
     if isinstance(match, Ternary):
         return Ternary(match.value & match.mask, match.mask)
     if isinstance(match, Lpm) and 0 <= match.prefix_len <= width:
@@ -72,7 +72,7 @@ def canonical(match: Match, width: int) -> Match:
 
 
 def mask_of(match: Match, width: int) -> tuple[int, int]:
-    """(value, mask) of a match that is not a range; a range gives (0, 0)."""
+    """The (value, mask) of a match; (0, 0) for a range."""
     if isinstance(match, Exact):
         return match.value, (1 << width) - 1
     if isinstance(match, Lpm):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 
-# Options of simple_switch_grpc that mean nothing here; accepted so that its command lines work.
+# Options of simple_switch_grpc without a meaning here, accepted so that its command lines work.
 _IGNORED = (
     ("--thrift-port", "PORT", "accepted and ignored: there is no Thrift server"),
     ("--notifications-addr", "ADDR", "accepted and ignored: notifications go over P4Runtime"),
@@ -51,7 +51,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _warn_without_tls(options: argparse.Namespace) -> None:
-    """In the reference's words, which goes on too."""
+    """Warn in the reference's words; it goes on as well."""
     if options.grpc_server_cacert or options.grpc_server_cert or options.grpc_server_key:
         print("SSL/TLS is disabled for gRPC server, so provided .pem files will be ignored", file=sys.stderr)
     if options.grpc_server_with_client_auth:
@@ -75,14 +75,14 @@ def _general_parser() -> argparse.ArgumentParser:
         "PORT@udp:HOST:UDP_PORT[:PEER_HOST:PEER_PORT]; without a peer, answers go to the last sender; may be repeated",
     )  # fmt: skip
     parser.add_argument("--device-id", type=_natural, default=0, metavar="ID", help="P4Runtime device id (default 0)")
-    parser.add_argument("--no-p4", action="store_true", help="start without a program: a controller brings it")
+    parser.add_argument("--no-p4", action="store_true", help="start without a program, until a controller pushes one")
     parser.add_argument("--p4info", metavar="FILE", help="p4info (text) of the JSON, so that it need not be pushed")
     parser.add_argument(
         "--ready-file", metavar="PATH", help="write {grpc, device_id, ports} as JSON there once everything runs"
     )
     parser.add_argument(
         "--faults", metavar="JSON|FILE",
-        help="bad wires: frames are lost, doubled, reordered and delayed; a file is read again on SIGHUP (docs/switch.md)",
+        help="faults of the wires: lose, duplicate, reorder and delay frames; a file is reread on SIGHUP (docs/switch.md)",
     )  # fmt: skip
     parser.add_argument("--log-console", action="store_true", help="log to standard output")
     parser.add_argument("--log-file", metavar="PATH", help="log to a file")

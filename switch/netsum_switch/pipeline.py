@@ -1,7 +1,7 @@
-"""One loaded program: its tables, counters, registers and copies, and the engine that runs packets through it.
+"""A loaded program: its tables, counters, registers and copies, and the engine that runs packets through it.
 
-There are two engines. The native one (`netsum_switch.native`) compiles the program to machine code with llvmlite; the other
-(`netsum_switch.codegen`) to Python, and runs where llvmlite is not installed, or what the native one does not run.
+There are two engines. The native one (`netsum_switch.native`) compiles the program to machine code with llvmlite. The other
+(`netsum_switch.codegen`) compiles it to Python, for where llvmlite is not installed and for what the native one does not run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, T
 
 log = logging.getLogger("netsum_switch.pipeline")
 
-# A packet that resubmits or recirculates itself more often than this is dropped: one thread runs the data plane. Programs walk
-# through registers that way, some thousand passes long.
+# A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
+# way, in up to a thousand passes.
 MAX_PASSES = 1 << 16
 
-# What reading JSON of another shape than p4c's ends in.
+# What reading JSON that is not shaped like p4c's raises.
 _MALFORMED = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration, AssertionError, RecursionError,
     SyntaxError, NameError, TableError,
@@ -87,7 +87,7 @@ class Pipeline:
         }
 
     def process(self, port: int, frame: bytes) -> Sent:
-        """Run one frame through the switch; (egress port, frame) of everything that leaves, in order."""
+        """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
         raise NotImplementedError
 
     @property
@@ -157,7 +157,7 @@ class Pipeline:
             action = entry["action_entry"]
             data = tuple(int(value, 16) for value in action["action_data"])
             match = tuple(_const_match(each) for each in entry["match_key"])
-            # In the JSON a low number wins, in P4Runtime a high one; this is how simple_switch_grpc turns it round.
+            # In the JSON a low number wins, in P4Runtime a high one; simple_switch_grpc converts like this.
             rows.append((match, by_id[action["action_id"]].name, data, _HIGHEST_PRIORITY - entry["priority"]))
         table.fix_entries(rows)
 
@@ -186,7 +186,7 @@ def load_pipeline(
             environment variable NETSUM_SWITCH_ENGINE says, else "auto".
 
     Raises:
-        JsonError: not BMv2 JSON of a version that we know.
+        JsonError: not BMv2 JSON of a known version.
         UnsupportedError: names what this switch does not run.
         SwitchError: there is no such engine.
     """

@@ -15,7 +15,7 @@ NEWEST_MINOR = 24
 
 Json = dict[str, Any]
 
-# Sections that must be empty: what they describe is outside our subset.
+# Sections that must be empty: this switch does not run what they describe.
 _UNSUPPORTED_SECTIONS = {
     "header_union_stacks": "stacks of header unions",
     "parse_vsets": "parser value sets",
@@ -28,7 +28,7 @@ _UNSUPPORTED_SECTIONS = {
 class FieldInfo:
     """A field of a header instance. ``signed`` fields hold negative ints, as BMv2's do.
 
-    ``width`` of a varbit field is the most bits that it can have; how many it has is known at run time.
+    ``width`` of a varbit field is its maximum; the number of bits is known at run time.
     """
 
     name: str
@@ -47,17 +47,17 @@ class HeaderInfo:
 
     @property
     def size(self) -> int:
-        """Bytes, without those of a varbit field."""
+        """Bytes, excluding a varbit field's."""
         return sum(field.width for field in self.fields if not field.varbit) // 8
 
     @property
     def varbit(self) -> str | None:
-        """The name of the varbit field, of which there is one at most."""
+        """The name of the varbit field, if there is one."""
         return next((field.name for field in self.fields if field.varbit), None)
 
 
 class Program:
-    """The parsed JSON. Raises JsonError or UnsupportedError, which names what we do not run."""
+    """The parsed JSON. Raises JsonError, or UnsupportedError, which names what this switch does not run."""
 
     def __init__(self, text: str | bytes) -> None:
         self.json = self._parse(text)
@@ -159,12 +159,12 @@ class Program:
         return headers
 
     def _groups(self, section: str) -> dict[str, list[str]]:
-        """Header names by name of the stack or union that they are in."""
+        """Header names by the name of their stack or union."""
         names = {each["id"]: each["name"] for each in self.json["headers"]}
         return {each["name"]: [names[number] for number in each["header_ids"]] for each in self.json.get(section, [])}
 
     def _check_names(self) -> None:
-        """Two fields that would become one variable: names that differ in punctuation only."""
+        """Refuse names that differ in punctuation only and would become the same variable."""
         self._check_alike([f"{header}__{field}" for header, field in self.fields], "fields")
         tables = [table["name"] for pipeline in self.json["pipelines"] for table in pipeline["tables"]]
         self._check_alike(tables, "tables")
@@ -181,5 +181,5 @@ class Program:
 
     @property
     def packet_headers(self) -> list[HeaderInfo]:
-        """The headers that packets carry, metadata left out."""
+        """The headers that packets carry, without metadata."""
         return [header for header in self.headers.values() if not header.metadata]

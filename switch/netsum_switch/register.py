@@ -23,7 +23,7 @@ class RegisterArray:
         return self.values[self._checked(index)]
 
     def write(self, index: int, value: int) -> None:
-        """Set a cell; the value is cut to the cell's width.
+        """Set a cell; the value is truncated to the cell's width.
 
         Raises:
             IndexError: there is no such cell.

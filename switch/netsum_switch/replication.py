@@ -8,18 +8,18 @@ Replica = tuple[int, int]  # (egress port, replica id)
 
 
 class ReplicationEngine:
-    """Whom a packet is copied to. The data plane reads `multicast` and `clones`, which are changed in place."""
+    """Where packets are copied to. The data plane reads `multicast` and `clones`, which are changed in place."""
 
     def __init__(self) -> None:
         self.multicast: dict[int, tuple[Replica, ...]] = {}
         self.clones: dict[int, tuple[Replica, ...]] = {}
 
     def set_group(self, group_id: int, replicas: Iterable[Replica]) -> None:
-        """Define a multicast group, or define it anew. Copies leave in the order of `replicas`."""
+        """Define or redefine a multicast group. Copies leave in the order of `replicas`."""
         self.multicast[group_id] = tuple(replicas)
 
     def delete_group(self, group_id: int) -> None:
-        """Packets to this group are dropped from now on. No error if there is none."""
+        """Drop packets to this group from now on. It need not exist."""
         self.multicast.pop(group_id, None)
 
     def groups(self) -> dict[int, tuple[Replica, ...]]:
@@ -27,11 +27,11 @@ class ReplicationEngine:
         return dict(self.multicast)
 
     def set_clone_session(self, session_id: int, replicas: Iterable[Replica]) -> None:
-        """Define a clone session, or define it anew. Clones are whole: simple_switch cannot truncate them either."""
+        """Define or redefine a clone session. Clones are whole: simple_switch cannot truncate them either."""
         self.clones[session_id] = tuple(replicas)
 
     def delete_clone_session(self, session_id: int) -> None:
-        """Clones of this session are not made from now on. No error if there is none."""
+        """Make no clones of this session from now on. It need not exist."""
         self.clones.pop(session_id, None)
 
     def clone_sessions(self) -> dict[int, tuple[Replica, ...]]:

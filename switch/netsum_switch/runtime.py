@@ -48,14 +48,14 @@ class EmbeddedSwitch:
         """Open the ports, load the program, bind the server and start.
 
         Args:
-            ports: What `-i` takes: `1@veth0`, `1@udp:127.0.0.1:9001[:127.0.0.1:9101]`.
+            ports: As for `-i`: `1@veth0`, `1@udp:127.0.0.1:9001[:127.0.0.1:9101]`.
             device_id: The device id that controllers must use.
             grpc_address: `HOST:PORT` (0 is a free port) or `unix:PATH`.
             cpu_port: Port of PacketIn and PacketOut, 0 for none.
             drop_port: Egress port that drops.
-            program: File with p4c's BMv2 JSON to start with; without one a controller has to bring it.
+            program: File with p4c's BMv2 JSON to start with; without one, a controller has to push it.
             p4info: File with the program's p4info (text format), which lets controllers write without pushing it.
-            faults: What the wires do to frames; None: nothing, and `set_faults` cannot change it.
+            faults: Faults of the wires. With None there are none, and `set_faults` cannot change that.
 
         Raises:
             SwitchError: One sentence on what is wrong; nothing is left open.
@@ -75,7 +75,7 @@ class EmbeddedSwitch:
         self.grpc_address = server.address
 
     def port_address(self, number: int) -> tuple[str, int]:
-        """UDP address of a port, where its frames are to be sent.
+        """The UDP address to which a port's frames are sent.
 
         Raises:
             PortError: there is no such port or it is not a UDP port.
@@ -105,14 +105,14 @@ class EmbeddedSwitch:
         return {number: port.name for number, port in self._dataplane.ports.items()}
 
     def set_faults(self, faults: Faults) -> None:
-        """From the next frame on the wires do this; the draws go on as they were seeded."""
+        """Change the faults from the next frame on; the random sequence goes on."""
         with self._dataplane.lock:
             for number, port in self._faulty.items():
                 port.set(faults.of(number).into, faults.of(number).out)
 
     @property
     def fault_counts(self) -> dict[int, dict[str, FaultCounts]]:
-        """What was done to frames so far, by port number and direction (`in`, `out`); empty without faults."""
+        """What was done to frames so far, by port number and direction (`in`, `out`); empty if there are no faults."""
         return {number: port.counts for number, port in self._faulty.items()}
 
     @property

@@ -1,7 +1,7 @@
 """Match-action tables.
 
-The generated code looks an entry's *code* up: the tuple (index of the action in the table, entry or None,
-parameters...). Lookup structures and the default's code are changed in place, because generated code holds on to them.
+The generated code looks up an entry's *code*: the tuple (index of the action in the table, entry or None,
+parameters...). Lookup structures and the default's code are changed in place, because generated code keeps references to them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Entry:
 class Table:
     """One table of the program.
 
-    Priorities are P4Runtime's: the higher number wins. They count in ternary and range tables only; elsewhere they
-    are 0. Among equal ones the entry with the lowest slot wins, as in BMv2. Cost of a lookup: exact, one dictionary
-    access; lpm, one for each prefix length in use; ternary and range, linear in the entries before the one that matches.
+    Priorities are P4Runtime's: the higher number wins, and of equal ones the entry with the lowest slot, as in BMv2. Only
+    ternary and range tables use them; elsewhere they are 0. Cost of a lookup: exact, one dictionary access; lpm, one for
+    each prefix length in use; ternary and range, linear in the entries before the one that matches.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Table:
         return self._insert(match, action, params, priority)
 
     def fix_entries(self, entries: list[tuple[tuple[Match, ...], str, tuple[int, ...], int]]) -> None:
-        """The const entries of the program: (match, action, parameters, priority). No entry can be written later.
+        """Set the program's const entries, (match, action, parameters, priority). No entry can be written later.
 
         Raises:
             TableError: one of them does not fit.
@@ -133,15 +133,15 @@ class Table:
         heappush(self._free_slots, entry.slot)
 
     def find(self, match: tuple[Match, ...], priority: int = 0) -> Entry | None:
-        """The entry with this match and priority, if there is one."""
+        """The entry with this match and priority, if any."""
         return self._entries.get(self._identity(match, priority))
 
     def entries(self) -> Iterator[Entry]:
-        """All entries but the default, by slot."""
+        """All entries except the default, by slot."""
         return iter(sorted(self._entries.values(), key=lambda entry: entry.slot))
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
-        """What happens on a miss.
+        """Set what happens on a miss.
 
         Raises:
             TableError: the action does not fit, or the program fixes the default.
@@ -154,7 +154,7 @@ class Table:
         self.default[0] = (index, None, *params)
 
     def fix_default(self, action: str, params: tuple[int, ...], const_action: bool, const_entry: bool) -> None:
-        """The default entry of the program, which `reset_default` brings back.
+        """Set the program's default entry, which `reset_default` restores.
 
         Raises:
             TableError: the action does not fit.
@@ -164,7 +164,7 @@ class Table:
         self.const_default_action, self.const_default_entry = const_action, const_entry
 
     def reset_default(self) -> None:
-        """Back to the program's default entry.
+        """Restore the program's default entry.
 
         Raises:
             TableError: the program fixes the default.
@@ -176,7 +176,7 @@ class Table:
         self.default[0] = (-1, None) if initial is None else (self.actions.index(initial.action), None, *initial.params)
 
     def lookup(self, key: tuple[int, ...]) -> Code | None:
-        """The code that matches in an lpm, ternary or range table, or None."""
+        """The matching code in an lpm, ternary or range table, or None."""
         if self._lpm_at >= 0 and self.match_type == "lpm":
             at = self._lpm_at
             before, value, after = key[:at], key[at], key[at + 1 :]
@@ -204,7 +204,7 @@ class Table:
         return entry
 
     def _identity(self, match: tuple[Match, ...], priority: int) -> tuple[tuple[Match, ...], int]:
-        """What makes two entries the same: bits that a match does not look at do not."""
+        """What makes two entries the same; bits that a match ignores do not count."""
         fields = tuple(canonical(one, key.width) for one, key in zip(match, self.keys, strict=False))
         return (fields if len(match) == len(self.keys) else match), self._effective(priority)
 

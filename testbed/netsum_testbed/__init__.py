@@ -1,1 +1,1 @@
-"""Brings up what netsum runs on: a switch with hosts around it, in Mininet, in a namespace or on the loopback."""
+"""Brings up networks for netsum: switches and hosts, in Mininet, in a namespace or on the loopback."""

@@ -1,13 +1,13 @@
-"""The frame of the commands that check or measure something for a while: options, progress, totals, Ctrl-C, and the JSON line and
-exit code at the end."""
+"""Shared by commands that check or measure for a while: options, progress, totals, Ctrl-C, the final JSON line and exit code."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,32 +20,32 @@ from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.switches import choose_switch
 
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds that a thread keeps the interpreter: the ranks are threads, and a result that waits for one is a late one."""
+"""Seconds that a thread keeps the interpreter: the ranks are threads, and a result must not wait long for one."""
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as a shell has it."""
 
-AUTO: Final = "simple_switch_grpc if it is on PATH (and we are root), else the embedded one"
+AUTO: Final = "simple_switch_grpc if it is on PATH (and root), else the embedded one"
 
 
 def switch_option(auto: str = AUTO) -> Callable[[Any], Any]:
-    """``--switch``; ``auto`` says what that stands for."""
+    """The option ``--switch``; ``auto`` says what that stands for."""
     choice = click.Choice(["auto", "bmv2", "embedded"])
     return click.option("--switch", type=choice, default="auto", show_default=True, help=f"auto: {auto}")
 
 
 def seed_option(what: str = "everything follows from it") -> Callable[[Any], Any]:
-    """``--seed``."""
+    """The option ``--seed``."""
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
 
 
 def only_option(what: str, also: str) -> Callable[[Any], Any]:
-    """``--only NUMBER``, of the rounds, jobs or batches that follow from a seed; ``also``: an older name of the option."""
-    told = f"only this {what} of the seed (to see it again)"
+    """The option ``--only NUMBER`` for one round, job or batch of a seed; ``also``: an older name of the option."""
+    told = f"only this {what} of the seed, to repeat it"
     return click.option("--only", also, "only", type=click.IntRange(min=0), help=told)
 
 
 def list_option(name: str, kind: type, low: float, high: float, default: str, told: str = "") -> Callable[[Any], Any]:
-    """An option that takes ``1,2,4``, each within bounds. Integers may be ranges, too: ``1-8``."""
+    """An option that takes ``1,2,4``, each within bounds. Integers may also be ranges: ``1-8``."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[Any, ...]:
         values: list[Any] = []
@@ -63,8 +63,13 @@ def list_option(name: str, kind: type, low: float, high: float, default: str, to
 
 
 def comma(values: Any) -> str:
-    """As :func:`list_option` takes them."""
+    """The numbers as :func:`list_option` takes them."""
     return ",".join(map(str, values))
+
+
+def numbers_from(first: int, only: int | None) -> Iterable[int]:
+    """The rounds, jobs or batches to make: ``only`` one, or all from ``first`` on."""
+    return count(first) if only is None else [only]
 
 
 algorithm_option = click.option(
@@ -79,20 +84,18 @@ duration_option = click.option(
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="seconds to start calls for",
+    help="seconds during which calls are started",
 )
 topology_option = click.option(
     "--topology",
     type=click.Path(path_type=Path),
     help="a YAML file [default: a star]",
 )
-rootless_option = click.option(
-    "--rootless", is_flag=True, help="the embedded switch over loopback even when we are root"
-)
+rootless_option = click.option("--rootless", is_flag=True, help="the embedded switch over the loopback, even as root")
 
 
 def option_words(options: Any, *names: str) -> list[str]:
-    """The command-line options that give a dataclass its values, for those of ``names`` that differ from their defaults."""
+    """The command-line options that set a dataclass's fields ``names`` where they differ from their defaults."""
     usual = {field.name: field.default for field in fields(options) if field.default is not MISSING}
     given = {name: getattr(options, name) for name in names if getattr(options, name) != usual[name]}
     return [
@@ -110,7 +113,7 @@ def chosen_switch(switch: str, *, rootless: bool) -> str:
 
 @dataclass
 class Totals:
-    """What a run counts; right at any moment."""
+    """What a run counts; consistent at any moment."""
 
     switch: str
     seed: int = 0
@@ -119,27 +122,27 @@ class Totals:
 
     @property
     def made(self) -> int:
-        """How much was tried: none proves nothing."""
+        """How much was tried; nothing tried proves nothing."""
         raise NotImplementedError
 
     @property
     def failures(self) -> int:
-        """How often something was as it never should be."""
+        """How often something was wrong."""
         raise NotImplementedError
 
     @property
     def done(self) -> float:
-        """How far the run is, in the unit of its bar."""
+        """The progress, in the unit of the bar."""
         return self.seconds
 
     @property
     def note(self) -> str:
-        """What stands beside the bar."""
+        """The text beside the bar."""
         return ""
 
     @property
     def exit_code(self) -> int:
-        """0 when all went as it should, 1 when something did not or nothing was tried, 130 when Ctrl-C ended the run."""
+        """0 if all went well, 1 if something was wrong or nothing was tried, 130 if Ctrl-C ended the run."""
         if self.failures:
             return 1
         if self.interrupted:
@@ -156,7 +159,7 @@ class Totals:
 
 
 class Screen:
-    """What a run shows: lines, and below them on a terminal a bar."""
+    """What a run shows: lines and, on a terminal, a bar below them."""
 
     def __init__(self, say: Callable[[str], None] = print, bar: Progress | None = None) -> None:
         self.say = say
@@ -165,20 +168,20 @@ class Screen:
         self._total = 0.0
 
     def begin(self, total: float, what: str = "") -> None:
-        """A bar of its own for what comes next."""
+        """Start a new bar."""
         self._total = total
         if self._bar is not None:
             self._task = self._bar.add_task(what, total=total, note="")
 
     def show(self, totals: Totals) -> None:
-        """Bring the bar up to date."""
+        """Update the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=min(totals.done, self._total), note=totals.note)
 
 
 @contextmanager
 def running(totals: Totals, console: Console | None = None) -> Iterator[Screen]:
-    """Around a run: Ctrl-C ends it, what was counted is printed as the last line, and the program exits with its code."""
+    """Wrap a run: Ctrl-C ends it, the totals are printed as the last line, and the program exits with their code."""
     end_on_signals()
     console = console or Console()
     bar = Progress(

@@ -13,6 +13,7 @@ from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console
 
+from netsum_testbed.checking import switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 
@@ -25,23 +26,17 @@ _workers = click.option(
     type=click.IntRange(1, MAX_WORKERS),
     help="one on each host [default: the hosts of --topology, else 4]",
 )
-_switch = click.option(
-    "--switch",
-    type=click.Choice(["auto", "bmv2", "embedded"]),
-    default="auto",
-    show_default=True,
-    help="auto: simple_switch_grpc if it is on PATH, else the embedded one",
-)
+_switch = switch_option("simple_switch_grpc if it is on PATH, else the embedded one")
 _file = click.option(
     "--topology",
     "topology_file",
     type=click.Path(path_type=Path),
-    help="a YAML file [default: a star: mininet/starWORKERS.yaml where there is one, else made up]",
+    help="a YAML file [default: a star: mininet/starWORKERS.yaml if it exists, else a generated one]",
 )
 
 
 def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, int]:
-    """What to bring up, and how many of its hosts have a worker."""
+    """The topology to bring up, and how many of its hosts have a worker."""
     if workers is None:
         workers = WORKERS if file is None else min(len(load_topology(file).hosts), MAX_WORKERS)
     usual = Path("mininet") / f"star{workers}.yaml"
@@ -54,7 +49,7 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
 
 
 def without_mininet() -> str | None:
-    """Why Mininet cannot run here; None if it can."""
+    """Why Mininet cannot run here, or None if it can."""
     if os.geteuid() != 0:
         return "we are not root"
     if shutil.which("mnexec") is None:
@@ -73,11 +68,11 @@ def without_mininet() -> str | None:
 @_switch
 @_file
 @click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="batches of 128 images")
-@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
+@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def demo(workers: int | None, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
-    """Train a classifier of handwritten digits on several workers, their gradients summed by a P4 switch.
+    """Train a classifier of handwritten digits on several workers, whose gradients a P4 switch sums.
 
-    Afterwards the same training in one process, to compare. The last line is one JSON object.
+    Afterwards train it in one process, to compare. The last line is one JSON object.
     """
     from netsum_testbed.demo.run import run_demo  # noqa: PLC0415 - numpy, which `--help` does not need
 
@@ -101,7 +96,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
 
 
 def open_topology(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
-    """A fabric for trainings: Mininet, or for a ``reason`` the loopback."""
+    """A fabric to train on: Mininet or, for a ``reason``, the loopback."""
 
     def say(words: str) -> None:
         console.print(words, highlight=False, soft_wrap=True)
@@ -124,7 +119,7 @@ def open_topology(topology: Topology, switch: str, reason: str | None, console: 
 @_switch
 @_file
 def testbed(workers: int | None, switch: str, topology_file: Path | None) -> None:
-    """Bring up a Mininet network, the controller and a job, and end in Mininet's prompt.
+    """Bring up a Mininet network, the controller and a job, and open Mininet's prompt.
 
     On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
     """

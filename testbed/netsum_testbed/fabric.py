@@ -1,4 +1,4 @@
-"""What every fabric is: switches with hosts around them, a controller, and ways to work on the hosts."""
+"""The interface of all fabrics: switches, hosts, a controller, and ways to run processes on the hosts."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ Wrap = Callable[[Transport], Transport]
 class Fabric(ABC):
     """The switches, links and hosts of a topology. A context manager; leaving it stops and removes everything.
 
-    ``switch`` is the kind of all switches (``bmv2`` or ``embedded``), ``topology`` the one given, with the addresses filled
-    in, ``tokens`` the secret of each job by name, ``directory`` the files of this run, which go with it.
+    ``switch`` is the kind of all switches (``bmv2`` or ``embedded``), ``topology`` the one given, with addresses filled
+    in, ``tokens`` each job's secret by name, ``directory`` the run's files, which are removed with it.
 
-    Where a method takes the name of a switch, a topology's only switch need not be named.
+    Methods that take the name of a switch do not need it if the topology has only one.
     """
 
     rootless = False
-    """Whether its wires are sockets, not interfaces, and it needs no root."""
+    """Whether its wires are sockets, not interfaces, so that it does not need root."""
 
     def __init__(self, topology: Topology, switch: str) -> None:
         self.topology = topology
         self.switch = switch
-        self.switch_options: Sequence[str] = ()  # more of their command lines, to be set before the fabric is entered
+        self.switch_options: Sequence[str] = ()  # further arguments, to be set before the fabric is entered
         self._stack = ExitStack()
         self.tokens: dict[str, str] = {}
         self._processes: dict[str, SwitchProcess] = {}
@@ -55,7 +55,7 @@ class Fabric(ABC):
 
     @property
     def controller(self) -> Controller:
-        """The controller, in this process; its HTTP endpoint serves on the loopback."""
+        """The controller, in this process; its HTTP endpoint is on the loopback."""
         assert self._controller is not None, "the fabric is not up"
         return self._controller
 
@@ -70,7 +70,7 @@ class Fabric(ABC):
         return self.switch_process().pid
 
     def switch_process(self, name: str | None = None) -> SwitchProcess:
-        """The process of a switch. ValueError: there is none of that name, or several and no name."""
+        """The process of a switch. Raises ValueError if there is none of that name, or several and no name is given."""
         assert self._processes, "the fabric is not up"
         if name is None and len(self._processes) == 1:
             (name,) = self._processes
@@ -80,12 +80,12 @@ class Fabric(ABC):
         return self._processes[name]
 
     def kill_switch(self, name: str | None = None) -> None:
-        """Cut a switch's power."""
+        """Kill a switch, as a power failure would."""
         self.switch_process(name).kill()
 
     def start_switch(self, name: str | None = None) -> None:
-        """Start a switch again after :meth:`kill_switch`: the same wires, nothing loaded. What belongs there comes back by
-        the controller, which watches it. Call it from a thread that outlives the fabric."""
+        """Start a switch again after :meth:`kill_switch`, on the same wires, with nothing loaded; the controller, which watches
+        it, restores its state. Call it from a thread that outlives the fabric."""
         self.switch_process(name).start()
 
     def __enter__(self) -> Self:
@@ -113,15 +113,15 @@ class Fabric(ABC):
             self._stack.close()
 
     def _serve(self, controller: Controller) -> None:
-        """Start the controller's HTTP endpoint where the hosts reach it."""
+        """Start the controller's HTTP endpoint where the hosts can reach it."""
         controller.serve()
 
     @abstractmethod
     def _start_switches(self) -> None:
-        """Lay the wires, and start all switches; return when they answer."""
+        """Make the wires and start all switches; return when they answer."""
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
-        """Start a switch, which ends with the fabric, and do not wait for it: all can start at the same time."""
+        """Start a switch, which ends with the fabric, without waiting for it, so that all can start at the same time."""
         if not self._processes:
             self._stack.callback(self._stop_switches)
         switch = self.topology.switches[name]
@@ -149,12 +149,12 @@ class Fabric(ABC):
             process.stop()
 
     def inside(self, function: Callable[[], Result]) -> Result:
-        """Call a function where the hosts' interfaces are."""
+        """Call a function in the namespace of the hosts' interfaces."""
         return function()
 
     def create_job(self, spec: JobSpec) -> Job:
-        """Create a job and remember its token for :meth:`join`. One that no switch serves is refused unless its spec names who
-        combines instead: what is measured here is to be what was meant."""
+        """Create a job and remember its token for :meth:`join`. A job that no switch serves is refused unless its spec names an
+        algorithm, so that nothing else is measured than was meant."""
         with interrupts_deferred():
             job = self.controller.create_job(spec)
         if job.why_hosts:
@@ -165,12 +165,12 @@ class Fabric(ABC):
         return job
 
     def delete_job(self, name: str, *, force: bool = False) -> None:
-        """Delete a job; ``force`` also when a switch of its does not answer."""
+        """Delete a job; with ``force`` even if one of its switches does not answer."""
         with interrupts_deferred():
             self.controller.delete_job(name, force=force)
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
-        """What a member's process needs to know to join with :func:`netsum.join` and no arguments."""
+        """The environment in which a member's process can call :func:`netsum.join` without arguments."""
         assert self.controller.url is not None
         return {
             "NETSUM_JOB": job.name,
@@ -188,8 +188,8 @@ class Fabric(ABC):
         environment: Mapping[str, str] | None = None,
         piped: bool = False,
     ) -> Child:
-        """Start a process on a host; it is stopped with the fabric. What it says goes to the file ``NAME.log`` of the
-        fabric's directory, standard output to :attr:`Child.stdout` if it is ``piped``."""
+        """Start a process on a host; it is stopped with the fabric. Its output goes to ``NAME.log`` in the fabric's directory,
+        standard output to :attr:`Child.stdout` if it is ``piped``."""
         child = Child(
             [*self.prefix(host), *command],
             output=self.directory / f"{name}.log",
@@ -199,14 +199,14 @@ class Fabric(ABC):
         self._stack.callback(child.stop)
         return child
 
-    def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are here, unless a fabric says otherwise
-        """What comes in front of a command line so that it runs on a host."""
+    def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are in this namespace, unless a fabric says otherwise
+        """The prefix of a command line that makes it run on a host."""
         return ()
 
     def join(
         self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0, algorithm: str | None = None
     ) -> Communicator:
-        """Join a job as one of its ranks, in this process; ``wrap`` is put around the transport. ``algorithm``: as for
+        """Join a job as one of its ranks, in this process; ``wrap`` wraps the transport. ``algorithm`` is as for
         :func:`netsum.join`."""
 
         def transport(descriptor: Descriptor) -> Transport:
@@ -226,8 +226,8 @@ class Fabric(ABC):
     def join_all(
         self, job: Job, wraps: Sequence[Wrap | None] | None = None, *, algorithm: str | None = None
     ) -> list[Communicator]:
-        """Join a job as all of its ranks, in this process, all at once: where there is no switch, they wait for each other.
-        ``wraps``: of each rank. All or none are joined."""
+        """Join a job as all of its ranks at once, in this process (without a switch they wait for each other). ``wraps`` has
+        each rank's wrapper. All or none are joined."""
         wraps = wraps or [None] * len(job.members)
         with ThreadPoolExecutor(len(wraps)) as pool:
             joining = [
@@ -242,7 +242,7 @@ class Fabric(ABC):
         return [each.result() for each in joining]
 
     def interface(self, host: str) -> str:
-        """Name of a host's interface, where that is. Raises TestbedError if wires are no interfaces, as the next two do."""
+        """Name of a host's interface in its namespace. Like the next two, raises TestbedError if wires are not interfaces."""
         return self.link_ends(host)[0].interface
 
     @abstractmethod
@@ -255,8 +255,8 @@ class Fabric(ABC):
 
     @abstractmethod
     def opening(self, host: str) -> Opening:
-        """How another process opens the transport of a member that sits on ``host``."""
+        """How another process opens the transport of a member on ``host``."""
 
     @abstractmethod
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
-        """The transport of a member that sits on ``host``; to be called :meth:`inside`."""
+        """The transport of a member on ``host``; to be called :meth:`inside`."""

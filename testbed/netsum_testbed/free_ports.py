@@ -1,7 +1,6 @@
-"""Ports of the loopback that nobody has, of UDP and of TCP, for sockets that somebody else is to open.
+"""Free UDP and TCP ports of the loopback, for sockets that another process opens.
 
-They lie below the ports that the kernel gives to who asks for any, so that none is given away between the looking and the
-opening.
+They lie below the kernel's ephemeral ports, so that the kernel gives none away before it is opened.
 """
 
 from __future__ import annotations

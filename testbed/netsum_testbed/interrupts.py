@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: how a command is ended, and when not."""
+"""Ctrl-C, SIGTERM and SIGHUP: how they end a command, and when they wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _came = threading.Event()
 
 
 def end_on_signals() -> None:
-    """All three raise KeyboardInterrupt, so that SIGTERM and SIGHUP clear up as Ctrl-C does."""
+    """All three raise KeyboardInterrupt, so that SIGTERM and SIGHUP clean up as Ctrl-C does."""
     for number in _ENDING:
         signal.signal(number, _interrupt)
 
@@ -25,14 +25,14 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def raise_if_interrupted() -> None:
-    """For loops that wait long: raise what a library has swallowed (an extension module's import may)."""
+    """Raise an interrupt that a library has swallowed (as an extension module's import may); for loops that wait long."""
     if _came.is_set():
         raise KeyboardInterrupt
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Signals are ignored: a second one must not break off the clearing up after the first."""
+    """Ignore signals, so that a second one does not interrupt the cleanup after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,8 +47,8 @@ def interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Signals take effect at the end: gRPC's calls leave locks taken when they are broken off, and whoever clears up would
-    wait for them for ever. For what takes a second."""
+    """Defer signals to the end. Interrupted gRPC calls leave locks taken, for which the cleanup would wait forever. Only for
+    what takes about a second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

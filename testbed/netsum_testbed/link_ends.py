@@ -1,4 +1,4 @@
-"""Where the ends of a fabric's links are, and how any process opens the one of a host."""
+"""Where the ends of a fabric's links are, and how any process opens a host's end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netsum_testbed.netns import call_inside
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """An interface, and what comes in front of a command so that it runs where that is."""
+    """An interface, and the prefix of a command that makes it run in its namespace."""
 
     prefix: Sequence[str]
     interface: str
@@ -23,8 +23,8 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class Opening:
-    """How to open a host's transport from any process on this machine: in the namespace of that file, if there is one,
-    and on the interface, if the descriptor's own link is not to be used."""
+    """How to open a host's transport from any process on this machine: in the namespace of a file, if given, and on an
+    interface, if it replaces the descriptor's link."""
 
     namespace: str | None = None
     interface: str | None = None

@@ -1,6 +1,6 @@
-"""Link rates: what a host may send a switch, where its link is a veth (tc's token bucket filter, at the host's end).
+"""Link rates: limits what a host may send a switch over a veth (tc's token bucket filter, at the host's end).
 
-A packet counts as 4 KiB at least: what a software switch does with one costs as much for a small one.
+A packet counts as at least 4 KiB, since a small one costs a software switch as much.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from netsum_testbed.netns import NamespaceError
 
 BURST: Final = "64kb"
 QUEUE: Final = "1mb"
-"""A window of 64 blocks four times; what is more is lost at the host."""
+"""Four windows of 64 blocks; more is lost at the host."""
 LEAST: Final = "4096"
-"""Bytes that a packet counts as at least."""
+"""The minimum number of bytes that a packet counts as."""
 
 
 def limit_rate(run: Callable[..., str], interface: str, mbps: int) -> None:
-    """Let no more out of an interface than so many Mbit/s. ``run`` runs a command where the interface is.
+    """Limit what leaves an interface to so many Mbit/s. ``run`` runs a command in the interface's namespace.
 
-    Raises :class:`NamespaceError` when this machine cannot.
+    Raises :class:`NamespaceError` if this machine cannot.
     """
     words = ("rate", f"{mbps}mbit", "burst", BURST, "limit", QUEUE, "mpu", LEAST)
     try:

@@ -1,8 +1,8 @@
-"""A fabric in Mininet: every host and switch in a network namespace of its own, the hosts with a kernel IP stack.
+"""A fabric in Mininet: every host and switch has its own network namespace, the hosts with a kernel IP stack.
 
-The controller runs in this process, outside of the network. It reaches the switches over unix sockets, and the hosts
+The controller runs in this process, outside the network. It reaches the switches over unix sockets, and the hosts
 reach it at the same ``http://127.0.0.1:PORT`` everywhere: each host's own loopback has a listening socket that this
-process opened inside the host's namespace. So no management network is needed and none shows up in the topology.
+process opened inside the host's namespace. So no management network is needed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ except ImportError as error:
 
 MAX_INTERFACE: Final = 15
 MAX_RATE: Final = 1000
-"""Mbit/s: Mininet's links are not limited above."""
+"""Mbit/s: the most that Mininet can limit a link to."""
 
 Launch = Callable[[str, Sequence[str], Sequence[str]], SwitchProcess]
 
 
 class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
-    """A Mininet switch in a namespace of its own that runs whatever ``launch`` starts there: it is told the switch's name,
-    an ``-i`` for each link, and what comes in front of the command line."""
+    """A Mininet switch in its own namespace that runs what ``launch`` starts there, given the switch's name, an ``-i`` for
+    each link, and the command line's prefix."""
 
     def __init__(self, name: str, launch: Launch, **params: Any) -> None:
         super().__init__(name, **{**params, "inNamespace": True})
@@ -54,7 +54,7 @@ class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
         self._started = False
 
     def start(self, _controllers: object) -> None:
-        """Start the switch with an ``-i PORT@INTERFACE`` for each link. Waits for it, but for the first time: then all start
+        """Start the switch with an ``-i PORT@INTERFACE`` for each link, and wait for it, except the first time: then all start
         at once, and :meth:`batchStartup` waits."""
         words = [f"{port}@{interface.name}" for port, interface in self.intfs.items() if interface.name != "lo"]
         self.process = self._launch(self.name, words, ("mnexec", "-a", str(self.pid)))
@@ -89,9 +89,9 @@ def rates_work() -> bool:
 
 
 class MininetFabric(Fabric):
-    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so have the ends of links. Needs root.
+    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Needs root.
 
-    ``say`` is told, in words, what this machine cannot do (link rates without tc's HTB).
+    ``say`` is told what this machine cannot do (link rates without tc's HTB).
     """
 
     def __init__(self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None) -> None:
@@ -100,14 +100,14 @@ class MininetFabric(Fabric):
         self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
-        lg.propagate = False  # it has a handler of its own: nothing is to be said twice
+        lg.propagate = False  # it has its own handler: nothing should be logged twice
         setLogLevel("critical")  # tc's remarks on HTB come as errors; what matters is checked here
         net = Mininet(controller=None, build=False)
         self.net = net
         self._stack.callback(net.stop)
         self._require_short_names()
         self._lay_wires(net)
-        # No IPv6: its neighbour discovery would send frames that nobody asked for.
+        # No IPv6: its neighbour discovery would send unwanted frames.
         for each in net.values():
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()
@@ -141,14 +141,14 @@ class MininetFabric(Fabric):
         return False
 
     def _kind(self, name: str, rate: int | None) -> dict[str, Any]:
-        """What kind of link of Mininet's a host's link, or one between switches, becomes."""
+        """The kind of Mininet link that a host's link, or one between switches, becomes."""
         if rate is not None and rate > MAX_RATE:
             self._say(f"{name}: Mininet limits rates up to {MAX_RATE} Mbit/s; its link of {rate} runs unlimited")
             rate = None
         return {"cls": Link} if rate is None else {"cls": TCLink, "bw": rate}
 
     def _require_short_names(self) -> None:
-        """Interfaces are named after what they belong to, and Linux gives them 15 characters."""
+        """Interfaces are named after their owners, and Linux allows them 15 characters."""
         ports = [(host.switch, host.port) for host in self.topology.hosts.values()]
         ports += [end for link in self.topology.links.values() for end in zip(link.switches, link.ports, strict=True)]
         for name, port in (*((host, 0) for host in self.topology.hosts), *ports):
@@ -159,7 +159,7 @@ class MininetFabric(Fabric):
                 )
 
     def _set_links(self) -> None:
-        """MTU, and offloads off: the switch would see frames with no checksum yet, or several packets in one."""
+        """Set the MTU, and turn offloads off: the switch would see frames without a checksum, or several packets in one."""
         off = " ".join(f"{name} off" for name in OFFLOADS)
         for link, mtu in self._mtus.items():
             for end in (link.intf1, link.intf2):
@@ -199,7 +199,7 @@ class MininetFabric(Fabric):
         return Opening(f"/proc/{self.net[host].pid}/ns/net")
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
-        """The controller is at every host's own 127.0.0.1, where no other member would find it."""
+        """Each host has its own 127.0.0.1, so a member must be reached at its host's address."""
         host = self.topology.hosts[job.members[rank]]
         return {**super().environment(job, rank), "NETSUM_PEER": str(host.ip)}
 

@@ -1,4 +1,4 @@
-"""A fabric in one network namespace: veth pairs, raw frames, either kind of switch. Needs root."""
+"""A fabric in one network namespace: veth pairs, raw frames, either kind of switch. It needs root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 class NamespaceFabric(Fabric):
     """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
-    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` holds for what it sends."""
+    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends."""
 
     def _start_switches(self) -> None:
         hosts = self.topology.hosts
@@ -51,7 +51,7 @@ class NamespaceFabric(Fabric):
         return ("ip", "netns", "exec", self._namespace.name)
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
-        """A descriptor file, good for one run, in place of the controller: its endpoint is outside of the namespace."""
+        """A descriptor file, good for one run, replaces the controller, whose endpoint is outside the namespace."""
         link = {"kind": "packet", "interface": self.interface(job.members[rank])}
         descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
         file = self.directory / f"{job.name}.{rank}.json"
@@ -85,7 +85,7 @@ class NamespaceFabric(Fabric):
         return f"l{place}a", f"l{place}b"
 
     def _place(self, host: str) -> int:
-        # Not the port, which another switch may have too; nor the name, which may be too long for an interface.
+        # Neither the port, which another switch may have, nor the name, which may be too long for an interface.
         return list(self.topology.hosts).index(host) + 1
 
     def inside(self, function: Callable[[], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""A network namespace of our own with veth pairs, and a way to work inside it without leaving this process."""
+"""A network namespace with veth pairs, and a way to work inside it from this process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _numbers = itertools.count()
 
 
 class NamespaceError(TestbedError):
-    """A command that sets a namespace up failed; the message has what it said."""
+    """A command that sets up a namespace failed; the message quotes it."""
 
 
 def run_command(*command: str) -> str:
-    """Run to the end; its output. :class:`NamespaceError` when it fails or is not there."""
+    """Run a command and return its output. Raises :class:`NamespaceError` if it fails or is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -37,8 +37,8 @@ def run_command(*command: str) -> str:
 
 
 def call_inside(namespace: Path, function: Callable[[], Result]) -> Result:
-    """Call a function in a thread that is in the network namespace of that file (``/run/netns/NAME``,
-    ``/proc/PID/ns/net``). Sockets that it opens, and threads that it starts, stay inside."""
+    """Call a function in a thread in the network namespace of that file (``/run/netns/NAME``, ``/proc/PID/ns/net``). Sockets
+    that it opens and threads that it starts stay inside."""
     outcome: dict[str, Any] = {}
 
     def enter() -> None:
@@ -63,16 +63,16 @@ def call_inside(namespace: Path, function: Callable[[], Result]) -> Result:
 
 
 class NetworkNamespace:
-    """Made with the veth pairs ``(switch end, host end)``, up, with that MTU. Needs root.
+    """A namespace with the veth pairs ``(switch end, host end)``, up, with that MTU. Needs root.
 
-    Offloads are off: an AF_PACKET reader would see frames with no checksum yet, or several packets in one.
+    Offloads are off: an AF_PACKET reader would see frames without a checksum, or several packets in one.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], mtu: int) -> None:
         self.name = f"netsum-{os.getpid()}-{next(_numbers)}"
         run_command("ip", "netns", "add", self.name)
         try:
-            # No IPv6: its neighbour discovery would send frames that nobody asked for.
+            # No IPv6: its neighbour discovery would send unwanted frames.
             settings = [f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default")]
             self.run("sysctl", "-qw", *settings)
             run_command("ip", "-n", self.name, "link", "set", "lo", "up")
@@ -90,11 +90,11 @@ class NetworkNamespace:
             run_command("ip", "-n", self.name, "link", "set", interface, "up")
 
     def run(self, *command: str) -> str:
-        """Run a command inside."""
+        """Run a command in the namespace."""
         return run_command("ip", "netns", "exec", self.name, *command)
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function in a thread that is inside."""
+        """Call a function in a thread in the namespace."""
         return call_inside(Path("/run/netns") / self.name, function)
 
     def close(self) -> None:

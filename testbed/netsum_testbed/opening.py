@@ -1,4 +1,4 @@
-"""Topologies, brought up in the way that fits the machine."""
+"""Brings up topologies in the way that fits the machine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def common_prefix(addresses: Sequence[str]) -> int:
 
 
 def fabric_of(topology: Topology, switch: str, *, rootless: bool = False) -> Fabric:
-    """A fabric, to be used as a context manager: veths in a namespace for root, the loopback without or on request."""
+    """A fabric for a topology: veths in a namespace as root, the loopback without root or on request."""
     if rootless or os.geteuid() != 0:
         return RootlessFabric(topology, switch)
     return NamespaceFabric(topology, switch)
 
 
 def open_fabric(switch: str, *, hosts: int, rootless: bool = False) -> Fabric:
-    """The same, of a star."""
+    """A fabric that is a star."""
     return fabric_of(star(hosts), switch, rootless=rootless)

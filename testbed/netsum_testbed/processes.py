@@ -1,4 +1,4 @@
-"""Child processes that never outlive us: stopped in order, and ended by the kernel when we are killed."""
+"""Child processes that never outlive this one: stopped in order, and ended by the kernel if this process is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _dies_with_us() -> list[str]:
 
 
 class Child:
-    """A process in a session of its own, so that Ctrl-C is for us and we stop it in order.
+    """A process in its own session, so that Ctrl-C does not reach it and it is stopped in order.
 
     Start it from a thread that lives as long as it is needed: the kernel ends it with that thread.
     """
@@ -38,14 +38,14 @@ class Child:
         piped: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``output``: file that takes standard error, and standard output too unless it is ``piped``, to be read
-        from :attr:`stdout`; no file: the pipe takes both. ``environment`` is added to ours."""
+        """``output``: the file for standard error and, unless it is ``piped`` to :attr:`stdout`, standard output; without
+        a file, the pipe takes both. ``environment`` is added to this process's."""
         self._output = output
         with ExitStack() as stack:
             file = subprocess.STDOUT if output is None else stack.enter_context(output.open("wb"))
             piped = piped or output is None
             try:
-                # mnexec and `ip netns exec` become what they start, so setpriv's mark holds in front of them.
+                # mnexec and `ip netns exec` exec what they start, so setpriv also works in front of them.
                 self._process = subprocess.Popen(
                     [*_dies_with_us(), *command],
                     stdin=subprocess.DEVNULL,
@@ -61,7 +61,7 @@ class Child:
 
     @property
     def stdout(self) -> IO[str]:
-        """What a piped child says."""
+        """The standard output of a piped child."""
         assert self._process.stdout is not None, "the child is not piped"
         return self._process.stdout
 
@@ -71,7 +71,7 @@ class Child:
         return self._process.poll()
 
     def wait(self, timeout: float | None = STOPS) -> int:
-        """The exit code, after at most that many seconds (None: for ever). Raises :class:`TestbedError` when it still runs."""
+        """Wait for the exit code, at most so many seconds (None: forever). Raises :class:`TestbedError` if it still runs."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -84,11 +84,11 @@ class Child:
         return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])
 
     def terminate(self) -> None:
-        """Ask it to end, and do not wait: several can go at the same time before each is stopped."""
+        """Ask it to end without waiting, so that several can end at the same time before each is stopped."""
         self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it and all of its session's process group; by force when it does not go by itself. May be repeated."""
+        """End it and its session's process group, by force if necessary. May be repeated."""
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(STOPS)
@@ -99,7 +99,7 @@ class Child:
             self._process.stdout.close()
 
     def kill(self) -> None:
-        """End it at once and without warning, and wait until it is gone; :meth:`stop` still clears up."""
+        """Kill it and wait until it is gone; :meth:`stop` still cleans up."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""``netsum testbed``: a Mininet network with the controller up and a job ready, and Mininet's prompt in it."""
+"""``netsum testbed``: Mininet's prompt in a network with the controller up and a job ready."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
     @classmethod
     def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
-        """Mininet's history file is for people: commands from a pipe leave none."""
+        """Commands from a pipe stay out of Mininet's history file."""
         if sys.stdin.isatty():
             super().initReadline()
 
@@ -67,7 +67,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
 @contextmanager
 def _quiet_interrupt() -> Iterator[None]:
-    """Ctrl-C ends what runs inside, and not the prompt."""
+    """Ctrl-C ends the command that runs, but not the prompt."""
     try:
         yield
     except KeyboardInterrupt:
@@ -86,13 +86,13 @@ def _copy(host: str, said: IO[str]) -> None:
 
 
 def _prepare(environment: Mapping[str, str], node: Any) -> None:
-    """Put the environment into a host's shell."""
+    """Set the environment of a host's shell."""
     for name, value in environment.items():
         node.cmd(f"export {name}={shlex.quote(value)}")
 
 
 def run_prompt(topology: Topology, switch: str, workers: int) -> None:
-    """Bring it up, run the prompt until it is left, and take it down."""
+    """Bring the network up, run the prompt until it is left, and take the network down."""
     with MininetFabric(topology, choose_switch(switch), say=lambda words: output(words + "\n")) as fabric:
         hosts = list(topology.hosts)[:workers]
         job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
@@ -111,6 +111,6 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
         names = ", ".join(hosts)
         words = {"switch": fabric.switch, "hosts": len(topology.hosts), "url": fabric.controller.url, "job": JOB}
         words["node"] = next(reversed(topology.switches))
-        lg.handlers[0].setStream(sys.stdout)  # what the hosts say, in order with the prompt
+        lg.handlers[0].setStream(sys.stdout)  # the hosts' output, in order with the prompt
         output(_WELCOME.format(**words, last=workers - 1, names=names))
         Prompt(fabric, members)

@@ -21,12 +21,12 @@ NO_INTERFACES: Final = "the wires of a rootless fabric are sockets: there is no 
 
 
 def _free_ends(stack: ExitStack) -> tuple[str, str]:
-    """Two addresses that nobody has, held until the stack is closed."""
+    """Two free addresses, held until the stack is closed."""
     return hold_address(stack), hold_address(stack)
 
 
 class RootlessFabric(Fabric):
-    """A datagram carries a frame. A wire has one end, so a host takes part in one job at a time here."""
+    """Each datagram carries a frame. A host's socket has one user, so here a host takes part in one job at a time."""
 
     rootless = True
 
@@ -37,7 +37,7 @@ class RootlessFabric(Fabric):
 
     def _start_switches(self) -> None:
         with ExitStack() as stack:
-            # All are held until all are known, so that no port is handed out twice.
+            # All are held until all are known, so that no port is taken twice.
             wires = {name: _free_ends(stack) for name in self.topology.hosts}
             links = {name: {"frames": _free_ends(stack)} for name in self.topology.links}
         hosts = {name: {"frames": ours, "switch_frames": theirs} for name, (ours, theirs) in wires.items()}

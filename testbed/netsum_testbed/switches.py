@@ -1,4 +1,4 @@
-"""The switch processes: which there are, how they start, and when they are ready."""
+"""The switch processes: which kinds are installed, how they start, and when they are ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THRIFT_PORT: Final = 9090
 
 
 class SwitchStartError(TestbedError):
-    """A switch is not there, or did not get ready; the message has what it said."""
+    """A switch is not installed or did not get ready; the message quotes its log."""
 
 
 def available_switches() -> list[str]:
@@ -34,7 +34,7 @@ def available_switches() -> list[str]:
 
 
 def choose_switch(wish: str) -> str:
-    """``bmv2`` or ``embedded`` for ``auto`` (simple_switch_grpc needs root for its interfaces) or for itself."""
+    """Resolve ``auto`` to ``bmv2`` or ``embedded`` (simple_switch_grpc needs root for its interfaces)."""
     if wish == "auto":
         return "bmv2" if "bmv2" in available_switches() and os.geteuid() == 0 else "embedded"
     if wish not in available_switches():
@@ -43,7 +43,7 @@ def choose_switch(wish: str) -> str:
 
 
 def switch_version(kind: str) -> str:
-    """What a switch says its version is."""
+    """The version that a switch reports."""
     if kind == "embedded":
         return f"netsum-switch on Python {sys.version.split()[0]}"
     done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
@@ -52,7 +52,7 @@ def switch_version(kind: str) -> str:
 
 @cache
 def has_thrift() -> bool:
-    """Whether simple_switch_grpc was built with Thrift: without, it has no such port, and refuses to be given one."""
+    """Whether simple_switch_grpc was built with Thrift; without, it refuses the option for its port."""
     done = subprocess.run([BMV2, "--help"], capture_output=True, text=True, check=False)
     return "--thrift-port" in done.stdout + done.stderr
 
@@ -67,7 +67,7 @@ def _tls_words(tls: Tls | None) -> list[str]:
 
 
 class SwitchProcess:
-    """A switch, started, with P4Runtime on a unix socket in ``directory``; ``prefix`` is put before its command line."""
+    """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` precedes its command line."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class SwitchProcess:
         device_id: int = 1,
         thrift_port: int = THRIFT_PORT,
     ) -> None:
-        """``interfaces``: ``PORT@INTERFACE`` words, or what else the switch's ``-i`` takes. ``tls``: what the topology
-        says; it must have the server's certificate, and clients then need one too. ``more``: options of this switch only.
-        Switches of one directory have names of their own, those of one namespace also Thrift ports."""
+        """``interfaces``: arguments of the switch's ``-i``, such as ``PORT@INTERFACE``. ``tls``: the topology's, which must have
+        the server's certificate; clients then need one too. ``more``: options of this switch only. Switches of one
+        directory need different names, those of one namespace also different Thrift ports."""
         self.kind = kind
         self._tls = tls
         self.address = f"unix:{directory}/{name}.sock"
@@ -100,14 +100,14 @@ class SwitchProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id; another one after :meth:`start`."""
+        """Its process id, which changes with :meth:`start`."""
         return self._child.pid
 
     def wait_ready(self) -> None:
-        """Return when it answers on P4Runtime. Raises :class:`SwitchStartError` with its output otherwise."""
+        """Wait until it answers on P4Runtime; if it does not, raise :class:`SwitchStartError` with its output."""
         deadline = time.monotonic() + STARTS
         with open_channel(self.address, self._tls) as channel:
-            # A call, not channel_ready_future: that asks for a connection once, and waits for ever where the first one breaks.
+            # A call, not channel_ready_future, which tries to connect once and waits forever if that connection breaks.
             capabilities = channel.unary_unary("/p4.v1.P4Runtime/Capabilities")
             while True:
                 try:
@@ -115,7 +115,7 @@ class SwitchProcess:
                     return
                 except grpc.RpcError as error:
                     if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
-                        return  # whatever it says, it answers
+                        return  # any answer will do
                 if self._child.exit_code is not None or time.monotonic() > deadline:
                     said = self.log.read_text(errors="replace").strip()
                     raise SwitchStartError(f"the {self.kind} switch did not start: {said}")
@@ -130,19 +130,18 @@ class SwitchProcess:
         return self._child.last_words()
 
     def terminate(self) -> None:
-        """Ask it to end, and do not wait; :meth:`stop` does."""
+        """Ask it to end without waiting; :meth:`stop` waits."""
         self._child.terminate()
 
     def stop(self) -> None:
-        """End it; when it does not go by itself, by force."""
+        """End it, by force if necessary."""
         self._child.stop()
 
     def kill(self) -> None:
-        """End it as a power cut does: it says goodbye to nobody."""
+        """Kill it, as a power failure would."""
         self._child.kill()
 
     def start(self) -> None:
-        """Start it again after it ended, on the same wires and the same address: it knows no program and no job. Returns
-        when it answers."""
+        """Start it again after it ended, on the same wires and address, without program or jobs. Returns when it answers."""
         self._child = Child(self._command, output=self.log)
         self.wait_ready()

@@ -19,6 +19,14 @@ class Certificates:
     def path(self, name: str) -> str:
         return str(self.folder / name)
 
+    def tls(self, who: str = "client", authority: str = "ca") -> dict[str, str]:
+        """The topology's ``tls`` of a controller that is ``who`` and trusts ``authority``."""
+        return {"ca": self.path(f"{authority}.pem"), "cert": self.path(f"{who}.pem"), "key": self.path(f"{who}.key")}
+
+    def tls_with_server(self) -> dict[str, str]:
+        """The client's ``tls`` with what its switch is started with."""
+        return {**self.tls(), "server_cert": self.path("server.pem"), "server_key": self.path("server.key")}
+
 
 def _openssl(*arguments: str, cwd: Path) -> None:
     done = subprocess.run(["openssl", *arguments], cwd=cwd, capture_output=True, text=True, check=False)

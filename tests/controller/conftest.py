@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from netsum_controller import cli
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology, parse_topology
@@ -16,8 +19,12 @@ from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.live import start
+from tests.controller.members import TOKEN
+from tests.controller.watched import Watched
 from tests.switch.harness.api import SwitchUnderTest
 
+NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
+"""The command as a process of its own."""
 TOPOLOGY = """\
 name: star4
 switches:
@@ -89,8 +96,56 @@ def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
 
 @pytest.fixture
 def spec() -> JobSpec:
-    """A job of three."""
-    return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8)
+    """A job of three, on ports 1, 2 and 4."""
+    return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8, token=TOKEN)
+
+
+@pytest.fixture
+def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
+    return Watched(controller, switch, spec)
+
+
+@pytest.fixture
+def where(topology: Topology, tmp_path: Path) -> list[str]:
+    """The options by which `netsum` works beside the test's controller."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(topology.to_yaml())
+    return ["--topology", str(path), "--state", str(tmp_path / "state.db")]
+
+
+@dataclass
+class Result:
+    """Exit code and output of one command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def printed(self) -> str:
+        """Everything, errors last."""
+        return self.out + self.err
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs `netsum ARGUMENTS` in this process, in the test's folder and beside its controller."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NETSUM_TOPOLOGY", where[1])
+    monkeypatch.setenv("NETSUM_STATE", where[3])
+    monkeypatch.setenv("COLUMNS", "200")  # nothing folds
+
+    def call(*arguments: str) -> Result:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(arguments))
+        assert isinstance(caught.value.code, int)
+        return Result(caught.value.code, *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])

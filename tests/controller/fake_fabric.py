@@ -8,7 +8,6 @@ from typing import Any
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
-from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
 
@@ -54,22 +53,3 @@ class FakeFabric:
         """``fail(switch, update)`` is asked of every update on any switch."""
         for name, switch in self.switches.items():
             switch.fail_update = lambda update, name=name: fail(name, update)  # type: ignore[misc]
-
-
-class Killed(BaseException):
-    """Stands for the process being killed."""
-
-
-def dying_after(writes: int) -> Callable[[Any, Any], None]:
-    """A :meth:`SwitchClient.write` that works so many times, over all switches, and then ends the process."""
-    writer, calls = SwitchClient.write, 0
-
-    def write(self: Any, updates: Any) -> None:
-        nonlocal calls
-        if updates:
-            if calls == writes:
-                raise Killed
-            calls += 1
-        writer(self, updates)
-
-    return write

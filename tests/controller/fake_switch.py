@@ -17,6 +17,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
 from netsum.wire.schema import RECORD_BITS, RECORD_FIELDS
+from netsum_controller.p4runtime.p4info import netsum_program
 from p4.v1 import p4runtime_pb2 as p4
 from p4.v1 import p4runtime_pb2_grpc
 
@@ -31,6 +32,13 @@ def pack_record(**values: int) -> bytes:
         raw = raw << field.bits | values.pop(field.name, 0)
     assert not values, f"a record has no {values}"
     return raw.to_bytes(RECORD_BITS // 8, "big")
+
+
+def touches(update: Any, table: str) -> bool:
+    """Whether an update is of a table; those of groups are of the ``multicast group``."""
+    if table == "multicast group":
+        return bool(update.entity.HasField("packet_replication_engine_entry"))
+    return bool(update.entity.table_entry.table_id == netsum_program().object_id("tables", table))
 
 
 class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
@@ -105,6 +113,14 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         with self._lock:
             rows = {row.SerializeToString(deterministic=True) for row in self.rows.values()}
             return rows | {b"group" + group.SerializeToString(deterministic=True) for group in self.groups.values()}
+
+    def let_in(self, packets: dict[int, int]) -> None:
+        """What the member entries have counted, by source; those that are not given, nothing."""
+        table = netsum_program().object_id("tables", "member")
+        source = netsum_program()._key("member")["src_id"].id
+        for key in self.rows:
+            if key[0] == table:
+                self.packets_let_in[key] = packets.get(int.from_bytes(dict(key[1:])[source], "big"), 0)
 
     # -- RPCs
 

@@ -13,9 +13,10 @@ from netsum.wire import Header, Lane, Status, pack_header, parse_header
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 
-from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+from tests.controller.members import TOKEN, join_all
+from tests.switch.harness.api import SwitchUnderTest
 
-TOKEN = "correct-horse"
+SOON = 90.0
 LANES = 64
 PAYLOAD = LANES * 4
 
@@ -27,17 +28,20 @@ def start(kind: str) -> SwitchUnderTest:
     return switch
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = ARRIVES) -> None:
-    """Frames go another way than P4Runtime: a read may be ahead of them."""
-    deadline = time.monotonic() + timeout
+def wait_until(condition: Callable[[], bool]) -> None:
+    """What other threads do, and frames, which go another way than P4Runtime, come at some time."""
+    deadline = time.monotonic() + SOON
     while not condition():
         assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.005)
 
 
-def run_job(controller: Controller, name: str = "resnet", instance: str = "a") -> list[Descriptor]:
+def run_job(
+    controller: Controller, name: str = "resnet", instance: str = "a", hosts: tuple[str, ...] = ("h1", "h2", "h4")
+) -> list[Descriptor]:
     """Create the job (or find it) and join all its ranks."""
-    job = controller.create_job(JobSpec(name=name, members=("h1", "h2", "h4"), window=8, token=TOKEN))
-    return [controller.join(name, TOKEN, rank, instance) for rank in range(job.workers)]
+    controller.create_job(JobSpec(name=name, members=hosts, window=8, token=TOKEN))
+    return join_all(controller, instance, name)
 
 
 def contribute(switch: SwitchUnderTest, member: Descriptor, block: int, value: int) -> None:

@@ -17,18 +17,26 @@ TOPO = parse_topology(TOPOLOGY)
 TABLE = 4086
 
 
-def other(job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, tenant: str = "default") -> Job:
-    """A job that is there already."""
-    seats = tuple(Seat(rank, rank, "h1", 13000 + rank) for rank in range(workers))
+def other(
+    job_id: int,
+    slot_base: int = 0,
+    slots: int = 2,
+    workers: int = 1,
+    tenant: str = "default",
+    switch: str = "s1",
+    host: str = "h1",
+) -> Job:
+    """A job that is there already, on one switch."""
+    seats = tuple(Seat(rank, rank, host, 13000 + rank) for rank in range(workers))
     return Job(
         name=f"j{job_id}",
         job_id=job_id,
-        parts=(Part("s1", slot_base),),
+        parts=(Part(switch, slot_base),),
         slots=slots,
         window=slots // 2,
         chunks=1,
-        members=("h1",) * workers,
-        epoch=Epoch(1, 0, seats, shape=Shape(("s1",))),
+        members=(host,) * workers,
+        epoch=Epoch(1, 0, seats, shape=Shape((switch,), homes=(switch,) * workers)),
         state=JobState.READY,
         token_sha256="",
         tenant=tenant,

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import StateError
 
-from tests.controller.live import TOKEN, summed
+from tests.controller.live import run_job, summed
 from tests.switch.harness.api import SwitchUnderTest
 
 
 def run(controller: Controller, name: str, *hosts: str) -> list[Descriptor]:
-    controller.create_job(JobSpec(name=name, members=hosts, window=8, token=TOKEN))
-    return [controller.join(name, TOKEN, rank, name) for rank in range(len(hosts))]
+    return run_job(controller, name, hosts=hosts)
 
 
 def test_sums_after_the_state_file_is_lost(live: SwitchUnderTest, on_live: Controller, tmp_path: Path) -> None:

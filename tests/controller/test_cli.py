@@ -7,50 +7,23 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from netsum_controller import cli
-from netsum_controller.config.topology import Topology
 
 from tests.controller.certificates import Certificates
+from tests.controller.conftest import NETSUM, Run
 from tests.controller.fake_switch import FakeSwitch, pack_record
 
 JOB = "name: resnet\nmembers: [h1, h2, h4]\nwindow: 8\n"
 
 
-class Result:
-    """Exit code and output of one command."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs `netsum ARGUMENTS` in this process, in a folder with a topology and a job file."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "star.yaml").write_text(topology.to_yaml())
+@pytest.fixture(autouse=True)
+def job_file(tmp_path: Path) -> None:
     (tmp_path / "resnet.yaml").write_text(JOB)
-    monkeypatch.setenv("NETSUM_TOPOLOGY", "star.yaml")
-    monkeypatch.setenv("NETSUM_STATE", "state.db")
-
-    def call(*arguments: str) -> Result:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main(list(arguments))
-        captured = capfd.readouterr()
-        assert isinstance(caught.value.code, int)
-        return Result(caught.value.code, captured.out, captured.err)
-
-    return call
 
 
 def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
@@ -231,15 +204,14 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
     def hello() -> None:
         click.echo("hello from a plug-in")
 
-    monkeypatch.setattr(
-        cli,
-        "plugins",
-        lambda: {
-            "broken": EntryPoint("broken", "no_such_package.commands:main", cli.PLUGINS),
-            "hello": EntryPoint("hello", f"{__name__}:HELLO", cli.PLUGINS),
-        },
-    )
-    monkeypatch.setattr(EntryPoint, "load", _load(hello))
+    def load(entry: EntryPoint) -> click.Command:
+        if entry.name == "broken":
+            raise ModuleNotFoundError("No module named 'no_such_package'", name="no_such_package")
+        return hello
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    entries = {name: EntryPoint(name, "no_such_package.commands:main", cli.PLUGINS) for name in ("broken", "hello")}
+    monkeypatch.setattr(cli, "plugins", lambda: entries)
     assert run("hello").out == "hello from a plug-in\n"
     listed = run("--help")
     assert listed.code == 0
@@ -249,19 +221,9 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert result.err == "netsum: `netsum broken` cannot be loaded: No module named 'no_such_package'\n"
 
 
-def _load(command: click.Command) -> Callable[..., click.Command]:
-    def load(self: object) -> click.Command:
-        if getattr(self, "name", None) == "broken":
-            raise ModuleNotFoundError("No module named 'no_such_package'", name="no_such_package")
-        return command
-
-    return load
-
-
 def netsum(*arguments: str, **options: object) -> subprocess.Popen[str]:
     """The command as a process of its own."""
-    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen([*NETSUM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def test_serve_until_interrupted(run: Run) -> None:
@@ -332,16 +294,15 @@ def test_shell_needs_a_program(run: Run) -> None:
     assert "has no P4 program yet" in result.err
 
 
-def test_a_closed_pipe(run: Run, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("run")
+def test_a_closed_pipe() -> None:
     """`netsum topology show | head -1` ends without a traceback."""
-    run("topology", "check")
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", "topology", "show"]
+    command = [*NETSUM, "topology", "show"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     os.close(writer)
     assert "Traceback" not in done.stderr
-    assert tmp_path.exists()
 
 
 def test_jobs_without_a_switch(run: Run, switch: FakeSwitch) -> None:

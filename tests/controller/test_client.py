@@ -100,7 +100,7 @@ def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> Non
     with client_of(topology) as client:
         client.push_pipeline()
         switch.lose_packet_ins = 1 << 30
-        with pytest.raises(SwitchError, match="2 block records were not brought in time"):
+        with pytest.raises(SwitchError, match="2 block records did not arrive in time"):
             client.query_records([1, 2], timeout=0.2)
 
 

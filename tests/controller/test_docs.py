@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netsum_controller import cli
 
+from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch
+from tests.docs.pages import ROOT, blocks, commands
 
-PAGES = [Path(__file__).parents[2] / "docs" / f"{name}.md" for name in ("controller", "sharing", "trees")]
-_BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("controller", "sharing", "trees")]
 
 
 def normal(text: str) -> str:
@@ -24,12 +24,6 @@ def normal(text: str) -> str:
     return " ".join(sorted(words) if "─" in text else words)  # a table on the page is folded
 
 
-def commands(block: str) -> list[tuple[list[str], str]]:
-    """(arguments, expected output) of each `$ netsum ...` in a block."""
-    parts = re.split(r"^\$ netsum ", block, flags=re.MULTILINE)[1:]
-    return [(line.split(), output) for line, _, output in (part.partition("\n") for part in parts)]
-
-
 @pytest.fixture
 def second(sockets: Path) -> Iterator[FakeSwitch]:
     """Where a page has two switches."""
@@ -39,20 +33,14 @@ def second(sockets: Path) -> Iterator[FakeSwitch]:
 
 
 def test_the_pages_tell_the_truth(
-    switch: FakeSwitch,
-    second: FakeSwitch,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    switch: FakeSwitch, second: FakeSwitch, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NETSUM_TOPOLOGY", "star4.yaml")
-    monkeypatch.setenv("NETSUM_STATE", "state.db")
     monkeypatch.setenv("COLUMNS", "300")  # tables do not fold
     done = 0
-    for kind, title, text in _BLOCK.findall("".join(page.read_text("utf-8") for page in PAGES)):
+    for kind, title, text in (block for page in PAGES for block in blocks(page)):
         if kind == "yaml":
-            name = title.strip().removeprefix("file=")
+            name = title.removeprefix("file=")
             here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second.address)
             (tmp_path / (name or "unnamed.yaml")).write_text(here)
         if kind != "console":
@@ -63,11 +51,7 @@ def test_the_pages_tell_the_truth(
         (tmp_path / "broken.yaml").write_text(
             (tmp_path / "star4.yaml").read_text().replace("02:6e:73:00:00:fe", "02:6e:73")
         )
-        for arguments, expected in commands(text):
-            capfd.readouterr()
-            with pytest.raises(SystemExit):
-                cli.main(arguments)
-            printed = capfd.readouterr()
-            assert normal(printed.out + printed.err) == normal(expected), arguments
+        for line, expected in commands(text):
+            assert normal(run(*line.removeprefix("netsum ").split()).printed) == normal(expected), line
             done += 1
     assert done >= 15

@@ -13,18 +13,12 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import Item, JobEntry, MemberEntry, MulticastGroup, RewriteEntry
+from netsum_controller.stages import MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.state.model import Job, JobState, Late
 
-from tests.controller.fake_switch import FakeSwitch, pack_record
-
-TOKEN = "correct-horse"
-
-
-@pytest.fixture
-def spec() -> JobSpec:
-    """A job of three, on ports 1, 2 and 4."""
-    return JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8, token=TOKEN)
+from tests.controller.fake_switch import FakeSwitch, pack_record, touches
+from tests.controller.items import items_on, job_entry
+from tests.controller.members import TOKEN, join_all
 
 
 @pytest.fixture
@@ -35,29 +29,13 @@ def job(controller: Controller, spec: JobSpec) -> Job:
     return controller.job("resnet")
 
 
-def join_all(controller: Controller, instance: str = "a") -> None:
-    for seat in controller.job("resnet").epoch.members:
-        controller.join("resnet", TOKEN, seat.rank, instance)
-
-
-def read(controller: Controller) -> list[Item]:
-    with controller.site.client("s1") as client:
-        return client.read_items()
-
-
-def job_entry(controller: Controller) -> JobEntry:
-    (entry,) = [item for item in read(controller) if isinstance(item, JobEntry)]
-    return entry
-
-
 def test_an_evicted_rank_is_gone_from_the_switch(controller: Controller, switch: FakeSwitch, job: Job) -> None:
     switch.sweeps_close = 4
     done = controller.evict("resnet", 1)
     assert (done.changed, done.closed, done.new_epoch, done.seat.host) == (True, 4, None, "h2")
-    items = read(controller)
-    assert {item.src_id for item in items if isinstance(item, MemberEntry)} == {0, 2}
-    assert {item.replica for item in items if isinstance(item, RewriteEntry)} == {0, 2}
-    groups = {item.group_id: item.replicas for item in items if isinstance(item, MulticastGroup)}
+    assert {item.src_id for item in items_on(controller, MemberEntry)} == {0, 2}
+    assert {item.replica for item in items_on(controller, RewriteEntry)} == {0, 2}
+    groups = {item.group_id: item.replicas for item in items_on(controller, MulticastGroup)}
     assert groups[job.job_id] == {(1, 0), (4, 2)}
     assert groups[SWEEP_GROUPS + job.job_id] == {(1, 0), (4, 2), (CPU_PORT, SWEEP_REPLICA)}
     entry = job_entry(controller)
@@ -106,7 +84,7 @@ def test_an_evicted_rank_cannot_join(controller: Controller, job: Job) -> None:
     assert controller.join("resnet", TOKEN, 0, "b").epoch > job.epoch.number
     with pytest.raises(Evicted):
         controller.join("resnet", TOKEN, 1, "b")
-    assert {item.src_id for item in read(controller) if isinstance(item, MemberEntry)} == {0, 2}
+    assert {item.src_id for item in items_on(controller, MemberEntry)} == {0, 2}
 
 
 def test_descriptor_files_leave_evicted_ranks_out(controller: Controller, job: Job, tmp_path: Path) -> None:
@@ -144,21 +122,15 @@ def test_admitting_is_a_new_epoch_for_all(controller: Controller, job: Job) -> N
 
 @pytest.mark.usefixtures("job")
 def test_a_failed_step_takes_everything_back(controller: Controller, switch: FakeSwitch) -> None:
-    installed = switch.installed
-    job_table = controller.site.program.object_id("tables", "job")
-    switch.fail_update = lambda update: "no room" if update.entity.table_entry.table_id == job_table else None
-    with pytest.raises(SwitchError, match="no room"):
+    for command, evicted in ((controller.evict, ()), (controller.admit, (1,))):
+        installed = switch.installed
+        switch.fail_update = lambda update: "no room" if touches(update, "job") else None
+        with pytest.raises(SwitchError, match="no room"):
+            command("resnet", 1)
+        assert switch.installed == installed
+        assert controller.job("resnet").epoch.evicted == evicted
+        switch.fail_update = lambda _: None
         controller.evict("resnet", 1)
-    assert switch.installed == installed
-    assert controller.job("resnet").epoch.evicted == ()
-    switch.fail_update = lambda _: None
-    controller.evict("resnet", 1)
-    installed = switch.installed
-    switch.fail_update = lambda update: "no room" if update.entity.table_entry.table_id == job_table else None
-    with pytest.raises(SwitchError, match="no room"):
-        controller.admit("resnet", 1)
-    assert switch.installed == installed
-    assert controller.job("resnet").epoch.evicted == (1,)
 
 
 @pytest.mark.usefixtures("job")
@@ -177,18 +149,23 @@ def test_a_sweep_that_is_not_answered(
 
 
 def test_the_quorum_stays_within_reach(controller: Controller, spec: JobSpec) -> None:
+
+    def ageing() -> tuple[int, int]:
+        entry = job_entry(controller)
+        return entry.block_exp, entry.quorum
+
     degrading = spec.model_copy(update={"late": Late.DEGRADE, "block_exp": 30.0, "quorum": 3})
     controller.create_job(degrading)
     for rank in (0, 2):
         controller.join("resnet", TOKEN, rank, "a")
-    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (0, 3)
+    assert ageing() == (0, 3)
     controller.evict("resnet", 1)  # it was the only one that had not joined: now blocks age
-    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (30_000, 2)
+    assert ageing() == (30_000, 2)
     assert not controller.create_job(degrading).created  # it is the same job
     controller.admit("resnet", 1)
-    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (0, 3)
+    assert ageing() == (0, 3)
     join_all(controller, "b")
-    assert (job_entry(controller).block_exp, job_entry(controller).quorum) == (30_000, 3)
+    assert ageing() == (30_000, 3)
 
 
 def test_evicted_while_others_rejoin(controller: Controller, switch: FakeSwitch, job: Job) -> None:
@@ -239,7 +216,6 @@ def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: 
     first.push()
     first.create_job(spec)
     join_all(first)
-
     store = first.site.store
     with store.transaction():
         store.set_evicted(first.job("resnet").epoch.number, 1)  # as far as it came

@@ -8,7 +8,8 @@ from netsum.wire import Outcome, Status
 from netsum.wire.schema import AgeOp
 from netsum_controller.controller import Controller
 
-from tests.controller.live import TOKEN, contribute, receive, run_job, summed, wait_until
+from tests.controller.live import contribute, receive, run_job, summed, wait_until
+from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ from netsum_controller.errors import InputError
 from tests.controller.conftest import TOPOLOGY
 
 JOB = "name: resnet\nmembers: [h1, h2]\nwindow: 65\n"
+
+
+def refusal(parse: Callable[[str, str], object], text: str) -> str:
+    """The one line by which a file with that text is refused."""
+    with pytest.raises(InputError) as caught:
+        parse(text, "file.yaml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def test_topology_round_trip() -> None:
@@ -57,10 +66,7 @@ def test_topology_round_trip() -> None:
 )
 def test_bad_topology(old: str, new: str, error: str) -> None:
     assert old in TOPOLOGY
-    with pytest.raises(InputError) as caught:
-        parse_topology(TOPOLOGY.replace(old, new, 1), "star.yaml")
-    assert str(caught.value).startswith(f"star.yaml:{error}")
-    assert "\n" not in str(caught.value)
+    assert refusal(parse_topology, TOPOLOGY.replace(old, new, 1)).startswith(f"file.yaml:{error}")
 
 
 @pytest.mark.parametrize(
@@ -91,30 +97,25 @@ def test_bad_topology(old: str, new: str, error: str) -> None:
 )
 def test_bad_job(old: str, new: str, error: str) -> None:
     assert old in JOB
-    with pytest.raises(InputError) as caught:
-        parse_job(JOB.replace(old, new), "job.yaml")
-    assert str(caught.value).startswith(f"job.yaml:{error}")
+    assert refusal(parse_job, JOB.replace(old, new)).startswith(f"file.yaml:{error}")
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "x: the file is empty"),
-        ("a: &x [*x]", "x: nested too deeply"),
-        ("{1: 2, [3]: 4}", "x:1: a key must be a plain word"),
-        ("a: 'b", "x:1: not valid YAML"),
-        ("a: 1\n--- \nb: 2", "x:"),
-        ("a: 2001-99-99", "x:1: not valid YAML: '2001-99-99' cannot be read as timestamp"),
-        ("a: 1\nb: !!int", "x:2: not valid YAML: '' cannot be read as int"),
-        ("a: !!bool maybe", "x:1: not valid YAML: 'maybe' cannot be read as bool"),
-        ("\x07", "x: not valid YAML"),
+        ("", " the file is empty"),
+        ("a: &x [*x]", " nested too deeply"),
+        ("{1: 2, [3]: 4}", "1: a key must be a plain word"),
+        ("a: 'b", "1: not valid YAML"),
+        ("a: 1\n--- \nb: 2", ""),
+        ("a: 2001-99-99", "1: not valid YAML: '2001-99-99' cannot be read as timestamp"),
+        ("a: 1\nb: !!int", "2: not valid YAML: '' cannot be read as int"),
+        ("a: !!bool maybe", "1: not valid YAML: 'maybe' cannot be read as bool"),
+        ("\x07", " not valid YAML"),
     ],
 )
 def test_bad_yaml(text: str, error: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_yaml(text, "x")
-    assert str(caught.value).startswith(error)
-    assert "\n" not in str(caught.value)
+    assert refusal(parse_yaml, text).startswith(f"file.yaml:{error}")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from netsum_controller.errors import CannotResume, Refused
 from netsum_controller.jobs import groups
 
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.test_rejoin import TOKEN, Member, busy, members, restart
+from tests.controller.members import TOKEN, Member, busy
+from tests.controller.test_rejoin import members, restart
 
 __all__ = ["members"]  # the fixture
 

@@ -14,9 +14,12 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
 
-from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.members import TOKEN
+from tests.controller.watched import put_record
 
-TOKEN = "correct-horse"
+WHO = {"rank": 0, "instance": "a"}
+CALLS = {"join": "POST", "leave": "POST", "why": "GET", "members": "GET"}
 
 
 class Caller:
@@ -43,7 +46,7 @@ class Caller:
 
 @pytest.fixture
 def call(controller: Controller, spec: JobSpec) -> Caller:
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     return Caller(controller.serve())
 
 
@@ -137,124 +140,80 @@ def test_a_full_disk_is_said_and_members_ask_again(controller: Controller, call:
     assert controller.job("resnet").epoch.number > before.epoch.number
 
 
-def test_busy_says_when_to_come_back(call: Caller) -> None:
-    for rank in range(3):
-        call("POST", "/v1/jobs/resnet/join", {"rank": rank, "instance": "a"})
-    call("POST", "/v1/jobs/resnet/leave", {"rank": 0, "instance": "a"})
-    status, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "b"})
-    assert status == 409
-    assert body["retry_ms"] > 0
-    assert "still finishing" in body["error"]
-
-
 def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
     descriptor = Descriptor.from_dict(call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"})[1])
-    block = descriptor.first_block_id + 3
-    base = controller.job("resnet").slot_base
-    switch.records[base + block % 16] = pack_record(
-        epoch=descriptor.epoch, block_id=block, state=1, seen=0b001, src_cnt=1
-    )
+    assert descriptor.first_block_id == controller.job("resnet").epoch.first_block_id
+    base, block = controller.job("resnet").slot_base, put_record(switch, controller.job("resnet"), 3, 0b001)
     status, body = call("GET", f"/v1/jobs/resnet/why?block={block}")
     assert status == 200
     assert (body["block"], body["slot"], body["state"], body["seen"]) == (block, base + block % 16, "open", [0])
     assert body["missing"] == [{"rank": 1, "src_id": 1, "host": "h2"}, {"rank": 2, "src_id": 2, "host": "h4"}]
+    assert [(one["rank"], one["block"], one["cause"]) for one in body["waiting_for"]] == [
+        (rank, block, "has not joined") for rank in (1, 2)
+    ]
+    assert body["age_ms"] >= 0
     assert body["hints"][:2] == ["rank 1 (h2) has not joined", "rank 2 (h4) has not joined"]
     status, body = call("GET", "/v1/jobs/resnet/why")
     assert [one["block"] for one in body["blocks"]] == [block]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "token", "status", "words"),
+    ("path", "body", "status", "words"),
     [
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"}, None, 401, "send the job's token"),
-        ("POST", "/v1/jobs/vgg/join", {"rank": 0, "instance": "a"}, TOKEN, 404, "no job 'vgg'"),
-        ("POST", "/v1/jobs/vgg/join", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token for job 'vgg'"),
-        ("POST", "/v1/jobs/vgg/leave", {"rank": 0, "instance": "a"}, "wrong-token", 401, "wrong token for job 'vgg'"),
-        ("GET", "/v1/jobs/vgg/why", None, "wrong-token", 401, "wrong token for job 'vgg'"),
-        ("GET", "/v1/jobs/vgg/members", None, "wrong-token", 401, "wrong token for job 'vgg'"),
-        (
-            "POST",
-            "/v1/jobs/resnet/join",
-            {"rank": 0, "instance": "a", "epoch": 1},
-            TOKEN,
-            400,
-            "needs must be a number",
-        ),
-        (
-            "POST",
-            "/v1/jobs/resnet/join",
-            {"rank": 0, "instance": "a", "needs": 1},
-            TOKEN,
-            400,
-            "epoch must be a number",
-        ),
-        (
-            "POST",
-            "/v1/jobs/resnet/join",
-            {"rank": 0, "instance": "a", "epoch": 1, "needs": 1 << 32},
-            TOKEN,
-            400,
-            "needs must be 0..",
-        ),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 3, "instance": "a"}, TOKEN, 404, "has no rank 3"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": "0", "instance": "a"}, TOKEN, 400, "rank must be a number"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": True, "instance": "a"}, TOKEN, 400, "rank must be a number"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0}, TOKEN, 400, "instance must be a string"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": ""}, TOKEN, 400, "1 to 256 characters"),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": 3}, TOKEN, 400, "link must be an object"),
-        (
-            "POST",
-            "/v1/jobs/resnet/join",
-            {"rank": 0, "instance": "a", "link": {"kind": "x"}},
-            TOKEN,
-            400,
-            "link kind 'x'",
-        ),
-        ("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a", "link": {"x": 1}}, TOKEN, 400, "link"),
-        ("POST", "/v1/jobs/resnet/join", [1], TOKEN, 400, "not a JSON object"),
-        ("POST", "/v1/jobs/resnet/join", b"{", TOKEN, 400, "not JSON"),
-        ("POST", "/v1/jobs/resnet/join", b"[" * 60000, TOKEN, 400, "not JSON"),
-        ("POST", "/v1/jobs/resnet/join", b"\xff\xfe", TOKEN, 400, "not JSON"),
-        ("POST", "/v1/jobs/resnet/join", b" " * 70000, TOKEN, 413, "larger than 65536"),
-        ("POST", "/v1/jobs/resnet/leave", {"rank": 9, "instance": "a"}, TOKEN, 404, "has no rank 9"),
-        ("GET", "/v1/jobs/resnet/join", None, TOKEN, 404, "no such call"),
-        ("GET", "/v1/jobs/resnet/why?block=-1", None, TOKEN, 400, "block must be"),
-        ("GET", "/v1/jobs/resnet/why?block=4294967296", None, TOKEN, 400, "block must be"),
-        ("GET", "/v1/jobs/resnet/why", None, "wrong-token", 401, "wrong token"),
-        ("GET", "/v1/jobs/resnet/members", None, "wrong-token", 401, "wrong token"),
-        ("GET", "/", None, TOKEN, 404, "no such path"),
-        ("GET", "/v1/jobs/%2e%2e/members", None, TOKEN, 404, "no job '..'"),
+        ("resnet/join", {**WHO, "epoch": 1}, 400, "needs must be a number"),
+        ("resnet/join", {**WHO, "needs": 1}, 400, "epoch must be a number"),
+        ("resnet/join", {**WHO, "epoch": 1, "needs": 1 << 32}, 400, "needs must be 0.."),
+        ("resnet/join", {**WHO, "rank": 3}, 404, "has no rank 3"),
+        ("resnet/join", {**WHO, "rank": "0"}, 400, "rank must be a number"),
+        ("resnet/join", {**WHO, "rank": True}, 400, "rank must be a number"),
+        ("resnet/join", {"rank": 0}, 400, "instance must be a string"),
+        ("resnet/join", {"rank": 0, "instance": ""}, 400, "1 to 256 characters"),
+        ("resnet/join", {**WHO, "link": 3}, 400, "link must be an object"),
+        ("resnet/join", {**WHO, "link": {"kind": "x"}}, 400, "link kind 'x'"),
+        ("resnet/join", {**WHO, "link": {"x": 1}}, 400, "link"),
+        ("resnet/join", [1], 400, "not a JSON object"),
+        ("resnet/join", b"{", 400, "not JSON"),
+        ("resnet/join", b"[" * 60000, 400, "not JSON"),
+        ("resnet/join", b"\xff\xfe", 400, "not JSON"),
+        ("resnet/join", b" " * 70000, 413, "larger than 65536"),
+        ("resnet/leave", {**WHO, "rank": 9}, 404, "has no rank 9"),
+        ("vgg/join", WHO, 404, "no job 'vgg'"),
+        ("resnet/join", None, 404, "no such call"),
+        ("resnet/why?block=-1", None, 400, "block must be"),
+        ("resnet/why?block=4294967296", None, 400, "block must be"),
+        ("%2e%2e/members", None, 404, "no job '..'"),
     ],
 )
 def test_bad_requests_get_one_sentence(
-    controller: Controller, call: Caller, method: str, path: str, body: Any, token: str | None, status: int, words: str
+    controller: Controller, call: Caller, path: str, body: Any, status: int, words: str
 ) -> None:
+    """Without a body it is a GET."""
     before = controller.job("resnet")
-    got, answer = call(method, path, body, token)
+    got, answer = call("GET" if body is None else "POST", f"/v1/jobs/{path}", body)
     assert got == status
     assert words in answer["error"]
     assert "\n" not in answer["error"]
     assert controller.job("resnet") == before
 
 
-def test_a_body_without_length(call: Caller) -> None:
-    host, port = urlsplit(call.url).netloc.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as raw:
-        raw.sendall(b"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n\r\n")
-        assert b" 411 " in raw.makefile("rb").readline()
+@pytest.mark.parametrize(("job", "what"), [(job, what) for job in ("resnet", "vgg") for what in CALLS])
+def test_strangers_learn_nothing(controller: Controller, call: Caller, job: str, what: str) -> None:
+    """For them, a job that is not there has another token, too."""
+    before = controller.job("resnet")
+    status, answer = call(CALLS[what], f"/v1/jobs/{job}/{what}", WHO if CALLS[what] == "POST" else None, "wrong-token")
+    assert status == 401
+    assert f"wrong token for job '{job}'" in answer["error"]
+    assert controller.job("resnet") == before
 
 
-def test_rubbish_does_not_stop_the_server(call: Caller) -> None:
-    host, port = urlsplit(call.url).netloc.split(":")
-    for rubbish in (
-        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 9\r\n",
-    ):
-        with socket.create_connection((host, int(port)), timeout=30) as raw:
-            raw.sendall(rubbish)
-    assert call("GET", "/v1/jobs/resnet/members")[0] == 200
+def test_a_call_without_token(call: Caller) -> None:
+    status, answer = call("POST", "/v1/jobs/resnet/join", WHO, None)
+    assert (status, "send the job's token" in answer["error"]) == (401, True)
+
+
+def test_a_path_that_is_none(call: Caller) -> None:
+    status, answer = call("GET", "/")
+    assert (status, "no such path" in answer["error"]) == (404, True)
 
 
 def test_switch_gone_is_503(switch: FakeSwitch, call: Caller) -> None:

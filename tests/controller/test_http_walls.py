@@ -25,8 +25,9 @@ from netsum_controller.errors import InputError
 from netsum_controller.http.api import HttpServer
 
 from tests.controller.certificates import Certificates
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN
 
-TOKEN = "correct-horse"
 MEMBERS = f"GET /v1/jobs/resnet/members HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 
 JOIN = (
@@ -51,12 +52,13 @@ class Raw:
 
     def serves(self) -> None:
         """It answers a member; a thread of an earlier connection may need a moment to end."""
-        deadline = time.monotonic() + 30
-        while True:
+
+        def answers() -> bool:
             with suppress(ConnectionError, IndexError):  # closed without an answer: we were too slow
-                if self(MEMBERS)[0] == 200:
-                    return
-            assert time.monotonic() < deadline, "no place becomes free"
+                return self(MEMBERS)[0] == 200
+            return False
+
+        wait_until(answers)
 
     @staticmethod
     def answer(connection: socket.socket) -> tuple[int, dict[str, object]]:
@@ -66,7 +68,7 @@ class Raw:
 
 @pytest.fixture
 def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]:
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     with ExitStack() as stack:
 
         def start(**limits: float) -> Raw:
@@ -91,6 +93,7 @@ def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]
         (b"BREW / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
         (b"\x1b[2Jgarbage\r\n\r\n", 400, "Bad request syntax"),
         (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413, "larger than 65536"),
+        (b"POST / HTTP/1.1\r\n\r\n", 411, "Content-Length"),
         (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 411, "Content-Length"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "Content-Length"),
         (MEMBERS.replace(b"members", b"why?" + b"block=1&" * 20), 400, "more than 8 fields"),
@@ -196,10 +199,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
             held = [stack.enter_context(raw.open()) for _ in range(2)]
             for connection in held:
                 connection.sendall(JOIN.replace(b"   }", b"  }"))  # waits for the lock
-            deadline = time.monotonic() + 30
-            while raw.places() != [None, None]:
-                assert time.monotonic() < deadline, "their tokens are not read"
-                time.sleep(0.005)
+            wait_until(lambda: raw.places() == [None, None])  # their tokens are read
             with raw.open() as turned_away:
                 status, body = raw.answer(turned_away)
             assert status == 503
@@ -209,7 +209,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
 
 
 def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Certificates) -> None:
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
     assert url.startswith("https://127.0.0.1:")
     request = urllib.request.Request(f"{url}/v1/jobs/resnet/members", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -229,7 +229,7 @@ def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Cert
 def test_members_join_over_tls(
     controller: Controller, spec: JobSpec, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
 
     def join(patience: float = 30.0) -> Descriptor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 
-from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.controller.fake_switch import FakeSwitch, pack_record, touches
+from tests.controller.killing import Killed, dying_after
 
 
 def test_a_job_is_installed(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
@@ -25,13 +27,12 @@ def test_a_job_is_installed(controller: Controller, switch: FakeSwitch, spec: Jo
 
 
 def test_the_job_entry_comes_last_and_goes_first(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    job_table = controller.site.program.object_id("tables", "job")
     switch.writes.clear()
     controller.create_job(spec)
-    assert switch.writes[-1].entity.table_entry.table_id == job_table
+    assert touches(switch.writes[-1], "job")
     switch.writes.clear()
     controller.delete_job("resnet")
-    assert switch.writes[0].entity.table_entry.table_id == job_table
+    assert touches(switch.writes[0], "job")
 
 
 def test_the_same_job_again_changes_nothing(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
@@ -72,11 +73,7 @@ def test_another_job_of_the_name_is_refused_with_what_differs(
     ],
 )
 def test_a_job_that_does_not_fit_is_refused(
-    controller: Controller,
-    switch: FakeSwitch,
-    spec: JobSpec,
-    change: dict[str, Any],
-    words: str,
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, change: dict[str, Any], words: str
 ) -> None:
     controller.create_job(spec)
     installed = switch.installed
@@ -99,17 +96,12 @@ def test_a_failed_step_takes_everything_back(
     """Whatever update fails, first or second of its table, nothing stays on the switch or in the state."""
     if which == 1 and table in ("job", "multicast group"):
         which = 0  # there is only one
-    table_id = 0 if table == "multicast group" else controller.site.program.object_id("tables", table)
     seen = 0
 
     def fail(update: Any) -> str | None:
         nonlocal seen
-        entity = update.entity
-        is_group = entity.HasField("packet_replication_engine_entry")
-        if (is_group and table == "multicast group") or (table_id and entity.table_entry.table_id == table_id):
-            seen += 1
-            return "no space" if seen == which + 1 else None
-        return None
+        seen += touches(update, table)
+        return "no space" if touches(update, table) and seen == which + 1 else None
 
     before = switch.installed
     switch.fail_update = fail
@@ -125,15 +117,8 @@ def test_when_taking_back_fails_the_next_command_cleans_up(
     controller: Controller, switch: FakeSwitch, spec: JobSpec
 ) -> None:
     before = switch.installed
-    job_table = controller.site.program.object_id("tables", "job")
-
-    def fail(update: Any) -> str | None:
-        if update.entity.table_entry.table_id == job_table or update.type == 3:
-            return "broken"
-        return None
-
-    switch.fail_update = fail
-    with pytest.raises(SwitchError, match="taking back the other steps failed too"):
+    switch.fail_update = lambda update: "broken" if touches(update, "job") or update.type == 3 else None
+    with pytest.raises(SwitchError, match="undoing the other steps failed too"):
         controller.create_job(spec)
     with pytest.raises(NoSuchJob):
         controller.job("resnet")
@@ -142,10 +127,6 @@ def test_when_taking_back_fails_the_next_command_cleans_up(
     controller.delete_job(other.name)
     assert switch.installed == before
     assert controller.site.store.jobs() == []
-
-
-class Killed(BaseException):
-    """Stands for the process being killed."""
 
 
 @pytest.mark.parametrize("write", range(5))
@@ -159,26 +140,9 @@ def test_killed_at_any_moment(
     empty = switch.installed
     if command == "delete":
         first.create_job(spec)
-    with first.site.client("s1") as client:
-        writer = type(client).write
-    calls = 0
-
-    def dying_write(self: Any, updates: Any) -> None:
-        nonlocal calls
-        if calls == write:
-            raise Killed
-        calls += 1
-        writer(self, updates)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netsum_controller.p4runtime.client.SwitchClient.write", dying_write)
-        try:
-            first.create_job(spec) if command == "create" else first.delete_job("resnet")
-        except Killed:
-            pass
-        else:
-            assert calls <= write  # fewer writes than that: nothing to kill
-            return
+    with suppress(Killed), dying_after(write):
+        first.create_job(spec) if command == "create" else first.delete_job("resnet")
+        return  # it has fewer writes than that
     second = open_controller()
     job = second.create_job(spec)
     assert second.push() == second.reconcile()  # nothing to do

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +13,17 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy
 
+from tests.controller.conftest import NETSUM
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.watched import TOKEN, Watched
-
-NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
+from tests.controller.members import TOKEN
+from tests.controller.watched import Watched
 
 
 def test_records_say_what_they_are_about(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "netsum_controller")
-    watched = Watched(controller, switch, spec)
-    epoch = watched.job.epoch.number
+    epoch = Watched(controller, switch, spec).job.epoch.number
     controller.evict("resnet", 2)
     controller.leave("resnet", TOKEN, 0, "a")
     with pytest.raises(Busy):
@@ -34,7 +31,7 @@ def test_records_say_what_they_are_about(
     controller.delete_job("resnet")
     told = {record.getMessage(): fields_of(record) for record in caplog.records}
     here: dict[str, Any] = {"job": "resnet", "epoch": epoch, "switch": "s1"}
-    assert told[f"job resnet: created as {1} on s1"] == here
+    assert told["job resnet: created as 1 on s1"] == here
     assert told[f"job resnet: rank 1 joins epoch {epoch}"] == {"job": "resnet", "rank": 1, "epoch": epoch}
     assert told["job resnet: rank 2 is evicted"] == {**here, "rank": 2}
     assert told["job resnet: rank 0 leaves"] == {**here, "rank": 0}
@@ -56,19 +53,11 @@ def test_a_restored_switch_is_named(
 
 
 @pytest.mark.parametrize("option", [["--log-format", "json"], []])
-def test_json_lines(controller: Controller, spec: JobSpec, tmp_path: Path, option: list[str]) -> None:
+def test_json_lines(controller: Controller, spec: JobSpec, where: list[str], option: list[str]) -> None:
     controller.create_job(spec)
-    path = tmp_path / "star4.yaml"
-    path.write_text(controller.topology.to_yaml())
-    where = ["--topology", str(path), "--state", str(tmp_path / "state.db")]
+    command = [*NETSUM, *option, *where, "-v", "job", "delete", "resnet"]
     environment = None if option else {"NETSUM_LOG": "json"}
-    done = subprocess.run(
-        [*NETSUM, *option, *where, "-v", "job", "delete", "resnet"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     (line,) = (line for line in lines if line["message"] == "job resnet: deleted")
     assert line["logger"] == "netsum_controller.jobs.lifecycle"

@@ -13,8 +13,9 @@ from netsum_controller.stages import JobEntry, MemberEntry, RewriteEntry
 from netsum_controller.state.model import JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.items import items_on
+from tests.controller.members import TOKEN
 
-TOKEN = "correct-horse"
 RANKS = 4
 STEPS = 40
 
@@ -56,13 +57,11 @@ def check(controller: Controller, numbers: list[int]) -> None:
     assert job.state is JobState.READY
     assert job.epoch.number >= numbers[-1]
     numbers.append(job.epoch.number)
-    with controller.site.client("s1") as client:
-        items = client.read_items()
     sources = {seat.src_id for seat in job.epoch.members}
     assert sources
-    assert {item.src_id for item in items if isinstance(item, MemberEntry)} == sources
-    assert {item.replica for item in items if isinstance(item, RewriteEntry)} == sources
-    for entry in (item for item in items if isinstance(item, JobEntry)):
+    assert {item.src_id for item in items_on(controller, MemberEntry)} == sources
+    assert {item.replica for item in items_on(controller, RewriteEntry)} == sources
+    for entry in items_on(controller, JobEntry):
         assert entry.all_sources == sum(1 << source for source in sources)
         everyone = all(seat.joined for seat in job.epoch.members)
         assert (entry.block_exp > 0) == (job.late is Late.DEGRADE and everyone)

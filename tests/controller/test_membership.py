@@ -13,13 +13,15 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
 from netsum_controller.jobs.membership import GRACE, Membership
-from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.job_items import job_items
 from netsum_controller.stages import MemberEntry
 
-from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.controller.fake_switch import FakeSwitch, pack_record, touches
+from tests.controller.items import items_on
+from tests.controller.killing import Killed, dying_after
+from tests.controller.members import TOKEN, join_all
 
-TOKEN = "correct-horse"
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 class Clock:
@@ -37,16 +39,12 @@ def clock(controller: Controller, spec: JobSpec) -> Clock:
     """The controller with its job, and the clock that its grace period goes by."""
     clock = Clock()
     controller.membership = Membership(controller.site, clock)
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     return clock
 
 
 def join(controller: Controller, rank: int, instance: str) -> Descriptor:
     return controller.join("resnet", TOKEN, rank, instance)
-
-
-def join_all(controller: Controller, run: str) -> list[Descriptor]:
-    return [join(controller, rank, f"{run}{rank}") for rank in range(3)]
 
 
 def on_switch(controller: Controller) -> bool:
@@ -56,10 +54,9 @@ def on_switch(controller: Controller) -> bool:
     return set(job_items(controller.topology, controller.job("resnet"), "s1")) <= installed
 
 
-@pytest.mark.usefixtures("clock")
 def test_everyone_gets_the_current_epoch(controller: Controller) -> None:
     job = controller.job("resnet")
-    descriptors = join_all(controller, "a")
+    descriptors = join_all(controller)
     assert {one.epoch for one in descriptors} == {job.epoch.number}
     assert [one.host.udp_port for one in descriptors] == [seat.udp_port for seat in job.epoch.seats]
     assert [one.rank for one in descriptors] == [0, 1, 2]
@@ -67,102 +64,91 @@ def test_everyone_gets_the_current_epoch(controller: Controller) -> None:
     assert descriptors[0].switch.ip == "10.0.0.254"
 
 
-@pytest.mark.usefixtures("clock")
 def test_the_same_instance_asks_again(controller: Controller) -> None:
     assert join(controller, 0, "a") == join(controller, 0, "a")
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_taken_rank_begins_a_new_epoch_for_all(controller: Controller, switch: FakeSwitch) -> None:
-    old = join_all(controller, "a")
+    old = join_all(controller)
     seat = controller.job("resnet").slot_base
     switch.records[seat] = pack_record(epoch=old[0].epoch, block_id=old[0].first_block_id + 160_000, state=2)
-    new = join(controller, 1, "b1")
+    new = join(controller, 1, "b")
     assert new.epoch > old[0].epoch
     assert new.host.udp_port not in {one.host.udp_port for one in old}
     assert new.first_block_id > old[0].first_block_id + 160_000 + 16 + 8
     assert on_switch(controller)
     # Those who come after get the same epoch, and the first to have it keeps it.
-    assert {join(controller, 0, "b0").epoch, join(controller, 2, "b2").epoch, join(controller, 1, "b1").epoch} == {
-        new.epoch
-    }
+    assert {join(controller, rank, "b").epoch for rank in (0, 2, 1)} == {new.epoch}
 
 
-@pytest.mark.usefixtures("clock")
 def test_in_a_new_epoch_members_change_before_the_job(controller: Controller, switch: FakeSwitch) -> None:
     """Old senders must be refused by their UDP port before the switch takes blocks of the new epoch."""
-    join_all(controller, "a")
+    join_all(controller)
     switch.writes.clear()
     join(controller, 0, "b")
-    tables = [update.entity.table_entry.table_id for update in switch.writes]
-    program = controller.site.program
-    member, job = (program.object_id("tables", name) for name in ("member", "job"))
-    assert tables[-1] == job
-    assert set(tables[:3]) == {member}
+    assert touches(switch.writes[-1], "job")
+    assert all(touches(update, "member") for update in switch.writes[:3])
 
 
 def test_the_next_run_begins_a_new_epoch_at_once(controller: Controller, clock: Clock) -> None:
-    first = join_all(controller, "a")
+    first = join_all(controller)
     for rank in range(3):
-        assert controller.leave("resnet", TOKEN, rank, f"a{rank}")
+        assert controller.leave("resnet", TOKEN, rank, "a")
     second = join_all(controller, "b")
     assert {one.epoch for one in second} == {first[0].epoch + 3}  # a number for each UDP port
     assert clock.now == 100.0
 
 
 def test_who_left_waits_for_the_others_but_not_for_ever(controller: Controller, clock: Clock) -> None:
-    first = join_all(controller, "a")
-    controller.leave("resnet", TOKEN, 0, "a0")
+    first = join_all(controller)
+    controller.leave("resnet", TOKEN, 0, "a")
     with pytest.raises(Busy, match=r"previous run is still finishing \(ranks 1, 2\)") as caught:
-        join(controller, 0, "b0")
+        join(controller, 0, "b")
     assert 0 < caught.value.retry_ms < 1000
     clock.now += GRACE - 0.1
     with pytest.raises(Busy):
-        join(controller, 0, "b0")
+        join(controller, 0, "b")
     assert controller.job("resnet").epoch.number == first[0].epoch
     clock.now += 0.2
-    assert join(controller, 0, "b0").epoch == first[0].epoch + 3
+    assert join(controller, 0, "b").epoch == first[0].epoch + 3
 
 
 def test_an_attempt_given_up_does_not_count(controller: Controller, clock: Clock) -> None:
-    join_all(controller, "a")
-    controller.leave("resnet", TOKEN, 0, "a0")
+    join_all(controller)
+    controller.leave("resnet", TOKEN, 0, "a")
     with pytest.raises(Busy):
-        join(controller, 0, "b0")
+        join(controller, 0, "b")
     clock.now += 3600
     with pytest.raises(Busy):
-        join(controller, 0, "c0")
+        join(controller, 0, "c")
 
 
 def test_who_left_goes_on_when_the_others_have_left(controller: Controller, clock: Clock) -> None:
-    join_all(controller, "a")
-    controller.leave("resnet", TOKEN, 0, "a0")
+    join_all(controller)
+    controller.leave("resnet", TOKEN, 0, "a")
     with pytest.raises(Busy):
-        join(controller, 0, "b0")
-    controller.leave("resnet", TOKEN, 1, "a1")
-    controller.leave("resnet", TOKEN, 2, "a2")
-    assert join(controller, 0, "b0").epoch == join(controller, 1, "b1").epoch
+        join(controller, 0, "b")
+    controller.leave("resnet", TOKEN, 1, "a")
+    controller.leave("resnet", TOKEN, 2, "a")
+    assert join(controller, 0, "b").epoch == join(controller, 1, "b").epoch
     assert clock.now == 100.0
 
 
-@pytest.mark.usefixtures("clock")
 def test_an_epoch_that_someone_left_early_is_given_up(controller: Controller) -> None:
-    first = join(controller, 0, "a0")
-    controller.leave("resnet", TOKEN, 0, "a0")
-    late = join(controller, 1, "a1")
+    first = join(controller, 0, "a")
+    controller.leave("resnet", TOKEN, 0, "a")
+    late = join(controller, 1, "a")
     assert late.epoch == first.epoch + 3
 
 
-@pytest.mark.usefixtures("clock")
 def test_leaving_an_old_epoch_does_nothing(controller: Controller) -> None:
-    join(controller, 0, "a0")
-    join(controller, 0, "b0")
-    assert not controller.leave("resnet", TOKEN, 0, "a0")
+    join(controller, 0, "a")
+    join(controller, 0, "b")
+    assert not controller.leave("resnet", TOKEN, 0, "a")
     assert controller.job("resnet").epoch.seats[0].active
     assert not controller.leave("resnet", TOKEN, 1, "never")
 
 
-@pytest.mark.usefixtures("clock")
 def test_strangers(controller: Controller, switch: FakeSwitch) -> None:
     before = switch.installed
     with pytest.raises(Unauthorized, match="wrong token for job 'resnet'"):
@@ -181,16 +167,14 @@ def test_strangers(controller: Controller, switch: FakeSwitch) -> None:
     assert not any(seat.joined for seat in controller.job("resnet").epoch.seats)
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_new_epoch_that_fails_leaves_the_old_one(controller: Controller, switch: FakeSwitch) -> None:
-    old = join_all(controller, "a")
+    old = join_all(controller)
     before = switch.installed
-    table = controller.site.program.object_id("tables", "rewrite")
     broken = True
 
     def fail(update: Any) -> str | None:
         nonlocal broken
-        if broken and update.entity.table_entry.table_id == table:
+        if broken and touches(update, "rewrite"):
             broken = False
             return "no"
         return None
@@ -203,31 +187,15 @@ def test_a_new_epoch_that_fails_leaves_the_old_one(controller: Controller, switc
     assert join(controller, 0, "b").epoch > old[0].epoch + 1  # the failed one's number is not used again
 
 
-class Killed(BaseException):
-    """Stands for the process being killed."""
-
-
-@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("write", range(3))
 @pytest.mark.parametrize("then", ["join", "reconcile", "create"])
 def test_killed_while_a_new_epoch_begins(
     open_controller: Callable[[], Controller], controller: Controller, spec: JobSpec, write: int, then: str
 ) -> None:
     """Whoever comes next never gets a descriptor that the switch does not know."""
-    old = join_all(controller, "a")
-    writer, calls = SwitchClient.write, 0
-
-    def dying_write(self: SwitchClient, updates: Any) -> None:
-        nonlocal calls
-        if calls == write:
-            raise Killed
-        calls += 1
-        writer(self, updates)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SwitchClient, "write", dying_write)
-        with pytest.raises(Killed):
-            join(controller, 0, "b0")
+    old = join_all(controller)
+    with dying_after(write), pytest.raises(Killed):
+        join(controller, 0, "b")
     other = open_controller()
     if then == "reconcile":
         other.reconcile()
@@ -235,13 +203,12 @@ def test_killed_while_a_new_epoch_begins(
         assert not other.reconcile()[0].changed
     elif then == "create":
         assert not other.create_job(spec).created
-    new = join(other, 1, "b1")
+    new = join(other, 1, "b")
     assert new.epoch > old[0].epoch
     assert on_switch(other)
-    assert join(other, 0, "b0").epoch == new.epoch
+    assert join(other, 0, "b").epoch == new.epoch
 
 
-@pytest.mark.usefixtures("clock")
 def test_links(controller: Controller) -> None:
     assert join(controller, 0, "a").link.kind == "udp"
     packet = controller.join("resnet", TOKEN, 1, "a", {"kind": "packet", "interface": "h2-eth0"})
@@ -252,8 +219,8 @@ def test_links(controller: Controller) -> None:
     assert (link.kind, link.local, link.remote) == ("frames", "127.0.0.1:9104", "127.0.0.1:9004")
 
 
-def test_descriptor_files(controller: Controller, spec: JobSpec, tmp_path: Path) -> None:
-    job = controller.create_job(spec)
+def test_descriptor_files(controller: Controller, tmp_path: Path) -> None:
+    job = controller.job("resnet")
     paths = controller.write_descriptors("resnet", tmp_path / "d")
     assert [path.name for path in paths] == ["resnet.0.json", "resnet.1.json", "resnet.2.json"]
     first = [Descriptor.from_json(path.read_text()) for path in paths]
@@ -266,23 +233,17 @@ def test_descriptor_files(controller: Controller, spec: JobSpec, tmp_path: Path)
         controller.write_descriptors("resnet", paths[0])
 
 
-@pytest.mark.usefixtures("clock")
 def test_epochs_survive_the_controller(open_controller: Callable[[], Controller], controller: Controller) -> None:
-    old = join_all(controller, "a")
+    old = join_all(controller)
     controller.close()
     other = open_controller()
-    assert other.join("resnet", TOKEN, 0, "a0") == old[0]
-    assert other.join("resnet", TOKEN, 0, "b0").epoch == old[0].epoch + 3
+    assert other.join("resnet", TOKEN, 0, "a") == old[0]
+    assert other.join("resnet", TOKEN, 0, "b").epoch == old[0].epoch + 3
 
 
 def test_one_host_on_several_ranks(controller: Controller) -> None:
     job = controller.create_job(JobSpec(name="both", members=("h1", "h1", "h2"), token=TOKEN))
-    descriptors = [controller.join("both", TOKEN, rank, "x") for rank in range(3)]
+    descriptors = join_all(controller, name="both")
     assert len({(one.host.ip, one.host.udp_port) for one in descriptors}) == 3
-    with controller.site.client("s1") as client:
-        members = [item for item in client.read_items() if isinstance(item, MemberEntry)]
-    assert sorted((one.src_id, one.ingress_port) for one in members if one.job_id == job.job_id) == [
-        (0, 1),
-        (1, 1),
-        (2, 2),
-    ]
+    members = [entry for entry in items_on(controller, MemberEntry) if entry.job_id == job.job_id]
+    assert sorted((entry.src_id, entry.ingress_port) for entry in members) == [(0, 1), (1, 1), (2, 2)]

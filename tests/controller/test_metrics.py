@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
-from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, SwitchError
 from netsum_controller.stages import outcomes
@@ -21,9 +20,11 @@ from netsum_controller.watching.observer import Observer, SwitchView
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.watched import TOKEN, Watched
+from tests.controller.members import TOKEN
+from tests.controller.watched import Watched
 
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
+HOSTS = ("h1", "h2", "h4")
 Samples = dict[tuple[str, ...], float]
 
 
@@ -42,11 +43,6 @@ def parse(text: str) -> Samples:
             assert key not in found, f"{key} is there twice"
             found[key] = each.value
     return found
-
-
-@pytest.fixture
-def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
-    return Watched(controller, switch, spec)
 
 
 def test_jobs_and_members(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
@@ -74,9 +70,10 @@ def test_jobs_and_members(watched: Watched, controller: Controller, switch: Fake
     assert found["netsum_job_epoch", "resnet"] == watched.job.epoch.number
     assert found["netsum_job_members", "resnet", "joined"] == 3
     assert found["netsum_job_members", "resnet", "evicted"] == 0
-    assert [
-        found["netsum_member_packets_total", f"h{host}", "resnet", f"{rank}"] for rank, host in enumerate((1, 2, 4))
-    ] == [*(25, 21, 20)]
+    packets = [
+        found["netsum_member_packets_total", host, "resnet", rank] for host, rank in zip(HOSTS, "012", strict=True)
+    ]
+    assert packets == [25, 21, 20]
     assert found["netsum_member_missing_blocks", "h4", "resnet", "2"] == 2
     assert found["netsum_member_repeats_total", "h1", "resnet", "0"] == 3
     assert found["netsum_member_oldest_missing_seconds", "h1", "resnet", "0"] == 0
@@ -92,8 +89,9 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     controller.reconcile()
     switch.restart()
     controller.reconcile()
-    controller.sweeps.add("resnet", sweeps=9, unanswered=1, closed=4)
-    controller.sweeps.add("long-gone", sweeps=1)
+    for name, by in (("sweeps", 9), ("unanswered_sweeps", 1), ("swept_blocks", 4)):
+        controller.site.tally.add(name, "resnet", by=by)
+    controller.site.tally.add("sweeps", "long-gone")
     for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}{path}", timeout=30)
@@ -120,8 +118,8 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
 
 
 def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, controller: Controller) -> None:
-    metrics = Metrics(controller.site, controller.sweeps, max_age=0.0)
-    controller.sweeps.add(watched.name, sweeps=1)
+    metrics = Metrics(controller.site, max_age=0.0)
+    controller.site.tally.add("sweeps", watched.name)
     assert b'job="resnet"' in metrics.page("")[1]
     controller.delete_job(watched.name)
     assert b"job=" not in metrics.page("")[1]
@@ -175,7 +173,7 @@ def test_a_token_is_asked_for_if_there_is_one(controller: Controller) -> None:
     assert "netsum_switch_up" in scrape(url, "tell-me")
 
 
-def test_the_option_of_serve(topology_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_of_serve(where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
     def serve(self: Controller, *_: object, metrics_token: str | None, **__: object) -> str:  # noqa: ARG001
@@ -183,17 +181,9 @@ def test_the_option_of_serve(topology_file: Path, monkeypatch: pytest.MonkeyPatc
         raise SwitchError("enough")
 
     monkeypatch.setattr(Controller, "serve", serve)
-    words = ["--topology", str(topology_file), "--state", str(topology_file.with_suffix(".db")), "serve"]
     for more, environment in (([], {}), (["--metrics-token", "a"], {}), ([], {"NETSUM_METRICS_TOKEN": "b"})):
-        CliRunner().invoke(cli, [*words, *more], env=environment)
+        CliRunner().invoke(cli, [*where, "serve", *more], env=environment)
     assert given == [None, "a", "b"]
-
-
-@pytest.fixture
-def topology_file(controller: Controller, tmp_path: Path) -> Path:
-    path = tmp_path / "star4.yaml"
-    path.write_text(controller.topology.to_yaml())
-    return path
 
 
 def test_openmetrics_if_asked_for(controller: Controller) -> None:
@@ -204,7 +194,8 @@ def test_openmetrics_if_asked_for(controller: Controller) -> None:
 
 def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
     url = controller.serve(watch=None)
-    controller.sweeps.add(watched.name, sweeps=1)
+    for name in ("sweeps", "unanswered_sweeps", "swept_blocks"):
+        controller.site.tally.add(name, watched.name)
     scrape(url)
     exported = {}
     for family in text_string_to_metric_families(scrape(url)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import FakeFabric
-from tests.controller.test_moving import TOKEN
-from tests.controller.test_watcher import PERIOD, wait_until
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN
+from tests.controller.test_watcher import PERIOD
 
 Open = Callable[[Topology], FakeFabric]
 
@@ -65,8 +67,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
     empty = fabric.installed()
     create(controller)
     old = controller.job("wide").epoch
-    watcher = Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)
-    try:
+    with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
         wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["root"].stop()
         wait_until(lambda: not controller.job("wide").by_switch)
@@ -76,8 +77,6 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
         }
         fabric.switches["root"].start()
         wait_until(lambda: fabric.installed() == empty)
-    finally:
-        watcher.close()
     done = controller.move("wide", "auto")
     assert (done.job.switches, done.resumes) == (("root", "leaf1", "leaf2"), True)
     back = rejoin(controller, new[0].epoch, new[0].first_block_id + 5)
@@ -93,8 +92,7 @@ def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
     create(controller)
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
     old = controller.job("wide").epoch
-    watcher = Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)
-    try:
+    with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
         wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["spine1"].stop()
         wait_until(lambda: set(controller.job("wide").epoch.shape.roots) == {"spine2"})
@@ -104,5 +102,3 @@ def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
         wait_until(lambda: not controller.job("wide").by_switch)
         last = rejoin(controller, around[0].epoch, around[0].first_block_id)
         assert {(one.algorithm, one.resumes) for one in last} == {("auto", around[0].epoch)}
-    finally:
-        watcher.close()

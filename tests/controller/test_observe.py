@@ -16,12 +16,8 @@ from netsum_controller.watching.observer import SILENT_AFTER, JobView, Observer,
 from netsum_controller.watching.sampling import MOST, PROBES, Query, sample
 
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.watched import EVERYONE, TOKEN, Watched
-
-
-@pytest.fixture
-def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
-    return Watched(controller, switch, spec)
+from tests.controller.members import TOKEN
+from tests.controller.watched import EVERYONE, Watched
 
 
 def ages(seconds: float) -> int:

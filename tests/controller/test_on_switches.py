@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +16,9 @@ from netsum_controller.errors import Busy
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
-from tests.controller.live import TOKEN, contribute, port_of, receive, run_job, start, summed, wait_until
+from tests.controller.conftest import NETSUM
+from tests.controller.live import contribute, port_of, receive, run_job, start, summed, wait_until
+from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
 
 
@@ -139,6 +140,7 @@ def test_the_shell_on_a_live_switch(on_live: Controller, tmp_path: Path) -> None
     """`netsum shell` reads and writes the program's tables by name; the controller goes on beside it."""
     members = run_job(on_live)
     (tmp_path / "star.yaml").write_text(on_live.topology.to_yaml())
+    where = ["--topology", str(tmp_path / "star.yaml"), "--state", str(tmp_path / "state.db")]
     lines = [
         'print("members", len(list(table_entry["member"].read())))',
         'te = table_entry["forward"](action="forward_to")',
@@ -147,21 +149,14 @@ def test_the_shell_on_a_live_switch(on_live: Controller, tmp_path: Path) -> None
         "te.insert()",
         "exit",
     ]
-    command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", "shell"]
     done = subprocess.run(
-        command,
+        [*NETSUM, *where, "shell"],
         input="\n".join([*lines, ""]),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={
-            **os.environ,
-            "NETSUM_TOPOLOGY": str(tmp_path / "star.yaml"),
-            "NETSUM_STATE": str(tmp_path / "state.db"),
-            "IPYTHONDIR": str(tmp_path / "ipython"),
-            "TERM": "dumb",
-        },
+        env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"},
     )
     assert done.returncode == 0, done.stderr
     assert "members 3" in done.stdout
@@ -192,8 +187,8 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     contribute(live, members[0], first + 2, 1)  # it will be forgotten
     wait_until(lambda: on_live.stats("resnet").outcomes["accepted"] == 5)
     live.restart()
-    wait_until(lambda: on_live.job("resnet").epoch.resumes == members[0].epoch, 60)
-    wait_until(lambda: on_live.job("resnet").state is JobState.READY, 60)
+    wait_until(lambda: on_live.job("resnet").epoch.resumes == members[0].epoch)
+    wait_until(lambda: on_live.job("resnet").state is JobState.READY)
     live.drain()
     contribute(live, members[0], first + 2, 1)  # nothing is let in before all have rejoined
     header, _ = receive(live, members[0])

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller import cli
-from netsum_controller.cli.top import Watch, render
+from netsum_controller.cli.top import Watch
 from netsum_controller.config.job_spec import JobSpec, parse_job
-from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, Refused, SwitchError
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import JobState
 from p4.v1 import p4runtime_pb2 as p4
-from rich.console import Console
 
+from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.items import items_on
+from tests.controller.test_top import shown
 
 TOKEN = "a-token-of-ours"
 
@@ -32,8 +31,7 @@ def spec(name: str, priority: int = 0) -> JobSpec:
 def entries(controller: Controller) -> dict[str, JobEntry]:
     """Job entries on the switch, by the job's name."""
     names = {job.job_id: job.name for job in controller.site.store.jobs()}
-    with controller.site.client("s1") as client:
-        return {names[item.job_id]: item for item in client.read_items() if isinstance(item, JobEntry)}
+    return {names[entry.job_id]: entry for entry in items_on(controller, JobEntry)}
 
 
 def priorities(controller: Controller) -> dict[str, int]:
@@ -95,27 +93,20 @@ def test_groups_are_of_their_jobs_class(controller: Controller) -> None:
     assert priorities(controller) == {"a": 1, "b": 3, group: 3}
 
 
-def test_what_cannot_be_installed_leaves_the_others_as_they_were(controller: Controller, switch: FakeSwitch) -> None:
+@pytest.mark.parametrize(("kind", "after"), [(p4.Update.INSERT, 2), (p4.Update.MODIFY, 0)], ids=["its own", "others'"])
+def test_a_job_of_which_an_entry_fails_changes_nothing(
+    controller: Controller, switch: FakeSwitch, kind: int, after: int
+) -> None:
+    """One of its own, or that of another job whose priority it would change."""
     controller.create_job(spec("a"))
-    installed = switch.installed
-    members = 0
+    installed, seen = switch.installed, 0
 
-    def second_insert(update: Any) -> str | None:
-        nonlocal members
-        members += update.type == p4.Update.INSERT
-        return "no" if update.type == p4.Update.INSERT and members > 2 else None
+    def fail(update: Any) -> str | None:
+        nonlocal seen
+        seen += update.type == kind
+        return "no" if update.type == kind and seen > after else None
 
-    switch.fail_update = second_insert
-    with pytest.raises(SwitchError):
-        controller.create_job(spec("urgent", 7))
-    assert switch.installed == installed
-    assert [job.name for job in controller.site.store.jobs()] == ["a"]
-
-
-def test_a_switch_that_does_not_take_the_others_change_gets_no_job(controller: Controller, switch: FakeSwitch) -> None:
-    controller.create_job(spec("a"))
-    installed = switch.installed
-    switch.fail_update = lambda update: "no" if update.type == p4.Update.MODIFY else None
+    switch.fail_update = fail
     with pytest.raises(SwitchError):
         controller.create_job(spec("urgent", 7))
     assert switch.installed == installed
@@ -177,31 +168,17 @@ def test_top_shows_it(controller: Controller) -> None:
     controller.create_job(spec("b", 2))
     snapshot = Watch(controller, None).snapshot()
     assert [job["priority"] for job in snapshot.to_dict()["jobs"]] == [0, 2]
-    screen = Console(width=120, record=True, file=io.StringIO())
-    screen.print(render(snapshot, 120))
-    lines = screen.export_text().splitlines()
+    lines = shown(snapshot, 120).splitlines()
     assert ["priority 2" in line for line in lines if " on s1, " in line] == [False, True]
 
 
-def test_on_the_command_line(
-    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "star.yaml").write_text(topology.to_yaml())
+def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: a\nmembers: [h1, h2]\nwindow: 8\n")
-
-    def run(*arguments: str) -> tuple[int | str | None, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["--topology", "star.yaml", "--state", "state.db", *arguments])
-        printed = capfd.readouterr()
-        return caught.value.code, printed.out + printed.err
-
     run("switch", "push")
-    assert run("job", "create", "--priority", "3", "a.yaml")[0] == 0
-    assert json.loads(run("job", "show", "a", "--json")[1])["priority"] == 3
-    assert [line.split() for line in run("job", "show", "a")[1].splitlines()].count(["priority", "3"]) == 1
-    assert "CLASS" in run("job", "list")[1]
-    code, printed = run("job", "create", "--priority", "8", "a.yaml")
-    assert (code, printed.count("\n")) == (2, 1)
-    assert "priority: Input should be less than or equal to 7" in printed
+    assert run("job", "create", "--priority", "3", "a.yaml").code == 0
+    assert json.loads(run("job", "show", "a", "--json").out)["priority"] == 3
+    assert [line.split() for line in run("job", "show", "a").out.splitlines()].count(["priority", "3"]) == 1
+    assert "CLASS" in run("job", "list").out
+    refused = run("job", "create", "--priority", "8", "a.yaml")
+    assert (refused.code, refused.printed.count("\n")) == (2, 1)
+    assert "priority: Input should be less than or equal to 7" in refused.err

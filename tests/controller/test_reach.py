@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from netsum_controller.watching.watcher import DOWN_AFTER, Watcher
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.test_watcher import PERIOD, wait_until
+from tests.controller.items import items_on
+from tests.controller.live import wait_until
+from tests.controller.test_watcher import PERIOD
 
 
 class Fabric(FakeFabric):
@@ -30,12 +33,9 @@ class Fabric(FakeFabric):
 
     def way(self, switch: str, host: str) -> str:
         """Over which switch a host is reached, as installed."""
-        with self.controller.site.client(switch) as client:
-            (port,) = (
-                item.port
-                for item in client.read_items()
-                if isinstance(item, ForwardEntry) and item.eth_dst == mac_to_int(self.topology.hosts[host].mac)
-            )
+        address = mac_to_int(self.topology.hosts[host].mac)
+        entries = items_on(self.controller, ForwardEntry, switch)
+        (port,) = (entry.port for entry in entries if entry.eth_dst == address)
         return self.topology.neighbours(switch)[port].switch
 
 
@@ -92,8 +92,7 @@ def test_a_star_whose_switch_is_back_has_none_that_is_down(
 
 
 def test_the_watcher_goes_around_and_back(fabric: Fabric) -> None:
-    watcher = Watcher(fabric.controller.site, PERIOD)
-    try:
+    with closing(Watcher(fabric.controller.site, PERIOD)) as watcher:
         wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         usual = fabric.way("leaf1", "h2")
         fabric.switches[usual].stop()
@@ -106,5 +105,3 @@ def test_the_watcher_goes_around_and_back(fabric: Fabric) -> None:
         fabric.switches[usual].start()
         wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         assert fabric.way("leaf1", "h2") == usual
-    finally:
-        watcher.close()

@@ -1,54 +1,30 @@
 """Rejoining after the switch restarted: who goes on where, and who cannot."""
 
-# long: every way in which the members of one epoch can come back, beside each other.
-
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.descriptor import Descriptor
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
 from netsum_controller.jobs.rejoin import Progress, lowest
-from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
-
-TOKEN = "correct-horse"
-
-
-class Member:
-    """What a host does: joins, and rejoins with the epoch that it last ran in and the block that it lacks."""
-
-    def __init__(self, controller: Controller, rank: int, instance: str, job: str = "resnet") -> None:
-        self.controller, self.rank, self.instance, self.job = controller, rank, instance, job
-        self.descriptor = controller.join(job, TOKEN, rank, instance)
-        self.needs = self.descriptor.first_block_id
-
-    def rejoin(self, finished: int = 0) -> Descriptor:
-        """Rejoin, ``finished`` blocks later than last time; a descriptor that resumes is taken."""
-        self.needs = (self.needs + finished) % SERIAL
-        place = Progress(self.descriptor.epoch, self.needs)
-        answer = self.controller.join(self.job, TOKEN, self.rank, self.instance, progress=place)
-        if answer.epoch == self.descriptor.epoch:
-            assert answer.resumes is None
-        else:
-            assert answer.resumes == self.descriptor.epoch
-            self.descriptor = answer
-        return answer
+from tests.controller.items import items_on, job_entry
+from tests.controller.killing import Killed, dying_after
+from tests.controller.members import TOKEN, Member, busy, gone
 
 
 @pytest.fixture
 def members(controller: Controller, spec: JobSpec) -> list[Member]:
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     return [Member(controller, rank, f"a{rank}") for rank in range(3)]
 
 
@@ -58,22 +34,11 @@ def restart(controller: Controller, switch: FakeSwitch) -> None:
     assert report.program_pushed
 
 
-def job_entries(controller: Controller) -> list[JobEntry]:
-    with controller.site.client("s1") as client:
-        return [item for item in client.read_items() if isinstance(item, JobEntry)]
-
-
-def busy(member: Member, finished: int = 0) -> str:
-    with pytest.raises(Busy) as caught:
-        member.rejoin(finished)
-    assert 0 < caught.value.retry_ms < 1000
-    return str(caught.value)
-
-
-def gone(member: Member) -> str:
-    with pytest.raises(CannotResume) as caught:
-        member.rejoin()
-    return str(caught.value)
+def restart_and_rejoin(controller: Controller, switch: FakeSwitch, members: list[Member], *finished: int) -> None:
+    """The switch restarts; the first members rejoin, each so many blocks further than before, and must wait."""
+    restart(controller, switch)
+    for member, more in zip(members, finished, strict=False):
+        busy(member, more)
 
 
 # -- going on
@@ -90,14 +55,16 @@ def test_after_a_restart_all_go_on_at_the_lowest(
 ) -> None:
     old = members[0].descriptor
     restart(controller, switch)
-    assert job_entries(controller) == []  # nothing may be added to a block before it is known where the epoch begins
+    assert (
+        items_on(controller, JobEntry) == []
+    )  # nothing may be added to a block before it is known where the epoch begins
     assert "ranks 0, 2 must still rejoin" in busy(members[1], 107)
     assert "rank 2 must still rejoin" in busy(members[0], 104)
     assert "rank 2 must still rejoin" in busy(members[0])
     new = members[2].rejoin(100)
     assert new.first_block_id == old.first_block_id + 100
     assert new.epoch > old.epoch
-    (entry,) = job_entries(controller)
+    entry = job_entry(controller)
     assert (entry.epoch, entry.first_block_id) == (new.epoch, new.first_block_id)
     assert {member.rejoin().epoch for member in members} == {new.epoch}
     ports = {member.descriptor.host.udp_port for member in members}
@@ -117,44 +84,36 @@ def test_a_needs_that_wraps(controller: Controller, members: list[Member], switc
 @pytest.mark.usefixtures("controller")
 def test_a_window_apart_and_no_further(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     """A rank keeps the contributions of one window; who would need older ones cannot be helped."""
-    restart(controller, switch)
-    busy(members[0], 108)
-    busy(members[1], 108)
+    restart_and_rejoin(controller, switch, members, 108, 108)
     assert members[2].rejoin(100).first_block_id == members[0].descriptor.first_block_id + 100
 
 
 def test_further_apart_than_a_window(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    restart(controller, switch)
-    busy(members[0], 109)
-    busy(members[1], 100)
+    restart_and_rejoin(controller, switch, members, 109, 100)
     for member in (members[2], *members):
         assert "further apart than 8 blocks" in gone(member)
-    assert job_entries(controller) == []
+    assert items_on(controller, JobEntry) == []
     anew = Member(controller, 0, "b0")
     assert Member(controller, 1, "b1").descriptor.epoch == anew.descriptor.epoch
-    assert job_entries(controller)[0].epoch == anew.descriptor.epoch
+    assert job_entry(controller).epoch == anew.descriptor.epoch
     assert "has begun since" in gone(members[2])
 
 
 def test_a_second_restart_while_they_rejoin(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    restart(controller, switch)
-    busy(members[0], 10)
-    busy(members[1], 12)
+    restart_and_rejoin(controller, switch, members, 10, 12)
     epoch = controller.job("resnet").epoch
     restart(controller, switch)
     assert controller.job("resnet").epoch.number == epoch.number  # nobody was in it, so it needs no successor
     new = members[2].rejoin(11)
     assert new.first_block_id == epoch.first_block_id + 10
-    assert job_entries(controller)[0].epoch == new.epoch
+    assert job_entry(controller).epoch == new.epoch
 
 
 def test_a_second_restart_before_all_have_heard(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
     """One rank knows of the second epoch, the others are still in the first: all go on in the third."""
-    restart(controller, switch)
-    busy(members[0], 10)
-    busy(members[1], 12)
+    restart_and_rejoin(controller, switch, members, 10, 12)
     second = members[2].rejoin(11)
     restart(controller, switch)
     busy(members[2])
@@ -167,7 +126,7 @@ def test_a_second_restart_before_all_have_heard(
 
 def test_a_restart_before_everyone_had_joined(controller: Controller, spec: JobSpec, switch: FakeSwitch) -> None:
     """No block can be finished then: those who are there go on at once, and need not wait for those who are not."""
-    controller.create_job(spec.model_copy(update={"token": TOKEN}))
+    controller.create_job(spec)
     first = Member(controller, 0, "a0")
     before = first.descriptor.first_block_id
     restart(controller, switch)
@@ -185,9 +144,7 @@ def test_who_did_not_get_the_answer_asks_again(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
     """It joins with the instance that it had, and holds nothing: the epoch goes on at its first block."""
-    restart(controller, switch)
-    busy(members[0])
-    busy(members[1])
+    restart_and_rejoin(controller, switch, members, 0, 0)
     again = controller.join("resnet", TOKEN, 2, "a2")
     assert again.first_block_id == members[0].descriptor.first_block_id
     assert (again.resumes, members[0].rejoin().epoch) == (None, again.epoch)
@@ -202,7 +159,7 @@ def test_a_rank_that_is_replaced_meanwhile(controller: Controller, members: list
     first_block = members[0].descriptor.first_block_id
     new = Member(controller, 1, "b1")
     assert new.descriptor.first_block_id != first_block
-    assert job_entries(controller)[0].epoch == new.descriptor.epoch
+    assert job_entry(controller).epoch == new.descriptor.epoch
     assert f"epoch {new.descriptor.epoch} has begun since" in gone(members[0])
     assert "has begun since" in gone(members[1])
     assert Member(controller, 0, "b0").descriptor.epoch == new.descriptor.epoch
@@ -238,11 +195,11 @@ def test_a_rank_of_another_process(controller: Controller, members: list[Member]
     assert controller.job("resnet").epoch.seats[0].needs is None
 
 
-def test_an_epoch_that_never_was(controller: Controller, members: list[Member]) -> None:
+def test_an_epoch_that_never_was(controller: Controller, members: list[Member], spec: JobSpec) -> None:
     with pytest.raises(CannotResume, match="epoch 12 cannot be continued"):
         controller.join("resnet", TOKEN, 0, "a0", progress=Progress(12, 0))
     controller.delete_job("resnet")
-    controller.create_job(JobSpec(name="resnet", members=("h1", "h2", "h4"), window=8, token=TOKEN))
+    controller.create_job(spec)
     assert "has begun since" in gone(members[0])
 
 
@@ -252,17 +209,17 @@ def test_degrade_jobs_begin_anew(controller: Controller, switch: FakeSwitch) -> 
     members = [Member(controller, rank, f"a{rank}") for rank in range(2)]
     restart(controller, switch)
     assert "has begun since" in gone(members[0])
-    assert len(job_entries(controller)) == 1
+    assert len(items_on(controller, JobEntry)) == 1
 
 
 def test_members_from_files_begin_anew(
-    controller: Controller, spec: JobSpec, switch: FakeSwitch, tmp_path: Any
+    controller: Controller, spec: JobSpec, switch: FakeSwitch, tmp_path: Path
 ) -> None:
     """They do not talk to the controller, so nobody could wait for them."""
     controller.create_job(spec)
     controller.write_descriptors("resnet", tmp_path)
     restart(controller, switch)
-    assert len(job_entries(controller)) == 1
+    assert len(items_on(controller, JobEntry)) == 1
 
 
 def evict(controller: Controller, rank: int) -> None:
@@ -295,9 +252,7 @@ def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeS
     """A resumed epoch continues the range of the one before; the next fresh one is clear of both."""
     first = members[0].descriptor.first_block_id
     far = (1 << 28) + 12345  # further than the range that is taken for granted
-    restart(controller, switch)
-    busy(members[0], far)
-    busy(members[1], far + 3)
+    restart_and_rejoin(controller, switch, members, far, far + 3)
     assert members[2].rejoin(far).first_block_id == first + far
     job = controller.job("resnet")
     old, new = controller.site.store.used_ranges(["s1"], job.job_id)
@@ -324,18 +279,12 @@ def test_ids_in_use_when_they_did_not_all_rejoin(
 def test_a_record_of_the_resumed_epoch_tells_how_far_it_got(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 101)
-    busy(members[1], 101)
+    restart_and_rejoin(controller, switch, members, 101, 101)
     resumed = members[2].rejoin(101)
     base = controller.job("resnet").slot_base
     switch.records[base] = pack_record(epoch=resumed.epoch, block_id=resumed.first_block_id + 160_000, state=2)
     fresh = Member(controller, 0, "b0").descriptor
     assert fresh.first_block_id > resumed.first_block_id + 160_000 + 16 + 8
-
-
-class Killed(BaseException):
-    """Stands for the process being killed."""
 
 
 @pytest.mark.parametrize("write", range(6))
@@ -351,15 +300,6 @@ def test_killed_on_the_way(
     when: str,
 ) -> None:
     """Killed before any write to the switch, while it restores the job or while it begins the epoch: all go on."""
-    writer, calls = SwitchClient.write, 0
-
-    def dying_write(self: SwitchClient, updates: Any) -> None:
-        nonlocal calls
-        if calls == write:
-            raise Killed
-        calls += 1
-        writer(self, updates)
-
     first = members[0].descriptor.first_block_id
     for member, finished in zip(members, (21, 20, 22), strict=True):
         member.needs += finished
@@ -368,13 +308,11 @@ def test_killed_on_the_way(
         controller.reconcile()
         busy(members[0])
         busy(members[1])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SwitchClient, "write", dying_write)
-        with suppress(Killed):
-            if when == "agree":
-                members[2].rejoin()
-            else:
-                controller.reconcile()
+    with dying_after(write), suppress(Killed):
+        if when == "agree":
+            members[2].rejoin()
+        else:
+            controller.reconcile()
     other = open_controller()
     for member in members:
         member.controller = other
@@ -391,7 +329,7 @@ def test_killed_on_the_way(
                 member.rejoin()
     assert {member.descriptor.first_block_id for member in members} == {first + 20}
     (epoch,) = {member.descriptor.epoch for member in members}
-    (entry,) = job_entries(other)
+    entry = job_entry(other)
     assert (entry.epoch, entry.first_block_id) == (epoch, first + 20)
     assert other.job("resnet").state is JobState.READY
     assert not other.reconcile()[0].changed
@@ -400,9 +338,7 @@ def test_killed_on_the_way(
 def test_the_switch_refuses_when_all_have_rejoined(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 5)
-    busy(members[1], 5)
+    restart_and_rejoin(controller, switch, members, 5, 5)
     switch.fail_update = lambda _: "no"
     for _ in range(2):
         with pytest.raises(SwitchError, match="insert job"):
@@ -414,16 +350,14 @@ def test_the_switch_refuses_when_all_have_rejoined(
 def test_the_switch_is_gone_when_all_have_rejoined(
     controller: Controller, members: list[Member], switch: FakeSwitch
 ) -> None:
-    restart(controller, switch)
-    busy(members[0], 5)
-    busy(members[1], 5)
+    restart_and_rejoin(controller, switch, members, 5, 5)
     switch.restart()
     with pytest.raises(SwitchError, match="has no P4 program yet"):
         members[2].rejoin(5)
     epoch = controller.job("resnet").epoch
     controller.reconcile()
     assert {member.rejoin().epoch for member in members} == {epoch.number}
-    assert job_entries(controller)[0].first_block_id == epoch.first_block_id
+    assert job_entry(controller).first_block_id == epoch.first_block_id
 
 
 @given(st.integers(0, SERIAL - 1), st.lists(st.integers(0, 40), min_size=1, max_size=9), st.integers(1, 20))

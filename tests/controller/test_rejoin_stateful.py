@@ -6,9 +6,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
@@ -18,21 +16,18 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import IdRange, Rejoin
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.items import items_on
+from tests.controller.killing import Killed, dying_after
+from tests.controller.members import TOKEN
 from tests.examples import one_in
 
-TOKEN = "correct-horse"
 WINDOW = 4
 RANKS = st.integers(0, 2)
-
-
-class Killed(BaseException):
-    """Stands for the process being killed."""
 
 
 class Host:
@@ -84,8 +79,7 @@ class Rejoining(RuleBasedStateMachine):
         assert self.starts.setdefault(descriptor.epoch, descriptor.first_block_id) == descriptor.first_block_id
         if self.switch.config is None:
             return
-        with self.controller.site.client("s1") as client:
-            entries = [item for item in client.read_items() if isinstance(item, JobEntry)]
+        entries = items_on(self.controller, JobEntry)
         assert [(one.epoch, one.first_block_id) for one in entries] == [(descriptor.epoch, descriptor.first_block_id)]
 
     @rule(rank=RANKS, again=st.booleans())
@@ -193,17 +187,7 @@ class Rejoining(RuleBasedStateMachine):
     @rule(write=st.integers(0, 4), rank=RANKS, what=st.sampled_from(["rejoin", "reconcile", "join"]))
     def killed(self, write: int, rank: int, what: str) -> None:
         """The controller is killed before its n-th write to the switch; another begins and reconciles."""
-        writer, calls = SwitchClient.write, 0
-
-        def dying_write(client: SwitchClient, updates: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > write:
-                raise Killed
-            writer(client, updates)
-
-        with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-            patch.setattr(SwitchClient, "write", dying_write)
+        with dying_after(write), suppress(Killed):
             if what == "reconcile":
                 self.controller.reconcile()
             elif what == "rejoin":
@@ -231,8 +215,7 @@ class Rejoining(RuleBasedStateMachine):
     def nothing_is_let_in_while_they_rejoin(self) -> None:
         job = self.controller.job("job")
         if job.epoch.rejoin is Rejoin.WAITING and self.switch.config is not None:
-            with self.controller.site.client("s1") as client:
-                assert not [item for item in client.read_items() if isinstance(item, JobEntry)]
+            assert not items_on(self.controller, JobEntry)
 
 
 TestRejoining = Rejoining.TestCase

@@ -138,8 +138,6 @@ def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec)
     found = store.job("resnet").epoch
     first = replace(epoch.seats[0], peer="10.0.0.1:4000")
     assert found == replace(epoch, rejoin=Rejoin.DONE, first_block_id=4711, seats=(first, *epoch.seats[1:]))
-    assert store.find_epoch(epoch.number) == found
-    assert store.find_epoch(epoch.number + 1) is None
 
 
 def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,16 +15,8 @@ from netsum_controller.watching import sweeper as module
 from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
-
-SOON = 90.0
-TOKEN = "correct-horse"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.005)
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN, join_all
 
 
 @pytest.fixture
@@ -42,14 +33,8 @@ def sweeper(controller: Controller) -> Iterator[Sweeper]:
     one.close()
 
 
-def join_all(controller: Controller, name: str = "resnet", instance: str = "a") -> None:
-    for rank in range(controller.job(name).workers):
-        controller.join(name, TOKEN, rank, instance)
-
-
-def sweeps_of(sweeper: Sweeper, job: str = "resnet") -> int:
-    counts = sweeper.counters.snapshot()
-    return counts[job].sweeps if job in counts else 0
+def sweeps_of(controller: Controller, job: str = "resnet") -> int:
+    return controller.site.tally.of("sweeps").get((job,), 0)
 
 
 def next_sweep(switch: FakeSwitch) -> bytes:
@@ -59,15 +44,14 @@ def next_sweep(switch: FakeSwitch) -> bytes:
     return switch.sweeps[-1]
 
 
-def test_a_job_is_swept_when_everyone_has_joined(
-    controller: Controller, switch: FakeSwitch, sweeper: Sweeper, spec: JobSpec
-) -> None:
+@pytest.mark.usefixtures("sweeper")
+def test_a_job_is_swept_when_everyone_has_joined(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     job = controller.create_job(spec)
     waiting = controller.create_job(JobSpec(name="vgg", members=("h1",), token=TOKEN))
     for rank in (0, 1):
         controller.join("resnet", TOKEN, rank, "a")
     controller.join("vgg", TOKEN, 0, "a")
-    assert sweeps_of(sweeper) == 0
+    assert sweeps_of(controller) == 0
     controller.join("resnet", TOKEN, 2, "a")
     frame = next_sweep(switch)
     own = controller.topology.switches["s1"]
@@ -77,8 +61,8 @@ def test_a_job_is_swept_when_everyone_has_joined(
     assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
     assert header.job_id != waiting.job_id
     switch.sweeps_close = 3
-    wait_until(lambda: sweeper.counters.snapshot()["resnet"].closed == 3)
-    assert set(sweeper.counters.snapshot()) == {"resnet"}  # nobody waits for long in the other
+    wait_until(lambda: controller.site.tally.of("swept_blocks").get(("resnet",)) == 3)
+    assert set(controller.site.tally.of("sweeps")) == {("resnet",)}  # nobody waits for long in the other
 
 
 @pytest.mark.usefixtures("sweeper")
@@ -130,15 +114,16 @@ def test_a_client_that_stays_is_complained_about(
     assert caplog.text.count("another P4Runtime client") == 1
 
 
+@pytest.mark.usefixtures("sweeper")
 def test_sweeps_that_are_not_answered_are_given_up(
-    controller: Controller, switch: FakeSwitch, sweeper: Sweeper, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     controller.create_job(spec)
     join_all(controller)
     next_sweep(switch)
     switch.lose_packet_ins = 2
-    wait_until(lambda: sweeper.counters.snapshot()["resnet"].unanswered >= 2)
+    wait_until(lambda: controller.site.tally.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
     next_sweep(switch)
 
 
@@ -149,18 +134,18 @@ def test_a_switch_that_restarts_is_swept_again(controller: Controller, switch: F
     next_sweep(switch)
     switch.restart()
     controller.reconcile()
-    join_all(controller, instance="b")
+    join_all(controller, "b")
     next_sweep(switch)
 
 
 def test_serving_sweeps(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     controller.create_job(spec)
     join_all(controller)
-    assert controller.sweeps.snapshot() == {}
+    assert sweeps_of(controller) == 0
     before = set(threading.enumerate())
     controller.serve()
     wait_until(lambda: len(switch.sweeps) > 2)
-    assert controller.sweeps.snapshot()["resnet"].sweeps > 2
+    assert sweeps_of(controller) > 2
     controller.close()
     wait_until(lambda: not switch._streams)
     left = set(threading.enumerate()) - before

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from netsum_controller import cli
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Quota, Topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused
 
+from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch
 
 TOKEN = "a-token-of-vision"
@@ -85,34 +85,18 @@ def test_the_same_job_of_another_tenant(controller: Controller) -> None:
         controller.create_job(spec("a", "speech"))
 
 
-def test_on_the_command_line(
-    topology: Topology,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "star.yaml").write_text(topology.to_yaml() + "tenants: {vision: {slots: 16}, default: {}}\n")
+def test_on_the_command_line(run: Run, topology: Topology, where: list[str], tmp_path: Path) -> None:
+    Path(where[1]).write_text(topology.to_yaml() + "tenants: {vision: {slots: 16}, default: {}}\n")
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nmembers: [h1, h2]\nwindow: 8\n")
-
-    def run(*arguments: str) -> tuple[int | str | None, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["--topology", "star.yaml", "--state", "state.db", *arguments])
-        printed = capfd.readouterr()
-        return caught.value.code, printed.out + printed.err
-
     run("switch", "push")
-    assert run("job", "create", "--tenant", "vision", "a.yaml")[0] == 0
-    assert json.loads(run("job", "show", "a", "--json")[1])["tenant"] == "vision"
-    code, printed = run("job", "create", "--tenant", "vision", "b.yaml")
-    assert (code, printed.count("\n")) == (1, 1)
-    assert (
-        "netsum: job 'b': the quota of tenant 'vision' on switch s1 has no room for 16 slots (it uses 16 of 16)"
-        in printed
-    )
-    assert run("job", "create", "b.yaml")[0] == 0
-    assert [job["tenant"] for job in json.loads(run("job", "list", "--json")[1])] == ["vision", "default"]
-    assert "vision" in run("job", "list")[1]
-    assert "vision" in run("topology", "show")[1]
+    assert run("job", "create", "--tenant", "vision", "a.yaml").code == 0
+    assert json.loads(run("job", "show", "a", "--json").out)["tenant"] == "vision"
+    refused = run("job", "create", "--tenant", "vision", "b.yaml")
+    assert (refused.code, refused.printed.count("\n")) == (1, 1)
+    words = "netsum: job 'b': the quota of tenant 'vision' on switch s1 has no room for 16 slots (it uses 16 of 16)"
+    assert words in refused.err
+    assert run("job", "create", "b.yaml").code == 0
+    assert [job["tenant"] for job in json.loads(run("job", "list", "--json").out)] == ["vision", "default"]
+    assert "vision" in run("job", "list").out
+    assert "vision" in run("topology", "show").out

@@ -20,13 +20,6 @@ from tests.controller.conftest import TOPOLOGY
 from tests.switch.harness.namespace import Namespace
 
 
-def tls_of(certificates: Certificates, who: str = "client", authority: str = "ca") -> dict[str, str]:
-    """The topology's ``tls`` of a controller that is ``who`` and trusts ``authority``."""
-    names = {"ca": f"{authority}.pem", "cert": f"{who}.pem", "key": f"{who}.key"}
-    names |= {"server_cert": "server.pem", "server_key": "server.key"}
-    return {name: certificates.path(file) for name, file in names.items()}
-
-
 @pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def address(request: pytest.FixtureRequest, certificates: Certificates, sockets: Path) -> Iterator[str]:
     """P4Runtime address of a switch that wants its clients' certificates."""
@@ -36,7 +29,7 @@ def address(request: pytest.FixtureRequest, certificates: Certificates, sockets:
             namespace = Namespace(())  # its Thrift server listens on every address
             stack.callback(namespace.close)
             prefix = ("ip", "netns", "exec", namespace.name)
-        process = SwitchProcess(request.param, (), sockets, prefix, Tls(**tls_of(certificates)))
+        process = SwitchProcess(request.param, (), sockets, prefix, Tls(**certificates.tls_with_server()))
         stack.callback(process.stop)
         process.wait_ready()
         yield process.address
@@ -47,7 +40,7 @@ def topology_of(address: str, tls: dict[str, str] | None) -> Topology:
 
 
 def test_the_controller_works(address: str, certificates: Certificates, tmp_path: Path) -> None:
-    with Controller(topology_of(address, tls_of(certificates)), tmp_path / "state.db") as controller:
+    with Controller(topology_of(address, certificates.tls()), tmp_path / "state.db") as controller:
         assert controller.push()[0].program_pushed
         controller.serve(watch=0.1)  # the watcher has a channel of its own
         controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
@@ -59,7 +52,7 @@ def test_the_controller_works(address: str, certificates: Certificates, tmp_path
     ("who", "authority", "words"),
     [
         ("stranger", "ca", "closed the connection: our certificate is not one it knows"),
-        ("client", "other", "CERTIFICATE_VERIFY_FAILED"),
+        ("client", "other", "failed: CERTIFICATE_VERIFY_FAILED"),
         ("nobody", "ca", "closed the connection: our certificate is not one it knows"),
         (None, None, "may want TLS"),
     ],
@@ -67,7 +60,7 @@ def test_the_controller_works(address: str, certificates: Certificates, tmp_path
 def test_others_do_not(
     address: str, certificates: Certificates, tmp_path: Path, who: str | None, authority: str | None, words: str
 ) -> None:
-    tls = None if who is None or authority is None else tls_of(certificates, who, authority)
+    tls = None if who is None or authority is None else certificates.tls(who, authority)
     if tls is not None and who == "nobody":  # comes without any certificate
         del tls["cert"], tls["key"]
     with (
@@ -76,12 +69,14 @@ def test_others_do_not(
     ):
         controller.push()
     # Nothing has reached the switch: it has no program, as the right client finds.
-    with Controller(topology_of(address, tls_of(certificates)), tmp_path / "other.db") as controller:
+    with Controller(topology_of(address, certificates.tls()), tmp_path / "other.db") as controller:
         assert controller.push()[0].program_pushed
 
 
 def test_a_testbed_starts_its_switch_so(certificates: Certificates) -> None:
-    text = TOPOLOGY.replace("device_id: 1,", "device_id: 1, tls: {tls},".replace("{tls}", str(tls_of(certificates))))
+    text = TOPOLOGY.replace(
+        "device_id: 1,", "device_id: 1, tls: {tls},".replace("{tls}", str(certificates.tls_with_server()))
+    )
     with RootlessFabric(parse_topology(text)) as fabric:
         fabric.create_job(JobSpec(name="resnet", members=("h1", "h2")))
         assert not fabric.controller.reconcile()[0].changed
@@ -92,8 +87,6 @@ def test_a_testbed_starts_its_switch_so(certificates: Certificates) -> None:
 
 
 def test_a_testbed_needs_the_servers_certificate(certificates: Certificates) -> None:
-    tls = tls_of(certificates)
-    del tls["server_cert"], tls["server_key"]
-    topology = parse_topology(TOPOLOGY).filled({"s1": {"tls": tls}})
+    topology = parse_topology(TOPOLOGY).filled({"s1": {"tls": certificates.tls()}})
     with pytest.raises(SwitchStartError, match="no `server_cert`"), RootlessFabric(topology):
         pass

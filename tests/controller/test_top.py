@@ -11,16 +11,13 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller import cli
 from netsum_controller.cli.top import Snapshot, Watch, render
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
@@ -32,26 +29,13 @@ from netsum_controller.watching.observer import JobView, MemberView, Presence
 from netsum_controller.watching.standing import standing
 from rich.console import Console
 
+from tests.controller.conftest import NETSUM, Result, Run
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.watched import TOKEN, Watched
+from tests.controller.live import SOON
+from tests.controller.members import TOKEN
+from tests.controller.watched import Watched
 
-SOON = 90.0
-NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
 RESENT = "netsum_retransmissions_total"
-
-
-@pytest.fixture
-def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
-    return Watched(controller, switch, spec)
-
-
-@pytest.fixture
-def words(controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command up to `job top`."""
-    monkeypatch.setenv("COLUMNS", "200")  # nothing folds
-    path = tmp_path / "star4.yaml"
-    path.write_text(controller.topology.to_yaml())
-    return ["--topology", str(path), "--state", str(tmp_path / "state.db"), "job", "top"]
 
 
 def view(watched: Watched, *members: MemberView, at: float = 10.0, **changes: Any) -> JobView:
@@ -114,34 +98,41 @@ def test_aged_and_refused(watched: Watched) -> None:
     assert (found.aged, found.refused) == (4, {"not_member": 2, "checksum": 1})
 
 
-def once(words: list[str], capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
-    capfd.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*words, "--once", "--interval", "0.2", *more])
-    out, err = capfd.readouterr()
-    return int(ended.value.code or 0), out, err
+Once = Callable[..., Result]
 
 
-def test_a_snapshot(watched: Watched, switch: FakeSwitch, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def once(run: Run) -> Once:
+    """What `job top` prints that looks only once."""
+    return lambda *more: run("job", "top", "--once", "--interval", "0.2", *more)
+
+
+def test_a_snapshot(watched: Watched, switch: FakeSwitch, once: Once) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
     switch.age = int(2.5e6 / AGE_UNIT_US)
     counter = watched.controller.site.program.object_id("counters", outcomes.COUNTER)
     switch.counters[counter, outcomes.indices(watched.job.job_id)[10]] = 3
-    code, out, _ = once(words, capfd, "resnet")
-    assert code == 0
+    found = once("resnet")
+    assert found.code == 0
     job = watched.job
-    head, *_ = out.splitlines()
-    assert head == (
+    assert found.out.splitlines()[0] == (
         f"resnet  epoch {job.epoch.number} on s1, waits, 0 blocks/s, 2 open, the oldest for 2.5 s, refused: 3 wrong port"
     )
-    rows = [line.split() for line in out.splitlines() if re.match(r" *\d", line)]
+    rows = [line.split() for line in found.out.splitlines() if re.match(r" *\d", line)]
     last = [str(job.epoch.first_block_id + ahead) for ahead in (21, 20, 19)]
     assert rows == [
         ["0", "h1", "joined", "0", "0", "0%", "3", "0", "-", last[0]],
         ["1", "h2", "silent", "0", "0", "0%", "0", "1", "2.5", "s", last[1], "straggler"],
         ["2", "h4", "silent", "0", "0", "100%", "0", "2", "2.5", "s", last[2], "straggler"],
     ]
+
+
+def shown(snapshot: Snapshot, width: int) -> str:
+    """The table, as it looks on a terminal."""
+    screen = Console(file=io.StringIO(), width=width, record=True)
+    screen.print(render(snapshot, width))
+    return screen.export_text()
 
 
 def test_eighty_columns_are_enough(watched: Watched) -> None:
@@ -151,22 +142,19 @@ def test_eighty_columns_are_enough(watched: Watched) -> None:
         member(2, presence=Presence.SILENT, waits=99, last_block=10**6, missing=128, oldest=66.6),
     )
     before = view(watched, *(member(rank) for rank in range(3)))
-    shown = Console(file=io.StringIO(), width=80)
     found = standing(before, view(watched, *members, at=11.0, blocks=123456))
-    shown.print(render(Snapshot([found], []), 80))
-    assert isinstance(shown.file, io.StringIO)
-    text = shown.file.getvalue()
+    text = shown(Snapshot([found], []), 80)
     assert "…" not in text
     assert "straggler" in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
 
 
-def test_json(watched: Watched, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_json(watched: Watched, once: Once) -> None:
     watched.blocks(4, b4=0b011)
     watched.packets(5, 5, 4)
-    code, out, _ = once(words, capfd, "--json")
-    assert code == 0
-    found = json.loads(out)
+    printed = once("--json")
+    assert printed.code == 0
+    found = json.loads(printed.out)
     (job,) = found["jobs"]
     assert found["troubles"] == []
     assert (job["job"], job["switch"], job["late"], job["blocks"], job["open_blocks"]) == ("resnet", "s1", "wait", 5, 1)
@@ -178,38 +166,29 @@ def test_json(watched: Watched, words: list[str], capfd: pytest.CaptureFixture[s
     assert (third["straggler"], third["resent"], first["oldest_missing_s"]) == (False, None, None)
 
 
-def test_all_jobs_and_none(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec, words: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert once(words, capfd) == (0, "there are no jobs\n", "")
+def test_all_jobs_and_none(controller: Controller, switch: FakeSwitch, spec: JobSpec, once: Once) -> None:
+    assert once() == Result(0, "there are no jobs\n", "")
     Watched(controller, switch, spec)
     controller.create_job(JobSpec(name="alexnet", members=("h1", "h2"), late=Late.DEGRADE, token=TOKEN))
-    code, out, _ = once(words, capfd)
-    assert code == 0
-    heads = [line for line in out.splitlines() if "epoch" in line]
+    found = once()
+    assert found.code == 0
+    heads = [line for line in found.out.splitlines() if "epoch" in line]
     assert [line.split()[0] for line in heads] == ["alexnet", "resnet"]
     assert "degrades after 50 ms, quorum 1, 0 blocks/s, 0 aged" in heads[0]
-    assert out.count("absent") == 2
+    assert found.out.count("absent") == 2
 
 
-def test_what_cannot_be_shown(
-    watched: Watched, switch: FakeSwitch, words: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert once(words, capfd, "vgg")[::2] == (
-        1,
-        "netsum: there is no job 'vgg'; `netsum job list` shows those there are\n",
-    )
-    assert once(words, capfd, "--interval", "0")[0] == 2
+def test_what_cannot_be_shown(watched: Watched, switch: FakeSwitch, once: Once) -> None:
+    unknown = once("vgg")
+    assert (unknown.code, unknown.err) == (1, "netsum: there is no job 'vgg'; `netsum job list` shows all jobs\n")
+    assert once("--interval", "0").code == 2
     watched.controller.site.connect_timeout = 0.2
     switch.stop()
-    code, _, err = once(words, capfd, "resnet")
-    assert code == 1
-    assert "switch s1: no P4Runtime server answers" in err
+    down = once("resnet")
+    assert down.code == 1
+    assert "switch s1: no P4Runtime server answers" in down.err
     snapshot = Watch(watched.controller, None).snapshot()  # in a table that lives, it is a line
-    shown = Console(file=io.StringIO(), width=200)
-    shown.print(render(snapshot))
-    assert isinstance(shown.file, io.StringIO)
-    assert "switch s1: no P4Runtime server answers" in shown.file.getvalue()
+    assert "switch s1: no P4Runtime server answers" in shown(snapshot, 200)
 
 
 class Page(http.server.BaseHTTPRequestHandler):
@@ -238,15 +217,13 @@ def pages() -> Iterator[str]:
         thread.join()
 
 
-def test_members_own_counts(
-    watched: Watched, controller: Controller, pages: str, words: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_members_own_counts(watched: Watched, controller: Controller, pages: str, once: Once) -> None:
     assert retransmissions(watched.job, pages, controller.topology) == {1: 7}
     assert retransmissions(watched.job, "http://127.0.0.1:9/{ip}", controller.topology) == {}
-    code, out, _ = once(words, capfd, "--metrics", pages)
-    assert code == 0
-    assert "RESENT" in out
-    assert [line.split()[7] for line in out.splitlines() if re.match(r" *\d", line)] == ["-", "7", "-"]
+    found = once("--metrics", pages)
+    assert found.code == 0
+    assert "RESENT" in found.out
+    assert [line.split()[7] for line in found.out.splitlines() if re.match(r" *\d", line)] == ["-", "7", "-"]
 
 
 def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
@@ -261,9 +238,9 @@ def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("terminal", [True, False])
-def test_ctrl_c_ends_it_well(words: list[str], terminal: bool) -> None:
+def test_ctrl_c_ends_it_well(where: list[str], terminal: bool) -> None:
     reader, writer = pty.openpty() if terminal else os.pipe()
-    command = [*NETSUM, *words, "--interval", "0.2"]
+    command = [*NETSUM, *where, "job", "top", "--interval", "0.2"]
     environment = {**os.environ, "COLUMNS": "150", "LINES": "40", "TERM": "xterm"}
     process = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
     try:
@@ -284,8 +261,8 @@ def test_ctrl_c_ends_it_well(words: list[str], terminal: bool) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_json_lines(words: list[str]) -> None:
-    command = [*NETSUM, *words, "--interval", "0.2", "--json"]
+def test_json_lines(where: list[str]) -> None:
+    command = [*NETSUM, *where, "job", "top", "--interval", "0.2", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first, second = (json.loads(process.stdout.readline()) for _ in range(2))

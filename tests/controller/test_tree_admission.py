@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from netsum_controller.config.job_spec import JobSpec
@@ -11,32 +13,20 @@ from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.planning.admission import Placement, in_order, place, place_again
 from netsum_controller.planning.trees import plan_trees
-from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
+from netsum_controller.state.model import Job, Part
+
+from tests.controller.test_admission import other as job_on_one_switch
 
 TABLE = 4083
 TOPO = leaf_spine(2, 2, 2)
 HOSTS = ("h1", "h2", "h3", "h4")
 
 
-def other(
-    switch: str, job_id: int, slot_base: int = 0, slots: int = 2, workers: int = 1, tenant: str = "default"
-) -> Job:
+def other(switch: str, job_id: int, slot_base: int = 0, slots: int = 2, **options: Any) -> Job:
     """A job that is there already, on one switch."""
     host = next((name for name, host in TOPO.hosts.items() if host.switch == switch), "h1")
-    seats = tuple(Seat(rank, rank, host, 13000 + rank) for rank in range(workers))
-    return Job(
-        name=f"{switch}-{job_id}",
-        job_id=job_id,
-        parts=(Part(switch, slot_base),),
-        slots=slots,
-        window=slots // 2,
-        chunks=1,
-        members=(host,) * workers,
-        epoch=Epoch(1, 0, seats, shape=Shape((switch,), homes=(switch,) * workers)),
-        state=JobState.READY,
-        token_sha256="",
-        tenant=tenant,
-    )
+    job = job_on_one_switch(job_id, slot_base, slots, switch=switch, host=host, **options)
+    return replace(job, name=f"{switch}-{job_id}")
 
 
 def spec(*members: str, **options: object) -> JobSpec:
@@ -156,7 +146,7 @@ def test_it_goes_around_what_is_down() -> None:
 def test_parts_that_are_there_stay_and_others_are_kept() -> None:
     first = place(spec(roots={"spine1": 1}), TOPO, [], 0, TABLE)
     job = other("leaf1", first.job_id)
-    job = Job(**{**vars(job), "name": "new", "slots": 128, "parts": first.parts, "members": HOSTS})
+    job = replace(job, name="new", slots=128, parts=first.parts, members=HOSTS)
     around = plan_trees(TOPO, HOSTS, down={"spine1"})
     taken = other("spine2", 9, 0, 128)
     parts = place_again(TOPO, job, around, [job, taken], TABLE)

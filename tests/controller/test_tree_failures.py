@@ -13,11 +13,12 @@ from netsum_controller.stages import JobEntry, MemberEntry
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
-from tests.controller.fake_switch import pack_record
+from tests.controller.items import items_on, job_entry
+from tests.controller.members import TOKEN, join_all
+from tests.controller.watched import put_record
 
 HOSTS = ("h1", "h2", "h3", "h4")
 ALL = ("spine1", "spine2", "leaf1", "leaf2")
-TOKEN = "correct-horse"
 
 
 @pytest.fixture
@@ -31,8 +32,7 @@ def controller(fabric: FakeFabric) -> Controller:
 def job(controller: Controller) -> Job:
     """A job over all four switches that everyone has joined."""
     made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
-    for rank in range(4):
-        controller.join("wide", TOKEN, rank, "a")
+    join_all(controller, name="wide")
     return made
 
 
@@ -41,9 +41,8 @@ def epochs_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str,
     found: dict[str, int | None] = {}
     for name, switch in fabric.switches.items():
         if switch.is_up:
-            with controller.site.client(name) as client:
-                entries = (item for item in client.read_items() if isinstance(item, JobEntry))
-                found[name] = next((entry.epoch for entry in entries if entry.job_id == job.job_id), None)
+            entries = items_on(controller, JobEntry, name)
+            found[name] = next((entry.epoch for entry in entries if entry.job_id == job.job_id), None)
     return found
 
 
@@ -122,9 +121,7 @@ def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Jo
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
     controller.delete_job("wide")
     controller.delete_job("other")
-    assert not any(
-        isinstance(item, MemberEntry) for items in fabric.items(controller, job.job_id).values() for item in items
-    )
+    assert not any(members_on(fabric, controller, job).values())
 
 
 def test_a_root_goes_while_the_members_come_back_from_another_restart(
@@ -176,10 +173,11 @@ def test_no_room_around_a_switch_that_is_gone(
 
 
 def members_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str, set[int]]:
-    found = {}
-    for name, items in fabric.items(controller, job.job_id).items():
-        found[name] = {item.src_id for item in items if isinstance(item, MemberEntry)}
-    return found
+    """The sources that have an entry on each switch."""
+    return {
+        name: {item.src_id for item in items if isinstance(item, MemberEntry)}
+        for name, items in fabric.items(controller, job.job_id).items()
+    }
 
 
 def test_eviction_on_the_way_up(fabric: FakeFabric, controller: Controller, job: Job) -> None:
@@ -230,60 +228,43 @@ def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controll
     assert job.job_id == now.job_id
 
 
-def test_only_what_ages(fabric: FakeFabric, controller: Controller) -> None:
+def test_only_what_ages(controller: Controller) -> None:
     """Each switch has an age of its own, the higher the longer, and only when all have joined; and its share of the quorum."""
     spec = JobSpec(
         name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch"
     )
-    job = controller.create_job(spec)
+    controller.create_job(spec)
 
     def ages() -> dict[str, tuple[int, int]]:
-        found = {}
-        for name, items in fabric.items(controller, job.job_id).items():
-            (entry,) = (item for item in items if isinstance(item, JobEntry))
-            found[name] = entry.block_exp, entry.quorum
-        return found
+        entries = {name: job_entry(controller, name) for name in ALL}
+        return {name: (entry.block_exp, entry.quorum) for name, entry in entries.items()}
 
     assert ages() == {"spine1": (0, 3), "spine2": (0, 3), "leaf1": (0, 2), "leaf2": (0, 2)}
-    for rank in range(4):
-        controller.join("late", TOKEN, rank, "a")
+    join_all(controller, name="late")
     leaf, root = (40_000, 2), (85_000, 3)
     assert ages() == {"spine1": root, "spine2": root, "leaf1": leaf, "leaf2": leaf}
     controller.evict("late", 3)
     controller.evict("late", 2)
     assert controller.job("late").quorum_now == 2
-    with controller.site.client("spine1") as client:
-        (entry,) = (item for item in client.read_items() if isinstance(item, JobEntry))
-    assert entry.quorum == 2
+    assert job_entry(controller, "spine1").quorum == 2
 
 
-def test_blocks_age_everywhere_when_the_last_that_had_not_joined_is_evicted(
-    fabric: FakeFabric, controller: Controller
-) -> None:
+def test_blocks_age_everywhere_when_the_last_that_had_not_joined_is_evicted(controller: Controller) -> None:
     spec = JobSpec(name="late", members=HOSTS, late=Late.DEGRADE, token=TOKEN, algorithm="switch")
-    job = controller.create_job(spec)
+    controller.create_job(spec)
     for rank in range(3):
         controller.join("late", TOKEN, rank, "a")
     controller.evict("late", 3)
-    for items in fabric.items(controller, job.job_id).values():
-        assert all(item.block_exp > 0 for item in items if isinstance(item, JobEntry))
+    assert all(job_entry(controller, name).block_exp > 0 for name in ALL)
     assert not any(report.changed for report in controller.reconcile())
 
 
 def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """Block 0: rank 1 is missing on leaf1, and leaf2's partial is on its way. Block 1: only rank 0 has sent it."""
-    first, number = job.epoch.first_block_id, job.epoch.number
-
-    def put(switch: str, block: int, seen: int, state: BlockState) -> None:
-        part = job.part(switch)
-        assert part is not None
-        record = pack_record(epoch=number, block_id=first + block, seen=seen, state=state, src_cnt=seen.bit_count())
-        fabric.switches[switch].records[part.slot_base + (first + block) % job.slots] = record
-
+    first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
+    put_record(fabric.switches["leaf2"], job, 0, 0b1100, BlockState.SENT, on="leaf2")
+    put_record(fabric.switches["leaf1"], job, 1, 0b0001, on="leaf1")
     root = job.epoch.shape.roots[first % 16]
-    put("leaf1", 0, 0b0001, BlockState.OPEN)
-    put("leaf2", 0, 0b1100, BlockState.SENT)
-    put("leaf1", 1, 0b0001, BlockState.OPEN)
     found = controller.why("wide")
     zero, one = found.blocks
     assert (zero.block, zero.state, zero.seen) == (first, "open", (0, 2, 3))
@@ -309,11 +290,7 @@ def test_why_names_nobody_whose_switch_cannot_tell(
     fabric: FakeFabric, controller: Controller, job: Job, how: str
 ) -> None:
     """Rank 1 is missing on leaf1; what leaf2 has of the block nobody knows."""
-    first, part = job.epoch.first_block_id, job.part("leaf1")
-    assert part is not None
-    fabric.switches["leaf1"].records[part.slot_base + first % job.slots] = pack_record(
-        epoch=job.epoch.number, block_id=first, seen=0b0001, state=BlockState.OPEN, src_cnt=1
-    )
+    first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
     if how == "is gone":
         fabric.switches["leaf2"].stop()
     else:

@@ -16,9 +16,9 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError
 
 from tests.controller.fake_fabric import FakeFabric
+from tests.controller.members import TOKEN
 from tests.examples import one_in
 
-TOKEN = "correct-horse"
 NAMES = ("a", "b")
 SWITCHES = ("spine1", "spine2", "leaf1", "leaf2", "leaf3")
 HOSTS = ("h1", "h2", "h3")

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import BlockState
-from netsum_controller import cli
 from netsum_controller.cli.top import Watch
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.state.model import Late
 from netsum_controller.watching.metrics import SwitchCollector
 from netsum_controller.watching.observer import Observer, Presence, whole
 from netsum_controller.watching.sweeper import Sweeper
 
+from tests.controller.conftest import Run
 from tests.controller.fake_fabric import FakeFabric
-from tests.controller.fake_switch import pack_record
-from tests.controller.test_sweeper import wait_until
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN, join_all
+from tests.controller.watched import put_record
 
 HOSTS = ("h1", "h2", "h3", "h4")
-TOKEN = "correct-horse"
 
 
 @pytest.fixture
@@ -36,42 +36,24 @@ def controller(fabric: FakeFabric) -> Controller:
 
 def create(controller: Controller, **options: Any) -> None:
     controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch", **options))
-    for rank in range(4):
-        controller.join("wide", TOKEN, rank, "a")
-
-
-def put(fabric: FakeFabric, controller: Controller, switch: str, ahead: int, seen: int, state: BlockState) -> None:
-    """The record of a block on one switch."""
-    job = controller.job("wide")
-    part, block = job.part(switch), job.epoch.first_block_id + ahead
-    assert part is not None
-    fabric.switches[switch].records[part.slot_base + block % job.slots] = pack_record(
-        epoch=job.epoch.number, block_id=block, state=state, seen=seen, src_cnt=seen.bit_count()
-    )
-
-
-def let_in(fabric: FakeFabric, controller: Controller, switch: str, **packets: int) -> None:
-    """What member entries have counted: ``s0=7`` is that of source 0."""
-    table = controller.site.program.object_id("tables", "member")
-    for key, row in fabric.switches[switch].rows.items():
-        source = next((match.exact.value[-1] for match in row.match if match.field_id == 2), None)
-        if row.table_id == table and f"s{source}" in packets:
-            fabric.switches[switch].packets_let_in[key] = packets[f"s{source}"]
+    join_all(controller, name="wide")
 
 
 @pytest.fixture
 def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
     """Blocks 0 to 2 are done, block 3 waits for rank 1 on leaf1, where rank 0 is in it."""
     create(controller)
+    job = controller.job("wide")
+    leaf1, leaf2 = fabric.switches["leaf1"], fabric.switches["leaf2"]
     for ahead in range(3):
-        for leaf, seen in (("leaf1", 0b0011), ("leaf2", 0b1100)):
-            put(fabric, controller, leaf, ahead, seen, BlockState.DONE)
-    put(fabric, controller, "leaf1", 3, 0b0001, BlockState.OPEN)
-    put(fabric, controller, "leaf2", 3, 0b1100, BlockState.SENT)
-    fabric.switches["leaf1"].age = 2000
-    let_in(fabric, controller, "leaf1", s0=4, s1=3)
-    let_in(fabric, controller, "leaf2", s2=5, s3=6)
-    let_in(fabric, controller, "spine1", s0=2, s2=2)  # the leaves', which are no member's
+        put_record(leaf1, job, ahead, 0b0011, BlockState.DONE, on="leaf1")
+        put_record(leaf2, job, ahead, 0b1100, BlockState.DONE, on="leaf2")
+    put_record(leaf1, job, 3, 0b0001, on="leaf1")
+    put_record(leaf2, job, 3, 0b1100, BlockState.SENT, on="leaf2")
+    leaf1.age = 2000
+    leaf1.let_in({0: 4, 1: 3})
+    leaf2.let_in({2: 5, 3: 6})
+    fabric.switches["spine1"].let_in({0: 2, 2: 2})  # the leaves', which are no member's
     return fabric
 
 
@@ -79,12 +61,8 @@ def test_a_job_is_one_whatever_switches_it_is_on(busy: FakeFabric, controller: C
     observer = Observer(controller.site)
     (job,) = whole(view for name in busy.switches for view in observer.look(name).jobs)
     assert (job.job.name, job.blocks, job.open_blocks) == ("wide", 4, 1)
-    assert [(one.rank, one.host, one.packets) for one in job.members] == [
-        (0, "h1", 4),
-        (1, "h2", 3),
-        (2, "h3", 5),
-        (3, "h4", 6),
-    ]
+    assert [(one.rank, one.host) for one in job.members] == [(0, "h1"), (1, "h2"), (2, "h3"), (3, "h4")]
+    assert [one.packets for one in job.members] == [4, 3, 5, 6]
     assert [one.missing for one in job.members] == [0, 1, 0, 0]
     assert [one.waits for one in job.members] == [0, 1, 0, 0]
     assert job.members[1].presence is Presence.SILENT  # for two seconds
@@ -115,12 +93,8 @@ def test_metrics_have_each_job_and_member_once(busy: FakeFabric, controller: Con
     assert found["netsum_member_packets_total", ("wide", "3", "h4")] == 6
     assert found["netsum_job_open_blocks", ("wide",)] == 1
     busy.switches["spine2"].stop()
-    names = {
-        sample.name
-        for metric in SwitchCollector(controller.site).collect()
-        for sample in metric.samples
-        if sample.labels
-    }
+    families = SwitchCollector(controller.site).collect()
+    names = {sample.name for family in families for sample in family.samples if sample.labels}
     assert "netsum_member_packets_total" in names
     assert "netsum_job_packets_total" not in names, "a part of the sum"
 
@@ -132,12 +106,8 @@ def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
     busy.switches["leaf2"].counters[counter, job.job_id * 32] = 5
     stats = controller.stats("wide")
     assert stats.outcomes["accepted"] == 7
-    assert {name: one["accepted"] for name, one in stats.by_switch.items()} == {
-        "spine1": 2,
-        "spine2": 0,
-        "leaf1": 0,
-        "leaf2": 5,
-    }
+    accepted = {name: one["accepted"] for name, one in stats.by_switch.items()}
+    assert accepted == {"spine1": 2, "spine2": 0, "leaf1": 0, "leaf2": 5}
     assert [one.packets for one in stats.members] == [4, 3, 5, 6]
 
 
@@ -160,59 +130,43 @@ def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Co
         sweeper.close()
 
 
-Run = Callable[..., str]
-
-
 @pytest.fixture
-def run(
-    fabric: FakeFabric,
-    controller: Controller,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Run:
-    """What `netsum ARGUMENTS` prints, beside the test's controller."""
-    assert controller.jobs() == []
-    (tmp_path / "fabric.yaml").write_text(fabric.topology.to_yaml())
+def topology(fabric: FakeFabric) -> Topology:
+    """What commands are given, beside the test's controller."""
+    return fabric.topology
+
+
+@pytest.mark.usefixtures("controller")
+def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "wide.yaml").write_text("name: wide\nmembers: [h1, h2, h3, h4]\nwindow: 8\nalgorithm: switch\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NETSUM_TOPOLOGY", "fabric.yaml")
-    monkeypatch.setenv("NETSUM_STATE", "state.db")
-    monkeypatch.setenv("COLUMNS", "200")
 
-    def call(*arguments: str) -> str:
-        capfd.readouterr()
-        with pytest.raises(SystemExit):
-            cli.main(list(arguments))
-        captured = capfd.readouterr()
-        return str(captured.out + captured.err)
+    def printed(*arguments: str) -> str:
+        return run(*arguments).printed
 
-    return call
-
-
-def test_on_the_command_line(run: Run) -> None:
-    assert "'spine1=x' is not like spine1=2" in run("job", "create", "wide.yaml", "--root", "spine1=x")
-    assert "no switch 'spine9' to be a root" in run("job", "create", "wide.yaml", "--root", "spine9")
-    made = run("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2")
+    assert "'spine1=x' is not like spine1=2" in printed("job", "create", "wide.yaml", "--root", "spine1=x")
+    assert "no switch 'spine9' to be a root" in printed("job", "create", "wide.yaml", "--root", "spine9")
+    made = printed("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2")
     assert made.startswith(
         "job wide: created, id 1 on spine1, spine2, leaf1, leaf2, 16 slots each, roots spine1 12/16, spine2 4/16, epoch "
     )
-    again = run("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2=1")
+    again = printed("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2=1")
     assert again == "job wide: unchanged (id 1 on spine1, spine2, leaf1, leaf2)\n"
-    assert "exists with roots spine1=3, spine2=1, not as the controller chooses" in run("job", "create", "wide.yaml")
-    assert "spine1 +3" in run("job", "list")
-    shown = json.loads(run("job", "show", "wide", "--json"))
+    assert "exists with roots spine1=3, spine2=1, not as the controller chooses" in printed(
+        "job", "create", "wide.yaml"
+    )
+    assert "spine1 +3" in printed("job", "list")
+    shown = json.loads(printed("job", "show", "wide", "--json"))
     assert shown["switches"] == ["spine1", "spine2", "leaf1", "leaf2"]
     parts = {part["switch"]: part for part in shown["parts"]}
     assert [part["role"] for part in shown["parts"]] == ["root", "root", "leaf", "leaf"]
     assert set(parts["leaf2"]["parents"]) == {"spine1", "spine2"}
     assert parts["leaf2"]["ranks"] == [2, 3]
-    assert "spine1, spine2" in run("job", "show", "wide")
-    header = next(line for line in run("job", "stats", "wide").splitlines() if "OUTCOME" in line)
+    assert "spine1, spine2" in printed("job", "show", "wide")
+    header = next(line for line in printed("job", "stats", "wide").splitlines() if "OUTCOME" in line)
     assert header.split() == ["OUTCOME", "SPINE1", "SPINE2", "LEAF1", "LEAF2"]
-    assert "epoch" in run("job", "top", "wide", "--once", "--interval", "0.2")
-    rows = json.loads(run("switch", "show", "--json"))
+    assert "epoch" in printed("job", "top", "wide", "--once", "--interval", "0.2")
+    rows = json.loads(printed("switch", "show", "--json"))
     assert {row["switch"]: (row["jobs"], row["slots_used"]) for row in rows} == {
         name: (["wide"], 16) for name in ("spine1", "spine2", "leaf1", "leaf2")
     }
-    assert run("job", "delete", "wide") == "job wide: deleted\n"
+    assert printed("job", "delete", "wide") == "job wide: deleted\n"

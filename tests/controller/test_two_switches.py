@@ -17,7 +17,8 @@ from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.stages.ports import PortCounts
 
-from tests.controller.live import TOKEN, start, wait_until
+from tests.controller.live import start, wait_until
+from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
 
 PAIR = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from netsum_controller.config.job_spec import JobSpec
@@ -16,20 +16,13 @@ from netsum_controller.site import Site
 from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.live import wait_until
 
-SOON = 90.0
 PERIOD = 0.02
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.005)
-
-
 class Recorder:
-    """Reconciles, and says how often."""
+    """Reconciles, and keeps the reports; the next ``failures`` calls fail instead."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
@@ -50,22 +43,23 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
-    one = Watcher(controller.site, PERIOD, recorder)
-    wait_until(lambda: len(recorder.reports) == 1)
-    assert recorder.reports.pop() == Report("s1")  # when it is first seen
-    yield one
-    one.close()
+    with closing(Watcher(controller.site, PERIOD, recorder)) as one:
+        wait_until(lambda: len(recorder.reports) == 1)
+        assert recorder.reports.pop() == Report("s1")  # when it is first seen
+        yield one
 
 
-def looks(switch: FakeSwitch) -> int:
-    return switch.cookies_read
+def wait_for_looks(switch: FakeSwitch) -> None:
+    """Until the watcher has looked at the switch a few times more."""
+    seen = switch.cookies_read
+    wait_until(lambda: switch.cookies_read > seen + 3)
 
 
 @pytest.mark.usefixtures("watcher")
 def test_a_switch_that_is_well_is_left_alone(controller: Controller, switch: FakeSwitch, recorder: Recorder) -> None:
     controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
-    writes, seen = len(switch.writes), looks(switch)
-    wait_until(lambda: looks(switch) > seen + 3)
+    writes = len(switch.writes)
+    wait_for_looks(switch)
     assert (len(switch.writes), recorder.reports) == (writes, [])
     assert not switch._streams  # nobody is primary: a person's shell would be
 
@@ -136,8 +130,7 @@ def test_somebody_elses_program_is_left_alone(
 ) -> None:
     switch.config.cookie.cookie = 1
     wait_until(lambda: "runs another P4 program" in caplog.text)
-    seen = looks(switch)
-    wait_until(lambda: looks(switch) > seen + 3)
+    wait_for_looks(switch)
     assert recorder.reports == []
     assert switch.config.cookie.cookie == 1
 
@@ -148,20 +141,18 @@ def test_what_a_killed_command_left_is_put_right_first(
     """The switch has the program, and no cookie tells that its jobs are missing."""
     job = controller.create_job(spec)
     switch.rows.clear()
-    watcher = Watcher(controller.site, PERIOD, recorder)
-    wait_until(lambda: len(recorder.reports) == 1)
-    watcher.close()
+    with closing(Watcher(controller.site, PERIOD, recorder)):
+        wait_until(lambda: len(recorder.reports) == 1)
     assert controller.job("resnet").epoch.number > job.epoch.number
 
 
 def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
     """A switch that cannot be reconciled is asked, but not made to arbitrate, every second."""
     recorder.failures = 1_000_000
-    watcher = Watcher(controller.site, PERIOD, recorder)
-    wait_until(lambda: recorder.failures <= 1_000_000 - 3)
-    (watch,) = watcher._watches
-    assert watch._failures >= 3
-    watcher.close()
+    with closing(Watcher(controller.site, PERIOD, recorder)) as watcher:
+        wait_until(lambda: recorder.failures <= 1_000_000 - 3)
+        (watch,) = watcher._watches
+        assert watch._failures >= 3
 
 
 def watchers() -> set[threading.Thread]:

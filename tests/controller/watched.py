@@ -8,32 +8,45 @@ from netsum_controller.controller import Controller
 from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.controller.members import join_all
 
-TOKEN = "correct-horse"
 EVERYONE = 0b111
 
 
+def put_record(
+    switch: FakeSwitch,
+    job: Job,
+    ahead: int,
+    seen: int,
+    state: BlockState = BlockState.OPEN,
+    *,
+    on: str = "",
+    **fields: int,
+) -> int:
+    """Put the record of the block that is so many after the epoch's first on a switch of the job (its first by default).
+    Return the block's id."""
+    part = job.part(on or job.switch)
+    assert part is not None
+    block = (job.epoch.first_block_id + ahead) % (1 << 32)
+    fields = {"epoch": job.epoch.number, "block_id": block, "src_cnt": seen.bit_count(), **fields}
+    switch.records[part.slot_base + block % job.slots] = pack_record(state=state, seen=seen, **fields)
+    return block
+
+
 class Watched:
-    """Job ``resnet`` of three, all joined; ``blocks`` puts records into its slots."""
+    """A job that all have joined; ``blocks`` puts records into its slots."""
 
     def __init__(self, controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-        self.controller, self.switch = controller, switch
-        controller.create_job(spec.model_copy(update={"token": TOKEN}))
-        for rank in range(len(spec.members)):
-            controller.join(spec.name, TOKEN, rank, "a")
-        self.name = spec.name
+        self.controller, self.switch, self.name = controller, switch, spec.name
+        controller.create_job(spec)
+        join_all(controller, name=spec.name)
 
     @property
     def job(self) -> Job:
         return self.controller.job(self.name)
 
     def block(self, ahead: int, seen: int, state: BlockState = BlockState.OPEN, degraded: int = 0) -> None:
-        """The record of the block that is so many after the epoch's first."""
-        job = self.job
-        block = (job.epoch.first_block_id + ahead) % (1 << 32)
-        self.switch.records[job.slot_base + block % job.slots] = pack_record(
-            epoch=job.epoch.number, block_id=block, state=state, seen=seen, src_cnt=seen.bit_count(), degraded=degraded
-        )
+        put_record(self.switch, self.job, ahead, seen, state, degraded=degraded)
 
     def blocks(self, done: int, **opened: int) -> None:
         """So many blocks are done; ``b7=0b001`` is the open block 7 and who is in it."""
@@ -44,9 +57,4 @@ class Watched:
 
     def packets(self, *counts: int) -> None:
         """What each rank's member entry has let in."""
-        table = self.controller.site.program.object_id("tables", "member")
-        for key, row in self.switch.rows.items():
-            if row.table_id == table:
-                source = next(match.exact.value[-1] for match in row.match if match.field_id == 2)
-                if source < len(counts):
-                    self.switch.packets_let_in[key] = counts[source]
+        self.switch.let_in(dict(enumerate(counts)))

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 from netsum import controller_client, errors, overdue, recovery, round_trip, silence, switch_window
 from netsum.environment import DEFAULT_CALL_TIMEOUT
 from netsum_controller.config.job_spec import JobSpec
@@ -21,6 +16,7 @@ from netsum_controller.watching import watcher
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
+from tests.docs.programs import start
 
 PAGE = ROOT / "docs" / "failures.md"
 TEXT = PAGE.read_text("utf-8")
@@ -58,7 +54,7 @@ def test_the_times_are_those_of_the_code() -> None:
         f"refused it: {silence.PATIENCE:g} s, then {2 * silence.PATIENCE:g}, then every {silence.MAX_PATIENCE:g} s",
         f"do without it: {watcher.DEAD_AFTER:g} s",
         f"asks every {silence.LOOK:g} s",
-        f"up to {overdue.ANSWER:g} s later. Where T is {2 * overdue.ANSWER:g} s or more",
+        f"up to {overdue.ANSWER:g} s later. If T is {2 * overdue.ANSWER:g} s or more",
     ):
         assert words in TEXT, words
 
@@ -68,13 +64,7 @@ def test_errors_on_the_page_exist() -> None:
         assert hasattr(errors, name), name
 
 
-@pytest.fixture
-def fabric() -> Iterator[RootlessFabric]:
-    with RootlessFabric(star(2)) as fabric:
-        yield fabric
-
-
-def test_the_program_survives_the_death_of_a_rank(fabric: RootlessFabric, tmp_path: Path) -> None:
+def test_the_program_survives_the_death_of_a_rank(tmp_path: Path) -> None:
     """Rank 1 is killed in the middle, and started again."""
     (program,) = [block for block in blocks(PAGE) if block.language == "python"]
     said = program.text.replace(
@@ -83,27 +73,14 @@ def test_the_program_survives_the_death_of_a_rank(fabric: RootlessFabric, tmp_pa
     assert said != program.text
     script = tmp_path / "program.py"
     script.write_text(said, "utf-8")
-    job = fabric.create_job(JobSpec(name="page", members=("h1", "h2")))
-
-    with ExitStack() as stack:
-
-        def start(rank: int) -> subprocess.Popen[str]:
-            process = subprocess.Popen(
-                [sys.executable, "-W", "error", str(script)],
-                env={**os.environ, **fabric.environment(job, rank)},
-                text=True,
-                stdout=subprocess.PIPE,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
-        first, second = start(0), start(1)
+    with RootlessFabric(star(2)) as fabric, ExitStack() as stack:
+        job = fabric.create_job(JobSpec(name="page", members=("h1", "h2")))
+        first, second = (start(stack, script, fabric, job, rank) for rank in range(2))
         assert second.stdout is not None
         while second.stdout.readline() != "50\n":
             assert second.poll() is None, "rank 1 has ended"
         second.kill()
         second.communicate()
-        again = start(1)
+        again = start(stack, script, fabric, job, 1)
         ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in (first, again)]
     assert ends == ["400 -600.0"] * 2

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import netsum
@@ -20,6 +16,7 @@ from netsum_controller.config.topology import load_topology
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.programs import run_ranks
 
 PAGE = ROOT / "docs" / "hosts.md"
 TEXT = PAGE.read_text("utf-8")
@@ -54,30 +51,8 @@ def test_programs_of_the_page_run(fabric: RootlessFabric, number: int, tmp_path:
     script = tmp_path / "program.py"
     script.write_text(program.text, "utf-8")
     name = f"page-{number}"
-    job = fabric.create_job(JobSpec(name=name, members=("h1", "h2")))
-    assert job.token is not None
-    variables = {
-        "NETSUM_JOB": name,
-        "NETSUM_TOKEN": job.token,
-        "NETSUM_CONTROLLER": str(fabric.controller.url),
-        "NETSUM_TIMEOUT": "60",
-    }
-    workers = []
-    with ExitStack() as stack:
-        for rank in range(RANKS):
-            worker = subprocess.Popen(
-                [sys.executable, "-W", "error", str(script)],
-                env={**os.environ, **variables, "NETSUM_RANK": str(rank)},
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            stack.callback(worker.wait)
-            stack.callback(worker.kill)
-            workers.append(worker)
-        printed = [worker.communicate(timeout=120) for worker in workers]
+    run_ranks(script, fabric, fabric.create_job(JobSpec(name=name, members=("h1", "h2"))))
     fabric.controller.delete_job(name)
-    assert [worker.returncode for worker in workers] == [0] * RANKS, printed
 
 
 def in_first_column(heading: str) -> set[str]:
@@ -103,7 +78,7 @@ def test_every_variable_of_the_environment_is_on_the_page() -> None:
 
 def test_names_on_the_page_exist() -> None:
     stats = set(vars(netsum.Stats()))
-    named = set(re.findall(r"`(\w+)`", TEXT.split("`comm.stats`\ncounts them:")[1]))
+    named = set(re.findall(r"`(\w+)`", re.split(r"`comm\.stats`\s+counts", TEXT)[1]))
     assert named <= stats
     parameters = set(inspect.signature(netsum.join).parameters)
     call = re.search(r"`netsum\.join\((.*?)\)`", TEXT)

@@ -20,6 +20,7 @@ from netsum_controller.config.topology import load_topology
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks, commands
+from tests.docs.programs import run_ranks
 
 README = blocks(ROOT / "README.md")
 BIN = Path(sys.executable).parent
@@ -41,26 +42,9 @@ def test_training_loop_trains_and_all_ranks_hold_the_same_bits(tmp_path: Path) -
     script = tmp_path / "train.py"
     script.write_text(loop.text, "utf-8")
     files_of_the_page(tmp_path)
-    with RootlessFabric(load_topology(tmp_path / "star2.yaml")) as fabric, ExitStack() as stack:
-        job = fabric.create_job(JobSpec(name="pair", members=("h1", "h2")))
-        assert job.token is not None
-        variables = {"NETSUM_JOB": "pair", "NETSUM_TOKEN": job.token, "NETSUM_CONTROLLER": str(fabric.controller.url)}
-        workers = []
-        for rank in range(2):
-            environment = {**os.environ, **variables, "NETSUM_RANK": str(rank)}
-            worker = subprocess.Popen(
-                [sys.executable, str(script)],
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            stack.callback(worker.wait)
-            stack.callback(worker.kill)
-            workers.append(worker)
-        printed = [worker.communicate(timeout=120) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], printed
-    ranks, weights = zip(*(out.split(" ", 1) for out, _ in printed), strict=True)
+    with RootlessFabric(load_topology(tmp_path / "star2.yaml")) as fabric:
+        printed = run_ranks(script, fabric, fabric.create_job(JobSpec(name="pair", members=("h1", "h2"))))
+    ranks, weights = zip(*(out.split(" ", 1) for out in printed), strict=True)
     assert ranks == ("0", "1")
     assert weights[0] == weights[1]
     assert json.loads(weights[0]) == pytest.approx([1.0, -2.0, 0.5], abs=1e-6)

@@ -52,8 +52,8 @@ scenarios = st.builds(
 def test_a_scenario_survives_its_line_and_yaml(scenario: Scenario) -> None:
     line = scenario.to_line()
     assert "\n" not in line
-    assert Scenario.parse(yaml.safe_load(line), "line") == scenario
-    assert Scenario.parse(yaml.safe_load(yaml.safe_dump(scenario.model_dump(mode="json"))), "yaml") == scenario
+    assert Scenario.model_validate(yaml.safe_load(line)) == scenario
+    assert Scenario.model_validate(yaml.safe_load(yaml.safe_dump(scenario.model_dump(mode="json")))) == scenario
 
 
 @given(seed=st.integers(0, 1 << 32), index=st.integers(0, 1000), ranks=st.integers(1, 8), calls=st.integers(1, 60))

@@ -49,6 +49,11 @@ def on_all(
     return got
 
 
+def kinds(got: Sequence[Got]) -> list[type[Exception] | None]:
+    """What each rank raised; None: it has a result."""
+    return [type(outcome.error) if outcome.error is not None else None for outcome in got]
+
+
 def results(got: Sequence[Got]) -> list[Any]:
     """The results, if every rank has one."""
     for outcome in got:

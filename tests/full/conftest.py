@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
 from netsum.communicator import Communicator
+from netsum.transports import Transport
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
+from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
@@ -54,6 +56,12 @@ def pytest_runtest_setup() -> None:
             fabric.controller.reconcile()
 
 
+@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def switch(request: pytest.FixtureRequest) -> str:
+    """A kind of switch, for commands that start one."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session", params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """A running fabric of twelve hosts around one switch; one of each kind serves the whole session."""
@@ -65,25 +73,36 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def joined(fabric: Fabric, workers: int, *, first: int = 0, **options: Any) -> Iterator[list[Communicator]]:
-    """A job of its own with all its members joined; deleted afterwards. Its members are on the hosts from number
-    ``first`` on: on a rootless fabric a host takes part in one job at a time."""
-    spec = JobSpec(
-        name=f"full-{next(_numbers)}",
-        members=tuple(fabric.topology.hosts)[first : first + workers],
-        **options,
+def joined(
+    fabric: Fabric,
+    workers: int,
+    *,
+    first: int = 0,
+    name: str = "",
+    here: Sequence[int] | None = None,
+    wraps: Mapping[int, Callable[[Transport], Transport]] | None = None,
+    **options: Any,
+) -> Iterator[list[Communicator]]:
+    """A new job whose members, or those of its ranks that are ``here``, have joined; deleted afterwards. They are on the hosts
+    from number ``first`` on: on a rootless fabric a host takes part in one job at a time. ``wraps[rank]`` is put around a
+    rank's transport."""
+    name = name or f"full-{next(_numbers)}"
+    job = fabric.create_job(
+        JobSpec(name=name, members=tuple(fabric.topology.hosts)[first : first + workers], **options)
     )
-    job = fabric.create_job(spec)
+    wraps = wraps or {}
     communicators: list[Communicator] = []
     try:
         # At once: where no switch combines, nobody is in before all are.
         with ThreadPoolExecutor(workers) as pool:
-            communicators.extend(pool.map(lambda rank: fabric.join(job, rank), range(workers)))
+            ranks = range(workers) if here is None else here
+            communicators.extend(pool.map(lambda rank: fabric.join(job, rank, wrap=wraps.get(rank)), ranks))
         yield communicators
     finally:
         for comm in communicators:
             comm.close()
-        fabric.controller.delete_job(spec.name)
+        with suppress(NoSuchJob):  # a test may have deleted it
+            fabric.controller.delete_job(name)
 
 
 @pytest.fixture

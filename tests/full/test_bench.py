@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from click.testing import CliRunner
 from netsum_testbed.bench.blast import Blasted
 from netsum_testbed.bench.collective import Line, parse_size
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.report import remarks
 from netsum_testbed.bench.switches import SwitchFigures
 
-SWITCHES = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
-
-
-@pytest.fixture
-def switch(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+from tests.full.commands import invoke
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
-    ran = CliRunner().invoke(bench, ["switches", "--switch", switch, "--repetitions", "1", "--rounds", "200"])
-    assert ran.exit_code == 0, ran.output
-    last = json.loads(ran.output.splitlines()[-1])
-    figures = last[switch]
+    _, found = invoke(bench, f"switches --switch {switch} --repetitions 1 --rounds 200")
+    figures = found[switch]
     assert figures["forward_pps"] > 0
     assert figures["aggregate_pps"] > 0
     assert figures["ratio"] == pytest.approx(figures["forward_pps"] / figures["aggregate_pps"], abs=0.01)
@@ -34,34 +23,17 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 def test_a_collective_is_timed_and_checked(switch: str) -> None:
-    options = [
-        "allreduce",
-        "--switch",
-        switch,
-        "--sizes",
-        "4,16K",
-        "--workers",
-        "2",
-        "--iterations",
-        "2",
-    ]
-    ran = CliRunner().invoke(bench, options)
-    assert ran.exit_code == 0, ran.output
-    lines = json.loads(ran.output.splitlines()[-1])[switch]
+    _, found = invoke(bench, f"allreduce --switch {switch} --sizes 4,16K --workers 2 --iterations 2")
+    lines = found[switch]
     assert [line["size"] for line in lines] == [4, 16384]
     assert [line["wrong"] for line in lines] == [[0, 0], [0, 0]]
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 @pytest.mark.full
 def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
-    options = ["allreduce", "--switch", switch, "--sizes", "16K", "--workers", "2", "--iterations", "2"]
-    ran = CliRunner().invoke(bench, [*options, "--flood"])
-    assert ran.exit_code == 0, ran.output
-    found = json.loads(ran.output.splitlines()[-1])
+    _, found = invoke(bench, f"allreduce --switch {switch} --sizes 16K --workers 2 --iterations 2 --flood")
     (alone,), flooded = found[switch], found["flooded"][switch]
     assert flooded["flood_pps"] > 0
     assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers import choice
 from netsum_testbed.bench.algorithms import (
@@ -22,22 +21,14 @@ from netsum_testbed.bench.algorithms import (
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench
 
-SWITCHES = ["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])]
+from tests.full.commands import invoke
 
 
-@pytest.fixture
-def switch(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 @pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "choice.json"
-    options = ["algorithms", "--switch", switch, "--workers", "3", "--sizes", "4,16K"]
-    ran = CliRunner().invoke(bench, [*options, "--iterations", "2", "--repetitions", "1", "--table", str(file)])
-    assert ran.exit_code == 0, ran.output
-    found = json.loads(ran.output.splitlines()[-1])
+    short = "--workers 3 --sizes 4,16K --iterations 2 --repetitions 1"
+    _, found = invoke(bench, f"algorithms --switch {switch} {short} --table {file}")
     assert found == json.loads(file.read_text())
     assert found["wrong"] == 0
     for of_size in (found["microseconds"]["3"][size] for size in ("4", "16384")):
@@ -89,13 +80,8 @@ def test_an_array_is_sent_in_batches(size: int, batch: int) -> None:
 
 def test_the_table_marks_the_fastest_algorithm() -> None:
     lines = table(timed(TIMES, SIZES)).splitlines()
-    assert [line.split()[2] for line in lines if "*" in line] == [
-        "ring",
-        "halving_doubling",
-        "double_binary_tree",
-        "halving_doubling",
-        "ring",
-    ]
+    marked = [line.split()[2] for line in lines if "*" in line]
+    assert marked == ["ring", "halving_doubling", "double_binary_tree", "halving_doubling", "ring"]
     assert lines[-1].split() == ["2", "1048576", "embedded", "1", "1048576.0", "1048576.0", "2.00", "0"]
 
 

@@ -26,7 +26,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, Got, on_all, results
+from tests.full.calls import PATIENCE, kinds, on_all, results
 from tests.full.conftest import Members
 
 
@@ -40,10 +40,6 @@ def still_works(communicators: list[Communicator]) -> None:
     got = results(on_all(communicators, lambda comm: total(comm, np.full(2500, comm.rank + 0.5, np.float32))))
     for array in got:
         assert set(array.tolist()) == {workers * workers / 2}
-
-
-def kinds(got: list[Got]) -> list[type[BaseException] | None]:
-    return [type(outcome.error) if outcome.error is not None else None for outcome in got]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

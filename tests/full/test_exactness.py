@@ -40,7 +40,7 @@ def check(communicators: list[Communicator], *calls: Cell, chunks: int = 16) -> 
     checker = Checker(256 * chunks)
     for index, call in enumerate(calls):
         cell = replace(call, seed=(11, 0, index), index=index)
-        found = results(on_all(communicators, lambda comm, cell=cell: start(comm, cell, PATIENCE)()))  # type: ignore[misc]
+        found = results(on_all(communicators, lambda comm, cell=cell: start(comm, cell, PATIENCE)()[0]))  # type: ignore[misc]
         assert checker.complaints(cell, found) == [], cell.describe()
 
 

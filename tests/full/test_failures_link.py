@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,32 +14,22 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Desynchronized, NotFinite, Timeout
 from netsum.transports import Faults, FaultyTransport, Transport
-from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 
 from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import joined
 from tests.full.trouble import Training, until
 
 _SO_MEMINFO = 55
 _DROPS = 8  # its ninth word: datagrams that did not fit the buffer
 
 
-@contextmanager
 def linked(
-    fabric: Fabric, wrap: Callable[[Transport], Transport], rank: int = 1, **options: object
-) -> Iterator[list[Communicator]]:
-    """A job of three, ``wrap`` around the transport of one of them."""
-    members = tuple(fabric.topology.hosts)[:3]
-    job = fabric.create_job(JobSpec.model_validate({"name": "linked", "members": members, "window": 16, **options}))
-    communicators: list[Communicator] = []
-    try:
-        communicators.extend(fabric.join(job, each, wrap=wrap if each == rank else None) for each in range(3))
-        yield communicators
-    finally:
-        for comm in communicators:
-            comm.close()
-        fabric.controller.delete_job("linked")
+    fabric: Fabric, wrap: Callable[[Transport], Transport], **options: Any
+) -> AbstractContextManager[list[Communicator]]:
+    """A job of three, ``wrap`` around the transport of rank 1."""
+    return joined(fabric, 3, wraps={1: wrap}, window=16, **options)
 
 
 class Link:
@@ -77,7 +67,6 @@ def test_calls_go_on_when_a_cut_link_is_healed(fragile: Fabric, end: str) -> Non
         link.cut(False)
         training.on()
         training.finish()
-        training.check_equal()
 
 
 def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
@@ -97,7 +86,6 @@ def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
         with training.again() as after:
             after.on()
             after.finish()
-            after.check_equal()
 
 
 def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) -> None:
@@ -114,7 +102,6 @@ def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) 
         link.cut(False)
         training.on()
         training.finish()
-        training.check_equal()
         assert training.came_back[1]
 
 
@@ -169,6 +156,5 @@ def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, 
         with socket.socket(fileno=os.dup(number)) as sock:
             words = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))
         training.finish(3)
-        training.check_equal()
         assert words[_DROPS] > 0
         assert communicators[1].stats.retransmissions > 0

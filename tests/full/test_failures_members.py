@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Desynchronized, Evicted, NoSuchMember
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
-from tests.full.trouble import Training, share, start_worker, until
+from tests.full.conftest import joined
+from tests.full.trouble import Training, restart_switch, share, start_worker, until
 
 WORKERS = 4
 COMES_BACK = (Behind, Desynchronized)
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 400.0, "quorum": 1}
 
 
-@contextmanager
-def crew(fabric: Fabric, name: str, here: Sequence[int], **options: Any) -> Iterator[tuple[Job, list[Communicator]]]:
+def crew(fabric: Fabric, name: str, here: Sequence[int], **options: Any) -> AbstractContextManager[list[Communicator]]:
     """A job of four, of whose ranks those ``here`` have joined in this process."""
-    members = tuple(fabric.topology.hosts)[:WORKERS]
-    job = fabric.create_job(JobSpec(name=name, members=members, window=8, **options))
-    communicators: list[Communicator] = []
-    try:
-        communicators.extend(fabric.join(job, rank) for rank in here)
-        yield job, communicators
-    finally:
-        for comm in communicators:
-            comm.close()
-        if name in {each.name for each in fabric.controller.jobs()}:
-            fabric.controller.delete_job(name)
+    return joined(fabric, WORKERS, name=name, here=here, window=8, **options)
 
 
 def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric) -> None:
     """Their call under way ends with the sum of the rest, no error; so do all after it."""
-    with crew(fragile, "dead", (0, 1, 3)) as (job, communicators):
-        assert fragile.controller.url is not None
-        worker = start_worker(fragile, job, 2, fragile.tokens[job.name], fragile.controller.url, steps=20)
+    with crew(fragile, "dead", (0, 1, 3)) as communicators:
+        worker = start_worker(fragile, "dead", 2, steps=20)
         try:
             with Training(communicators) as training:
                 training.expected = lambda step: range(WORKERS) if step < 20 else (0, 1, 3)
@@ -54,7 +41,6 @@ def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric
                 fragile.controller.evict("dead", 2)
                 training.on()
                 training.finish()
-                training.check_equal()
                 assert [comm.present for comm in communicators] == [3] * 3
                 assert [comm.size for comm in communicators] == [WORKERS] * 3
                 assert all(comm.stats.degraded == 0 for comm in communicators)
@@ -64,14 +50,14 @@ def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric
 
 @pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[str, Any]) -> None:
-    with crew(fragile, "alive", range(WORKERS), **options) as (_, communicators):
+    with crew(fragile, "alive", range(WORKERS), **options) as communicators:
         with Training(communicators, check=False) as training:
             training.on()
             fragile.controller.evict("alive", 1)
             until(lambda: training.errors[1] is not None, training)
             others = [training.steps[rank] for rank in (0, 2, 3)]
             until(lambda: all(training.steps[rank] > others[0] + 10 for rank in (0, 2, 3)), training)
-            training.finish()
+            training.stop()
             assert training.kinds() == [None, Evicted, None, None]
             assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=2.0))
@@ -79,7 +65,7 @@ def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[st
 
 
 def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric) -> None:
-    with crew(fragile, "bereft", range(WORKERS)) as (_, communicators):
+    with crew(fragile, "bereft", range(WORKERS)) as communicators:
         fragile.controller.evict("bereft", 1)
         others = [comm for comm in communicators if comm.rank != 1]
         got = on_all(others, lambda comm: comm.broadcast(np.ones(3000), root=1))
@@ -92,7 +78,7 @@ def test_whose_state_all_were_to_get_is_evicted(
     fragile: Fabric, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are in step with the one that is furthest of the others."""
-    with crew(fragile, "orphans", range(WORKERS), **options) as (_, communicators):
+    with crew(fragile, "orphans", range(WORKERS), **options) as communicators:
 
         def be_evicted(*_args: Any, **_options: Any) -> None:
             fragile.controller.evict("orphans", 1)
@@ -118,7 +104,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
             got += [group.size, group.rank, group.all_gather(row).ravel().tolist()]
         return got
 
-    with crew(fragile, "without", range(WORKERS), **options) as (_, communicators):
+    with crew(fragile, "without", range(WORKERS), **options) as communicators:
         fragile.controller.evict("without", 1)
         others = [comm for comm in communicators if comm.rank != 1]
         for _ in range(2):
@@ -130,16 +116,14 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
 @pytest.mark.parametrize("options", [{}, pytest.param(DEGRADE, marks=pytest.mark.full)], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
-    with crew(fragile, "elastic", range(WORKERS - 1), **options) as (job, communicators):
-        assert fragile.controller.url is not None
+    with crew(fragile, "elastic", range(WORKERS - 1), **options) as communicators:
         fragile.controller.evict("elastic", 3)
         with Training(communicators, resync=COMES_BACK, check=False) as training:
             training.on()
             fragile.controller.admit("elastic", 3)
             goal = max(training.steps) + 300
             training.end_after(goal)
-            words = (fragile, job, 3, fragile.tokens[job.name], fragile.controller.url)
-            newcomer = start_worker(*words, resync=True, steps=goal)
+            newcomer = start_worker(fragile, "elastic", 3, resync=True, steps=goal)
             try:
                 training.join()
                 training.check_equal()
@@ -155,16 +139,14 @@ def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: F
 
 @pytest.mark.full
 def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabric) -> None:
-    with crew(fragile, "smaller", range(WORKERS - 1)) as (_, communicators):
+    with crew(fragile, "smaller", range(WORKERS - 1)) as communicators:
         fragile.controller.evict("smaller", 3)
         with Training(communicators) as training:
             training.expected = lambda _step: (0, 1, 2)
             training.on()
-            fragile.kill_switch()
-            fragile.start_switch()
+            restart_switch(fragile)
             training.on()
             training.finish()
-            training.check_equal()
             assert (
                 int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]
             )
@@ -173,17 +155,16 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
 def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric) -> None:
     """Some may hold results with the evicted member's part, which nobody can make again: all hear of it, and all come back."""
     with (
-        crew(fragile, "left", range(WORKERS)) as (_, communicators),
+        crew(fragile, "left", range(WORKERS)) as communicators,
         Training(communicators, resync=COMES_BACK, check=False) as training,
     ):
         training.on()
         fragile.controller.evict("left", 1)
         until(lambda: training.errors[1] is not None, training)
         training.on()
-        fragile.kill_switch()
-        fragile.start_switch()
+        restart_switch(fragile)
         training.on()
-        training.finish()
+        training.stop()
         assert training.kinds() == [None, Evicted, None, None]
         assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         assert [bool(came_back) for came_back in training.came_back] == [True, False, True, True]
@@ -191,7 +172,7 @@ def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric)
 
 
 def test_members_of_a_job_that_is_deleted_are_told(fragile: Fabric) -> None:
-    with crew(fragile, "deleted", range(WORKERS)) as (_, communicators), Training(communicators) as training:
+    with crew(fragile, "deleted", range(WORKERS)) as communicators, Training(communicators) as training:
         training.on()
         fragile.controller.delete_job("deleted")
         training.join()

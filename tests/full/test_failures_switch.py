@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,24 +12,18 @@ from netsum.errors import Desynchronized
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Training, until
-
-
-def restart(fabric: Fabric) -> None:
-    fabric.kill_switch()
-    fabric.start_switch()
+from tests.full.trouble import Nap, Training, restart_switch, same_bits, until
 
 
 def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with joined(fragile, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
-        restart(fragile)
+        restart_switch(fragile)
         training.on(20)
         training.finish()
-        training.check_equal()
         assert [comm.stats.resumes for comm in communicators] == [1] * 4
         job = communicators[0].descriptor.job
         for words in ("switch s1 is restored", f"job {job} under epoch", f"job {job}: epoch"):
@@ -51,7 +43,7 @@ def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile
     with joined(fragile, 2, window=8) as communicators:
         first = results(on_all(communicators, split))
         assert results(on_all(first, total)) == [3, 3]
-        restart(fragile)
+        restart_switch(fragile)
         second = results(on_all(communicators, split))
         for everyone in (first, second, communicators, first):
             assert results(on_all(everyone, total)) == [3, 3]
@@ -64,16 +56,15 @@ def test_groups_go_on_after_it_restarted_and_others_are_made_beside_them(fragile
 def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
     with joined(fragile, 3, window=8) as communicators, Training(communicators) as training:
         training.on()
-        restart(fragile)
+        restart_switch(fragile)
         training.on()
         name = communicators[0].descriptor.job
         epoch = fragile.controller.job(name).epoch.number
-        restart(fragile)
+        restart_switch(fragile)
         until(lambda: fragile.controller.job(name).epoch.number != epoch, "the controller has seen it")
-        restart(fragile)
+        restart_switch(fragile)
         training.on()
         training.finish()
-        training.check_equal()
         assert {comm.stats.resumes for comm in communicators} <= {2, 3}
 
 
@@ -82,64 +73,34 @@ def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
         with Training(communicators) as training:
             training.on()
             training.finish()
-        restart(fragile)
+        restart_switch(fragile)
         with Training(communicators) as training:
             training.on()
             training.finish()
-            training.check_equal()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
 @pytest.mark.full
 def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
     """The others wait until it calls: only then can it say what it holds."""
-
-    told = threading.Event()
-
-    def pause(rank: int, step: int) -> float:
-        if (rank, step) == (1, 12):
-            told.wait(PATIENCE)
-        return 0.0
-
-    with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=pause) as training:
+    nap = Nap(1, 12)
+    with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=nap) as training:
         until(lambda: training.steps[0] >= 12, "the step before the pause")
-        restart(fragile)
+        restart_switch(fragile)
         name = communicators[0].descriptor.job
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
         until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.why(name).hints), "the others have rejoined")
-        told.set()
+        nap.wake.set()
         training.on(20)
         training.finish()
-        training.check_equal()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
 @pytest.mark.full
 def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) -> None:
     """Their results are the same bits as without a restart."""
-    values = [np.random.default_rng(rank).standard_normal(6000).astype(np.float32) for rank in range(3)]
-    reached = [0] * 3
-
-    def calls(comm: Communicator) -> list[bytes]:
-        got = []
-        for step in range(40):
-            reached[comm.rank] = step
-            mean = comm.allreduce(values[comm.rank] * (step + 1), "mean", scale="predicted", timeout=PATIENCE)
-            top = comm.allreduce(values[comm.rank], "max", timeout=PATIENCE)
-            told = comm.broadcast(values[comm.rank] + step, 1, timeout=PATIENCE)
-            comm.barrier(timeout=PATIENCE)
-            got += [each.tobytes() for each in (mean, top, told)]
-        return got
-
-    with joined(fragile, 3, window=8) as communicators:
-        undisturbed = results(on_all(communicators, calls))
-    reached[:] = [0] * 3
-    with joined(fragile, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
-        disturbed = elsewhere.submit(on_all, communicators, calls)
-        until(lambda: min(reached) >= 15, "the middle")
-        restart(fragile)
-        assert results(disturbed.result()) == undisturbed
-        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+    with same_bits(fragile, steps=40, middle=15):
+        restart_switch(fragile)
 
 
 def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) -> None:
@@ -147,7 +108,7 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
     with joined(fragile, 4, window=16, late="degrade", block_exp=400.0, quorum=1) as communicators:
         with Training(communicators, check=False) as training:
             training.on(20)
-            restart(fragile)
+            restart_switch(fragile)
             training.join()
             assert training.kinds() == [Desynchronized] * 4
         states = [np.full(10, float(comm.rank)) for comm in communicators]
@@ -157,7 +118,6 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
         with Training(communicators, check=False) as training:
             training.on()
             training.finish()
-            training.check_equal()
 
 
 def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
@@ -168,8 +128,7 @@ def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
     ):
         for _ in range(2):
             training.on(20)
-            restart(fragile)
+            restart_switch(fragile)
         training.on(20)
         training.finish()
-        training.check_equal()
         assert all(training.came_back)

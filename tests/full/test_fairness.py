@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,32 +17,22 @@ from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import NamespaceError, run_command
 from netsum_testbed.opening import open_fabric
 
-from tests.full.test_bench import SWITCHES, switch
+from tests.full.commands import invoke
 
-__all__ = ["switch"]
-
-QUICK = ["--workers", "1", "--sizes", "16K", "--seconds", "0.2", "--repetitions", "1"]
+QUICK = "--workers 1 --sizes 16K --seconds 0.2 --repetitions 1 --rate-mbps 400"
 NEW = (Kind.VALID, Kind.WRONG, Kind.PLAIN)
 """Those that no other test runs."""
 
 
-def measured(command: str, *options: str) -> dict[str, Any]:
-    """The last line of a bench."""
-    ran = CliRunner().invoke(bench, [command, *QUICK, *options])
-    assert ran.exit_code == 0, ran.output
-    found: dict[str, Any] = json.loads(ran.output.splitlines()[-1])
-    return found
-
-
 @pytest.mark.root
-@pytest.mark.parametrize("switch", SWITCHES, indirect=True)
 @pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAIRNESS", ("alone", *NEW))
     monkeypatch.setattr(command, "PRIORITIES", ("alone", "lower"))
-    limited = "--switch", switch, "--rate-mbps", "400"
-    found = measured("fairness", *limited)
-    cases = {**found[switch], **measured("priorities", *limited)[switch]}
+    (_, found), (_, classes) = (
+        invoke(bench, f"{name} --switch {switch} {QUICK}") for name in ("fairness", "priorities")
+    )
+    cases = {**found[switch], **classes[switch]}
     assert tuple(cases) == ("alone", *NEW, "lower")
     for case in cases.values():
         assert case["calls_per_s"] > 0

@@ -10,7 +10,7 @@ from netsum.communicator import Communicator
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.run import Options, Run
+from netsum_testbed.verify.run import Options, run
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
@@ -22,7 +22,7 @@ def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: 
         duration=60.0, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
     )
     totals = CellTotals("any", seed=options.seed)
-    Run(fabric, options, totals, Screen()).run()
+    run(fabric, options, totals, Screen())
     assert (totals.cells, totals.wrong, totals.timeouts) == (40, 0, 0)
     assert min(totals.dropped, totals.duplicated, totals.reordered) > 0
 

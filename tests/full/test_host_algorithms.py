@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.checking import Screen
@@ -20,7 +17,10 @@ from netsum_trials.bytes.costs import COSTS
 from netsum_trials.bytes.hosts import measure_without
 from netsum_trials.exact.command import matrix
 from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, Run
+from netsum_trials.exact.run import Options, run
+
+from tests.full.calls import on_all, results
+from tests.full.commands import invoke
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
@@ -36,14 +36,16 @@ def without() -> Iterator[Fabric]:
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
     options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
     totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
-    Run(without, options, totals, Screen(said.append), "star").run()
+    run(without, options, totals, Screen(said.append), "star")
     assert said == []
     assert totals.cells == 24
     assert totals.dropped > 0
 
 
 @pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
-@pytest.mark.parametrize("workers", [1, 2, 9])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(9, marks=pytest.mark.full)]
+)
 def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algorithm: str, workers: int) -> None:
     """2 (n - 1)/n S, or 2 S, is what the busiest rank sends; each says in its descriptor who combines."""
     count = 9 * 64 * 1024 * 2 // 4  # whole rows for each of 1, 2 and 9 ranks
@@ -51,17 +53,9 @@ def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algo
     with joined(without, spec, algorithm=algorithm) as members:
         assert {comm.descriptor.algorithm for comm in members.communicators} == {algorithm}
         assert {comm.descriptor.by_switch for comm in members.communicators} == {False}
-        results: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = [np.zeros(0, np.float32)] * workers
-
-        def call(rank: int) -> None:
-            results[rank] = members.communicators[rank].allreduce(np.full(count, rank + 1, np.float32))
-
-        threads = [threading.Thread(target=call, args=(rank,)) for rank in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert all((result == workers * (workers + 1) // 2).all() for result in results)
+        ranks = members.communicators
+        sums = results(on_all(ranks, lambda comm: comm.allreduce(np.full(count, comm.rank + 1, np.float32))))
+        assert all((each == workers * (workers + 1) // 2).all() for each in sums)
         sent = max(comm.stats.bytes_sent for comm in members.communicators) / (4 * count)
         again = sum(comm.stats.retransmissions for comm in members.communicators)
     least = 2 * (workers - 1) / workers
@@ -73,36 +67,20 @@ def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algo
 
 
 def test_verify_checks_an_algorithm() -> None:
-    options = [
-        "--rootless",
-        "--calls",
-        "40",
-        "--seed",
-        "3",
-        "--workers",
-        "4",
-        "--loss",
-        "0.01",
-        "--max-elements",
-        "5000",
-    ]
-    ran = CliRunner().invoke(verify, ["--switch", "embedded", *options, "--algorithm", "halving_doubling"])
-    assert ran.exit_code == 0, ran.output
-    assert "verify by halving_doubling" in ran.output
-    last = json.loads(ran.output.splitlines()[-1])
+    words = "--rootless --calls 40 --seed 3 --workers 4 --loss 0.01 --max-elements 5000 --algorithm halving_doubling"
+    output, last = invoke(verify, f"--switch embedded {words}")
+    assert "verify by halving_doubling" in output
     assert (last["algorithm"], last["wrong"], last["timeouts"]) == ("halving_doubling", 0, 0)
     assert last["calls"] >= 40
     assert last["dropped"] > 0
 
 
 def test_matrix_checks_an_algorithm() -> None:
-    options = ["--topology", "star", "--jobs", "1", "--workers", "3", "--sizes", "0,65", "--loss", "0"]
-    ran = CliRunner().invoke(matrix, ["--switch", "embedded", "--rootless", *options, "--algorithm", "auto"])
-    assert ran.exit_code == 0, ran.output
-    last = json.loads(ran.output.splitlines()[-1])
+    words = "--rootless --topology star --jobs 1 --workers 3 --sizes 0,65 --loss 0 --algorithm auto"
+    output, last = invoke(matrix, f"--switch embedded {words}")
     assert (last["algorithm"], last["wrong"], last["cases"]) == ("auto", 0, 24)
     assert [row["collective"] for row in last["bytes"]] == [cost.collective for cost in COSTS]
-    assert "Bytes by auto, of all ranks together" in ran.output
+    assert "Bytes by auto, of all ranks together" in output
 
 
 @pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)

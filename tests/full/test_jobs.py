@@ -133,17 +133,11 @@ def test_a_job_that_does_not_fit_is_refused_and_changes_nothing(fabric: Fabric) 
     assert [job.name for job in fabric.controller.jobs()] == jobs
 
 
-def test_after_the_switch_lost_everything_calls_go_on(fabric: Fabric) -> None:
-    job = fabric.create_job(spec_of(fabric, "survivor", 3))
-    comms = [fabric.join(job, rank) for rank in range(3)]
-    try:
+def test_after_the_switch_lost_everything_calls_go_on(fabric: Fabric, members: Members) -> None:
+    with members(3) as comms:
         assert results(on_all(comms, lambda comm: total(comm, np.full(3000, 2, np.int32)).max())) == [6, 6, 6]
         before = comms[0].descriptor.epoch
         fabric.controller.push(force=True)  # what a restart does to entries and registers, and what reconcile then does
         assert results(on_all(comms, lambda comm: total(comm, np.full(3000, 5, np.int32)).max())) == [15, 15, 15]
         assert {comm.descriptor.epoch for comm in comms} == {comms[0].descriptor.epoch}
         assert comms[0].descriptor.epoch > before
-    finally:
-        for comm in comms:
-            comm.close()
-        fabric.controller.delete_job("survivor")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
@@ -23,6 +22,7 @@ from netsum_testbed.verify.rounds import Round, make_round
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
 from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim, open_wire
+from tests.full.trouble import until
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]
@@ -35,13 +35,14 @@ def crowd(request: pytest.FixtureRequest) -> Iterator[Fabric]:
         yield fabric
 
 
+@pytest.mark.full
 def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
     rounds = [make_round(16, n, calls=6, workers=(WORKERS[n],), max_elements=3000) for n in range(JOBS)]
     together = threading.Barrier(sum(WORKERS))
     with ExitStack() as stack:
         of: dict[Communicator, Round] = {}
         for number, round_ in enumerate(rounds):
-            options = {"first": sum(WORKERS[:number]), "window": round_.window, "chunks": round_.chunks}
+            options: dict[str, Any] = {"first": sum(WORKERS[:number]), "window": round_.window, "chunks": round_.chunks}
             of |= dict.fromkeys(stack.enter_context(joined(crowd, round_.workers, **options)), round_)
         assert len({job.job_id for job in crowd.controller.jobs()}) == JOBS
 
@@ -107,9 +108,7 @@ def flood(fabric: Fabric, victim: str) -> Iterator[str]:
 
 def wait_for_refusals(fabric: Fabric, job: str, packets: int) -> None:
     """Until so many packets of strangers to a job have come."""
-    deadline = time.monotonic() + PATIENCE
-    while fabric.controller.stats(job).outcomes["not_member"] < packets:
-        assert time.monotonic() < deadline, "the flood does not come"
+    until(lambda: fabric.controller.stats(job).outcomes["not_member"] >= packets, "the flood comes")
 
 
 def test_a_job_that_floods_changes_no_sum_of_the_others(fabric: Fabric, members: Members) -> None:

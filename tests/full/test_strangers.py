@@ -64,6 +64,17 @@ class Aim:
         return FrameFormat.of(at).prefix(len(body)) + body
 
 
+def received(wire: Port, last: bytes) -> list[bytes]:
+    """What comes on a wire, up to this frame."""
+    came: list[bytes] = []
+    deadline = time.monotonic() + ARRIVES
+    while last not in came:
+        select.select([wire.fileno()], [], [], 0.1)
+        came += wire.receive()
+        assert time.monotonic() < deadline, "the switch is silent"
+    return came
+
+
 @dataclass
 class Site(Aim):
     """The same, with the wires of its members, for whom the test speaks by hand, and of a fourth host."""
@@ -79,13 +90,7 @@ class Site(Aim):
         marker = mac + mac + MARKER_TYPE + next(self.markers).to_bytes(46, "big")
         for each in (*frames, marker):
             wire.send(each)
-        came: list[bytes] = []
-        deadline = time.monotonic() + ARRIVES
-        while marker not in came:
-            select.select([wire.fileno()], [], [], 0.1)
-            came += wire.receive()
-            assert time.monotonic() < deadline, "the switch is silent"
-        return [each for each in came if each[12:14] != MARKER_TYPE]
+        return [each for each in received(wire, marker) if each[12:14] != MARKER_TYPE]
 
     def host(self, place: int) -> Host:
         """That of a place."""
@@ -311,13 +316,7 @@ def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable
     site.exchange(0)
     for frame in (forge(forged), honest):
         wire.send(frame)
-    came: list[bytes] = []
-    deadline = time.monotonic() + ARRIVES
-    while honest not in came:
-        select.select([site.wires[0].fileno()], [], [], 0.1)
-        came += site.wires[0].receive()
-        assert time.monotonic() < deadline, "other traffic is not forwarded any more"
-    assert came == [honest]
+    assert received(site.wires[0], honest) == [honest]
     assert site.state(1) == BlockState.OPEN
     assert site.client.read_ports([port])[port].dropped == before + 1
 

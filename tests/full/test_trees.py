@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,7 @@ from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.members import joined
 from netsum_trials.faults.kernel import KernelTrunk
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import PATIENCE, kinds, on_all, results
 from tests.full.conftest import FABRICS, started
 from tests.full.test_collectives import cells
 from tests.hosts.cells import check
@@ -30,7 +30,7 @@ LOSSY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=list(SHAPES))
+@pytest.fixture(scope="module", params=["tree", pytest.param("leaf-spine", marks=pytest.mark.full)])
 def shape(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -73,10 +73,6 @@ def test_two_jobs_over_the_same_switches(net: Fabric) -> None:
         assert [set(array.tolist()) for array in got] == [{10}] * 8
 
 
-def kinds(communicators: list[Communicator], call: Callable[[Communicator], Any]) -> list[type[Exception] | None]:
-    return [type(one.error) if one.error is not None else None for one in on_all(communicators, call)]
-
-
 def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
     def failing(comm: Communicator) -> Any:
         array = np.ones(5000, np.float32)
@@ -85,7 +81,7 @@ def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
         return comm.allreduce(array, timeout=PATIENCE)
 
     with joined(net, spec_of(net, 6)) as there:
-        assert kinds(there.communicators, failing) == [Aborted] * 5 + [NotFinite]
+        assert kinds(on_all(there.communicators, failing)) == [Aborted] * 5 + [NotFinite]
         sums = results(
             on_all(there.communicators, lambda comm: int(comm.allreduce(np.arange(3), timeout=PATIENCE)[-1]))
         )
@@ -98,7 +94,7 @@ def test_a_rank_that_makes_another_call_ends_it_for_all(net: Fabric, odd: int) -
         return comm.allreduce(np.ones(3000 + (comm.rank == odd), np.int32), timeout=PATIENCE)
 
     with joined(net, spec_of(net, 6)) as there:
-        assert kinds(there.communicators, differing) == [Mismatch] * 6
+        assert kinds(on_all(there.communicators, differing)) == [Mismatch] * 6
 
 
 @pytest.mark.full

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,31 +18,17 @@ from netsum_testbed.checking import Screen
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.run import Options, Run
+from netsum_testbed.verify.run import Options, run
 
 from tests.full.calls import PATIENCE
+from tests.full.commands import invoke
 
-TREE = Path(__file__).parents[2] / "mininet" / "tree2x2.yaml"
+EMBEDDED = "--switch embedded --rootless"
 SHORT = Options(duration=60.0, calls=30, seed=4, workers=(3,), max_elements=3000)
 
 
 def test_the_last_line_is_one_json_object() -> None:
-    options = [
-        "--switch",
-        "embedded",
-        "--rootless",
-        "--duration",
-        "30",
-        "--calls",
-        "60",
-        "--seed",
-        "9",
-        "--loss",
-        "0.01",
-    ]
-    ran = CliRunner().invoke(verify, options)
-    assert ran.exit_code == 0, ran.output
-    last = json.loads(ran.output.splitlines()[-1])
+    _, last = invoke(verify, f"{EMBEDDED} --duration 30 --calls 60 --seed 9 --loss 0.01")
     assert (last["switch"], last["seed"], last["wrong"], last["timeouts"]) == ("embedded", 9, 0, 0)
     assert last["calls"] >= 60
     assert last["elements"] > 0
@@ -64,7 +48,7 @@ def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[CellTotals, 
 
     with pytest.MonkeyPatch.context() as patch, open_fabric("embedded", hosts=3, rootless=True) as fabric:
         patch.setattr(Communicator, "allreduce", allreduce)
-        Run(fabric, SHORT, totals, Screen(said.append)).run()
+        run(fabric, SHORT, totals, Screen(said.append))
     return totals, said
 
 
@@ -93,18 +77,13 @@ def test_a_call_that_times_out_is_counted_as_that() -> None:
 
 
 def test_a_round_can_be_made_again_alone() -> None:
-    options = ["--switch", "embedded", "--rootless", "--only", "2", "--seed", "4", "--max-elements", "500"]
-    ran = CliRunner().invoke(verify, options)
-    assert ran.exit_code == 0, ran.output
-    last = json.loads(ran.output.splitlines()[-1])
+    _, last = invoke(verify, f"{EMBEDDED} --only 2 --seed 4 --max-elements 500")
     assert (last["rounds"], last["calls"]) == (1, 40)
 
 
 def test_ctrl_c_still_ends_in_the_json_line() -> None:
-    command = [sys.executable, "-m", "netsum_testbed.verify", "--switch", "embedded", "--rootless", "--duration", "100"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
-    )
+    command = [sys.executable, "-m", "netsum_testbed.verify", *EMBEDDED.split(), "--duration", "100"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline()]  # it says when it has begun
     process.send_signal(signal.SIGINT)
@@ -127,21 +106,10 @@ def test_wrong_worker_counts_are_usage_errors(text: str) -> None:
     assert "workers" in ran.output
 
 
+@pytest.mark.full
 def test_another_topology() -> None:
     """More ranks than hosts, on three switches."""
-    words = [
-        "--switch",
-        "embedded",
-        "--rootless",
-        "--topology",
-        "mininet/tree2x2.yaml",
-        "--workers",
-        "9",
-        "--calls",
-        "3",
-    ]
-    ran = CliRunner().invoke(verify, [*words, "--max-elements", "2000"])
-    assert ran.exit_code == 0, ran.output
-    assert "verify on the embedded switch (RootlessFabric, tree2x2)" in ran.output
-    last = json.loads(ran.output.splitlines()[-1])
+    words = f"{EMBEDDED} --topology mininet/tree2x2.yaml --workers 9 --calls 3 --max-elements 2000"
+    output, last = invoke(verify, words)
+    assert "verify on the embedded switch (RootlessFabric, tree2x2)" in output
     assert (last["calls"], last["wrong"]) == (3, 0)

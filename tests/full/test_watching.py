@@ -16,23 +16,20 @@ from netsum_controller.cli.top import Snapshot, Watch
 from netsum_controller.state.model import Late
 from netsum_controller.watching.standing import JobStanding
 from netsum_testbed.fabric import Fabric
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members, joined
 from tests.full.trouble import Training, until
+from tests.hosts.test_metrics import Samples, parse, samples
 
-Samples = dict[tuple[str, ...], float]
 
-
-def parse(text: str) -> Samples:
-    """(name, values of the labels in the order of their names ...) -> value."""
-    return {
-        (each.name, *(each.labels[name] for name in sorted(each.labels))): each.value
-        for family in text_string_to_metric_families(text)
-        for each in family.samples
-    }
+def registered(communicators: list[Communicator]) -> CollectorRegistry:
+    """With the metrics of all of them."""
+    registry = CollectorRegistry()
+    for comm in communicators:
+        metrics.register(comm, registry)
+    return registry
 
 
 def scrape(fabric: Fabric) -> Samples:
@@ -67,12 +64,10 @@ def total(comm: Communicator) -> Any:
 def test_controller_and_members_count_the_same(fabric: Fabric, members: Members) -> None:
     with members(3) as communicators:
         name = communicators[0].descriptor.job
-        registry = CollectorRegistry()
-        for comm in communicators:
-            metrics.register(comm, registry)
+        registry = registered(communicators)
         results(on_all(communicators, lambda comm: [total(comm) for _ in range(5)]))
         results(on_all(communicators, lambda comm: comm.barrier(timeout=PATIENCE)))
-        own = parse(generate_latest(registry).decode())
+        own = samples(registry)
         seen: Samples = {}
         blocks = own["netsum_blocks_total", name, "0"]
 
@@ -118,7 +113,6 @@ def test_top_finds_the_one_that_all_wait_for(fabric: Fabric, members: Members) -
             going = when(watch, lambda job: bool(job.blocks_per_s), "blocks per second")
             assert all(one.bytes_per_s and one.packets_per_s for one in going.members)
             training.finish()
-        training.check_equal()
 
 
 def test_top_tells_who_is_silent_and_since_when(fabric: Fabric, members: Members) -> None:
@@ -144,16 +138,14 @@ def test_top_tells_who_is_silent_and_since_when(fabric: Fabric, members: Members
 def test_partial_results_are_seen_on_both_sides(fabric: Fabric, members: Members) -> None:
     with members(3, late=Late.DEGRADE, block_exp=20.0, quorum=2) as communicators:
         name = communicators[0].descriptor.job
-        registry = CollectorRegistry()
-        for comm in communicators:
-            metrics.register(comm, registry)
+        registry = registered(communicators)
         watch = Watch(fabric.controller, name)
         with Training(communicators, check=False, pause=lambda rank, _step: 0.2 * (rank == 2)) as training:
             found = when(watch, lambda job: job.aged > 0 and job.members[2].straggler, "aged blocks")
             assert [one.straggler for one in found.members] == [False, False, True]
             assert found.members[0].member.repeats is None
-            training.finish(3)
-        own = parse(generate_latest(registry).decode())
+            training.stop(3)
+        own = samples(registry)
         assert own["netsum_degraded_blocks_total", name, "0"] > 0
         assert own["netsum_calls_total", "allreduce", name, "partial", "0"] > 0
         assert own["netsum_late_blocks_total", name, "0"] == 0
@@ -195,9 +187,7 @@ def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.
 
     with joined(fragile, 3, window=8) as communicators:
         job, epoch = communicators[0].descriptor.job, communicators[0].descriptor.epoch
-        registry = CollectorRegistry()
-        for comm in communicators:
-            metrics.register(comm, registry)
+        registry = registered(communicators)
         with Training(communicators) as training:
             training.on()
             before = scrape(fragile)
@@ -207,8 +197,7 @@ def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.
             until(lambda: is_up(1), "metrics say that it is up")
             training.on()
             training.finish()
-            training.check_equal()
-        own, seen = parse(generate_latest(registry).decode()), scrape(fragile)
+        own, seen = samples(registry), scrape(fragile)
         changed = ("netsum_reconciles_total", "changed", switch)
         assert seen[changed] == before[changed] + 1
         assert seen["netsum_joins_total", job, "rejoin", "ok"] >= 3

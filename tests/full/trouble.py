@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -24,8 +21,10 @@ from netsum_controller.controller import Controller
 from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
+from netsum_testbed.served import ServedController
 
-from tests.full.calls import PATIENCE
+from tests.full.calls import PATIENCE, on_all, results
+from tests.full.conftest import joined
 
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
@@ -37,6 +36,12 @@ def until(condition: Callable[[], Any], what: object, timeout: float = PATIENCE)
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         time.sleep(0.005)
+
+
+def restart_switch(fabric: Fabric, *name: str) -> None:
+    """Kill a switch (the only one unless named) and start it again, with nothing in it."""
+    fabric.kill_switch(*name)
+    fabric.start_switch(*name)
 
 
 def share(rank: int, step: int, size: int) -> Any:
@@ -53,6 +58,20 @@ def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]
     """``pause`` of a :class:`Training` in which every rank sleeps now and then, by itself."""
     draws = [np.random.default_rng(rank).random(4000) for rank in range(ranks)]
     return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
+
+
+class Nap:
+    """``pause`` of a :class:`Training` in which one rank stops before one step, until ``wake`` is set."""
+
+    def __init__(self, rank: int, step: int) -> None:
+        self._where = rank, step
+        self.asleep, self.wake = threading.Event(), threading.Event()
+
+    def __call__(self, rank: int, step: int) -> float:
+        if (rank, step) == self._where:
+            self.asleep.set()
+            self.wake.wait(PATIENCE)
+        return 0.0
 
 
 class Training:
@@ -135,7 +154,12 @@ class Training:
         )
 
     def finish(self, more: int = 10) -> None:
-        """Let all ranks end after the same step, and wait for it."""
+        """Let all ranks end after the same step, wait for it, and see that they are equal."""
+        self.stop(more)
+        self.check_equal()
+
+    def stop(self, more: int = 10) -> None:
+        """Let all ranks that have not failed end after the same step, and wait for it."""
         self.end_after(max(self.steps) + more)
         self.join()
 
@@ -178,58 +202,24 @@ class Training:
             assert state.tobytes() == self.states[0].tobytes()
 
 
-class Served:
-    """The controller's endpoint as a process of its own, ``netsum serve``, that can be killed and started again; the fabric's
-    own controller is closed, and another, which does not serve, gives commands on the same state file."""
+class Served(ServedController):
+    """In the place of the fabric's own controller, which is closed; another one, which does not serve, gives commands on the
+    same state file."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._state = fabric.directory / "state.db"
-        self._topology = fabric.directory / "topology.json"  # JSON is YAML
-        self._topology.write_text(fabric.topology.model_dump_json(exclude_none=True), "utf-8")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
         fabric.controller.close()
-        self.controller = Controller(fabric.topology, self._state)
-        self._log = fabric.directory / "serve.log"
-        self._child: Child | None = None
-        self.start()
-
-    def start(self) -> None:
-        """Start it and wait until it accepts connections."""
-        words = ["--topology", str(self._topology), "--state", str(self._state), "serve", "--port", str(self._port)]
-        command = [sys.executable, "-c", "from netsum_controller.cli import main; main()", *words]
-        self._child = child = Child(command, output=self._log, environment={"PYTHONPATH": SEARCH_PATH})
-        try:
-            until(lambda: child.exit_code is not None or self._answers(), "serving")
-            assert child.exit_code is None, child.last_words()
-        except BaseException:
-            child.stop()
-            raise
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self._port), 1.0).close()
-        except OSError:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._child is not None
-        self._child.kill()
+        self.controller = Controller(fabric.topology, fabric.directory / "state.db")
+        super().__init__(fabric.topology, fabric.directory)
 
     @contextmanager
     def hung(self) -> Iterator[None]:
-        """SIGSTOP: it takes connections and answers nothing."""
-        assert self._child is not None
-        os.kill(self._child.pid, signal.SIGSTOP)
+        """It takes connections and answers nothing."""
+        self.hang(hang=True)
         try:
             yield
         finally:
-            os.kill(self._child.pid, signal.SIGCONT)
+            self.hang(hang=False)
 
     def join(self, job: Job, rank: int, timeout: float = PATIENCE) -> Communicator:
         """A rank of a job that :attr:`controller` made."""
@@ -243,26 +233,59 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._child is not None
-        self._child.stop()
+        self.stop()
         self.controller.close()
 
 
-def start_worker(fabric: Fabric, job: Job, rank: int, token: str, url: str, **options: Any) -> Child:
-    """A rank as a process of its own (``worker.py``); it says a line of JSON a step."""
-    prefix = fabric.prefix(job.members[rank])
+@contextmanager
+def same_bits(fabric: Fabric, steps: int, middle: int) -> Iterator[list[Communicator]]:
+    """Three ranks in the middle of calls of all kinds. Whatever is done meanwhile, the results are to the bit those of an
+    undisturbed run."""
+    values = [np.random.default_rng(rank).standard_normal(6000).astype(np.float32) for rank in range(3)]
+    reached = [0] * 3
+
+    def calls(comm: Communicator) -> list[bytes]:
+        got = []
+        weights = np.zeros(6000, np.float32)
+        for step in range(steps):
+            reached[comm.rank] = step
+            mean = comm.allreduce(values[comm.rank] * (step + 1), "mean", scale="predicted", timeout=PATIENCE)
+            weights = weights + mean
+            top = comm.allreduce(weights * comm.rank, "max", timeout=PATIENCE)
+            told = comm.broadcast(values[comm.rank] + step, 1, timeout=PATIENCE)
+            parts = comm.all_to_all(weights, timeout=PATIENCE)
+            comm.barrier(timeout=PATIENCE)
+            got += [each.tobytes() for each in (weights, top, told, parts)]
+        return got
+
+    with joined(fabric, 3, window=8) as communicators:
+        undisturbed = results(on_all(communicators, calls))
+    reached[:] = [0] * 3
+    with joined(fabric, 3, window=8) as communicators, ThreadPoolExecutor(1) as elsewhere:
+        disturbed = elsewhere.submit(on_all, communicators, calls)
+        until(lambda: min(reached) >= middle, "the middle")
+        yield communicators
+        assert results(disturbed.result()) == undisturbed
+        assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+def start_worker(fabric: Fabric, name: str, rank: int, **options: Any) -> Child:
+    """A rank of the job of that name as a process of its own (``worker.py``); it says a line of JSON a step."""
+    host = fabric.controller.job(name).members[rank]
+    prefix = fabric.prefix(host)
+    assert fabric.controller.url is not None
     config = {
-        "job": job.name,
+        "job": name,
         "rank": rank,
-        "token": token,
-        "controller": url,
+        "token": fabric.tokens[name],
+        "controller": fabric.controller.url,
         "namespace": prefix[-1] if prefix else None,
-        "interface": fabric.interface(job.members[rank]) if prefix else None,
+        "interface": fabric.interface(host) if prefix else None,
         **options,
     }
     return Child(
         [sys.executable, str(WORKER), json.dumps(config)],
-        output=fabric.directory / f"worker.{job.name}.{rank}.log",
+        output=fabric.directory / f"worker.{name}.{rank}.log",
         piped=True,
         environment={"PYTHONPATH": SEARCH_PATH},
     )

@@ -12,7 +12,7 @@ from netsum_trials.strangers.target import Target
 TARGETS = [
     "pipeline",
     "datagrams-embedded",
-    pytest.param("veths-embedded", marks=pytest.mark.root),
+    pytest.param("veths-embedded", marks=[pytest.mark.root, pytest.mark.full]),
     pytest.param("veths-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
 ]
 

@@ -40,7 +40,7 @@ ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
 
 _WATCHED = {
-    "pipeline": ["netsum_switch.pipeline"],
+    "pipeline": ["netsum_switch.pipeline", "netsum_switch.codegen.engine"],
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.switch_window"],

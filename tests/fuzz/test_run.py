@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +20,7 @@ from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.run import Plan, Run
 from netsum_trials.strangers.setup import SetupError
-from netsum_trials.strangers.site import PAIR, TRIO
+from netsum_trials.strangers.site import JOBS, PAIR, TRIO
 from netsum_trials.strangers.target import Echo, Packet, Target
 
 PACKETS = 3000
@@ -52,67 +52,62 @@ class Broken(InProcess):
 
     name = "broken"
 
+    def __init__(self, fault: Callable[[Broken], None]) -> None:
+        super().__init__()
+        self.fault = fault
+
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
         self.echo = super().send(packets, verdicts)
-        self.fail()
+        self.fault(self)
         return self.echo
-
-    def fail(self) -> None:
-        raise NotImplementedError
 
     def register(self, name: str) -> MutableSequence[int]:
         [values] = [array.values for full, array in self.pipeline.registers.items() if full.endswith(name)]
         return values
 
 
-class ForgetsASource(Broken):
-    def fail(self) -> None:
-        self.register("record_register")[TRIO.slot_of(TRIO.block(3))] &= ~(1 << 192)
+def forgets_a_source(switch: Broken) -> None:
+    switch.register("record_register")[JOBS[TRIO].slot_of(JOBS[TRIO].first_block_id + 3)] &= ~(1 << 192)
 
 
-class LosesAGradient(Broken):
-    def fail(self) -> None:
-        self.register("buffer14")[PAIR.slot_of(PAIR.block(0))] ^= 1
+def loses_a_gradient(switch: Broken) -> None:
+    switch.register("buffer14")[JOBS[PAIR].slot_base] ^= 1
 
 
-class DropsAGroup(Broken):
-    def fail(self) -> None:
-        self.pipeline.pre.delete_group(TRIO.job_id)
+def drops_a_group(switch: Broken) -> None:
+    switch.pipeline.pre.delete_group(TRIO)
 
 
-class DropsAnEntry(Broken):
-    def fail(self) -> None:
-        table = self._tables["rewrite"]
-        for entry in list(table.entries())[:1]:
-            table.delete(entry.match)
+def drops_an_entry(switch: Broken) -> None:
+    table = switch._tables["rewrite"]
+    for entry in list(table.entries())[:1]:
+        table.delete(entry.match)
 
 
-class Miscounts(Broken):
-    def fail(self) -> None:
-        [packets] = [array.packets for name, array in self.pipeline.counters.items() if name.endswith("outcomes")]
-        packets[PAIR.job_id * 32 + Outcome.STALE] += 1
+def miscounts(switch: Broken) -> None:
+    [packets] = [array.packets for name, array in switch.pipeline.counters.items() if name.endswith("outcomes")]
+    packets[PAIR * 32 + Outcome.STALE] += 1
 
 
-class SwallowsAnAnswer(Broken):
-    def fail(self) -> None:
-        self.echo.answers[1] -= 1
+def swallows_an_answer(switch: Broken) -> None:
+    switch.echo.answers[1] -= 1
+
+
+def amplifies(switch: Broken) -> None:
+    switch.echo.answer_bytes[1] += 1 << 30
 
 
 @pytest.mark.parametrize(
-    "kind", [ForgetsASource, LosesAGradient, DropsAGroup, DropsAnEntry, Miscounts, SwallowsAnAnswer]
+    "fault", [forgets_a_source, loses_a_gradient, drops_a_group, drops_an_entry, miscounts, swallows_an_answer]
 )
-def test_a_change_is_found(kind: type[Broken]) -> None:
-    totals, said = fuzzed(kind(), 1000)
+def test_a_change_is_found(fault: Callable[[Broken], None]) -> None:
+    totals, said = fuzzed(Broken(fault), 1000)
     assert totals.tally("any").state_changes
     assert said
 
 
 def test_an_answer_that_is_larger_than_its_question_is_found() -> None:
-    class Amplifies(Broken):
-        def fail(self) -> None:
-            self.echo.answer_bytes[1] += 1 << 30
-
-    totals, _ = fuzzed(Amplifies(), 1000)
+    totals, _ = fuzzed(Broken(amplifies), 1000)
     assert (totals.tally("any").amplified, totals.exit_code) == (1, 1)
 
 

@@ -7,14 +7,14 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
 from netsum_controller.stages import Item, JobEntry
 from netsum_trials.strangers import in_process, site
-from netsum_trials.strangers.site import TRIO, frame
+from netsum_trials.strangers.site import JOBS, TRIO, frame
 
 WINDOW = SLOTS // 2
 
 
 def one_large_job() -> list[Item]:
     """TRIO with every slot of the switch, from block 0 on."""
-    entry = JobEntry(TRIO.job_id, TRIO.epoch, TRIO.all_sources, 0, SLOTS - 1, 0, 0, 0, WINDOW)
+    entry = JobEntry(TRIO, JOBS[TRIO].epoch, JOBS[TRIO].all_sources, 0, SLOTS - 1, 0, 0, 0, WINDOW)
     return [item for item in site.items() if not isinstance(item, JobEntry)] + [entry]
 
 
@@ -22,16 +22,16 @@ def one_large_job() -> list[Item]:
 def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "items", one_large_job)
     target = in_process.InProcess()
-    stayed = TRIO.members[:2]
+    stayed = JOBS[TRIO].members[:2]
     for block in range(WINDOW):
         for member in stayed:
-            target.exchange(member.port, frame(member, Header(TRIO.job_id, block, gen_id=1)))
+            target.exchange(member.port, frame(member, Header(TRIO, block, gen_id=1)))
     [entry] = target._tables["job"].entries()
     params = list(entry.params)
     params[1] = sum(member.source for member in stayed)
     target._tables["job"].modify(entry.match, entry.action, tuple(params))
-    sweep = bytes((PacketOutKind.SWEEP, 0, 0, 0x12, 0x34, 0, 0)) + frame(stayed[0], Header(TRIO.job_id, 0))
+    sweep = bytes((PacketOutKind.SWEEP, 0, 0, 0x12, 0x34, 0, 0)) + frame(stayed[0], Header(TRIO, 0))
     sent = target.exchange(CPU_PORT, sweep)
     [answer] = [data for port, data in sent if port == CPU_PORT]
     assert (answer[3:5], int.from_bytes(answer[5:7], "big")) == (b"\x12\x34", WINDOW)
-    assert len(sent) == 1 + WINDOW * len(TRIO.members)
+    assert len(sent) == 1 + WINDOW * len(JOBS[TRIO].members)

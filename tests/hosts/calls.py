@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from netsum.communicator import Communicator
@@ -19,34 +20,62 @@ INTEGERS = ("int8", "int16", "int32", "int64")
 FLOATS = ("float16", "float32", "float64")
 
 
-def together(calls: Sequence[Callable[[], Any]], timeout: float = 30.0) -> list[Any]:
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run the calls at once, a thread each; what each returned or raised."""
     outcomes: list[Any] = [None] * len(calls)
 
     def run(index: int) -> None:
         try:
             outcomes[index] = calls[index]()
-        except Exception as error:
+        except BaseException as error:
             outcomes[index] = error
 
     threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout)
+        thread.join(60.0)
         assert not thread.is_alive(), "a rank hangs"
     return outcomes
 
 
 @contextmanager
-def ranks(workers: int, **options: Any) -> Iterator[list[Communicator]]:
-    """Communicators of a job of its own."""
-    communicators = make_network(workers, **options).communicators()
+def closing_all(communicators: list[Communicator]) -> Iterator[list[Communicator]]:
+    """Close the communicators at the end."""
     try:
         yield communicators
     finally:
         for comm in communicators:
             comm.close()
+
+
+class HasRanks(Protocol):
+    """A network that can make the communicators of its ranks."""
+
+    def communicators(self) -> list[Communicator]: ...
+
+
+N = TypeVar("N", bound=HasRanks)
+
+
+@contextmanager
+def running(network: N) -> Iterator[tuple[N, list[Communicator]]]:
+    """A network and its ranks, which are closed at the end."""
+    with closing_all(network.communicators()) as communicators:
+        yield network, communicators
+
+
+def ranks(workers: int, **options: Any) -> AbstractContextManager[list[Communicator]]:
+    """The communicators of a new job, closed at the end."""
+    return closing_all(make_network(workers, **options).communicators())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until it is so, half a minute at most."""
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.002)
 
 
 def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:

@@ -31,9 +31,9 @@ def check(communicators: Sequence[Communicator], cells: Sequence[Cell]) -> None:
         for cell in cells:
             waiting.append(start(comm, cell))
             if not cell.joined:
-                results += [wait() for wait in waiting]
+                results += [wait()[0] for wait in waiting]
                 waiting = []
-        return results + [wait() for wait in waiting]
+        return results + [wait()[0] for wait in waiting]
 
     outcomes = on_each(communicators, run)
     for outcome in outcomes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.transports import MemoryTransport, Transport
+from netsum.transports import MemoryTransport, Transport, base
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES
 
@@ -39,9 +39,7 @@ def descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
 
 def job(first: Descriptor) -> Job:
     """What the controller would install for the job of this descriptor."""
-    slots = 2
-    while slots < 2 * first.window:
-        slots *= 2
+    slots = 1 << (2 * first.window - 1).bit_length()
     members = tuple(Member(rank, rank + 1, FIRST_UDP_PORT + rank, rank) for rank in range(first.workers))
     return Job(first.epoch, first.first_block_id, slots, 0, members)
 
@@ -53,16 +51,52 @@ def chunks(payload: bytes) -> Payload:
     )
 
 
-def contribution(data: bytes, rank: int) -> Packet:
-    """A member's packet as the model takes it."""
-    return Packet(rank + 1, FIRST_UDP_PORT + rank, parse_header(data), chunks(data[HEADER_BYTES:]))
+def contribution(data: bytes, rank: int, port: int | None = None) -> Packet:
+    """A member's packet as the model takes it, from its first UDP port unless told."""
+    port = FIRST_UDP_PORT + rank if port is None else port
+    return Packet(rank + 1, port, parse_header(data), chunks(data[HEADER_BYTES:]))
 
 
 def reply_bytes(reply: Reply) -> bytes:
     return pack_header(reply.header) + b"".join(chunk.to_bytes(CHUNK_BYTES, "big") for chunk in reply.payload)
 
 
-class MemoryNetwork:
+class Around:
+    """A transport around another one; subclasses change what it does."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+
+    def send(self, packets: Sequence[base.Packet]) -> None:
+        self.inner.send(packets)
+
+    def recv(self, timeout: float | None) -> list[memoryview]:
+        return self.inner.recv(timeout)
+
+    def fileno(self) -> int | None:
+        return self.inner.fileno()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Network:
+    """A job in memory: the descriptor and the transport of each of its ranks."""
+
+    descriptors: list[Descriptor]
+    transports: list[MemoryTransport]
+
+    def communicators(
+        self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
+    ) -> list[Communicator]:
+        """One for each rank; ``wrap(transport, rank)`` is put around their transports."""
+        return [
+            Communicator(each, wrap(transport, rank) if wrap else transport, **options)
+            for rank, (each, transport) in enumerate(zip(self.descriptors, self.transports, strict=True))
+        ]
+
+
+class MemoryNetwork(Network):
     """A switch with one job and a memory transport for each of its members. Thread-safe."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
@@ -86,12 +120,3 @@ class MemoryNetwork:
         self.switch.jobs[JOB_ID] = job._replace(members=members)
         for reply in self.switch.sweep(JOB_ID, old=False).replies:
             self.transports[reply.port - 1].put(reply_bytes(reply))
-
-    def communicators(
-        self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
-    ) -> list[Communicator]:
-        """One for each rank; ``wrap(transport, rank)`` is put around their transports."""
-        return [
-            Communicator(each, wrap(transport, rank) if wrap else transport, **options)
-            for rank, (each, transport) in enumerate(zip(self.descriptors, self.transports, strict=True))
-        ]

@@ -9,6 +9,7 @@ import pytest
 from netsum import round_trip, switch_window
 from netsum.communicator import Communicator
 
+from tests.hosts.calls import closing_all
 from tests.hosts.network import MemoryNetwork
 
 
@@ -19,9 +20,5 @@ def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
             patch.setattr(round_trip, name, 30.0)
         patch.setattr(switch_window, "MAX_RTO", 30.0)
-        communicators = MemoryNetwork(workers, **options).communicators()
-        try:
+        with closing_all(MemoryNetwork(workers, **options).communicators()) as communicators:
             yield communicators
-        finally:
-            for comm in communicators:
-                comm.close()

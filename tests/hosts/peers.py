@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.peers.memory import memory_peers
-from netsum.transports import Transport
 
-from tests.hosts.network import descriptor
+from tests.hosts.network import Network, descriptor
 
 KEY = bytes(range(16))
 
@@ -22,18 +19,9 @@ def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
     return descriptor(rank, workers, **{**fields, **changes})
 
 
-class PeerNetwork:
+class PeerNetwork(Network):
     """As :class:`tests.hosts.network.MemoryNetwork`, and no switch in it."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
         self.descriptors = [peer_descriptor(rank, workers, **changes) for rank in range(workers)]
         self.transports = list(memory_peers(range(workers)).values())
-
-    def communicators(
-        self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
-    ) -> list[Communicator]:
-        """One for each rank; ``wrap(transport, rank)`` is put around their transports."""
-        return [
-            Communicator(each, wrap(transport, rank) if wrap else transport, **options)
-            for rank, (each, transport) in enumerate(zip(self.descriptors, self.transports, strict=True))
-        ]

@@ -10,11 +10,10 @@ from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.errors import Desynchronized, Evicted, NotReady
 from netsum.transports import MemoryTransport, Transport
-from netsum.wire.codec import Header, parse_header
-from netsum.wire.schema import HEADER_BYTES
+from netsum.wire.codec import Header
 
-from tests.hosts.network import JOB_ID, chunks, descriptor, job, reply_bytes
-from tests.model.rules import Packet, Reply, SwitchModel
+from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
+from tests.model.rules import Reply, SwitchModel
 
 
 class RestartingNetwork:
@@ -77,8 +76,7 @@ class RestartingNetwork:
 
         def deliver(data: bytes) -> None:
             with self.lock:
-                sent = Packet(rank + 1, port, parse_header(data), chunks(data[HEADER_BYTES:]))
-                self._pass_on(self._data_plane(member).step(sent).replies)
+                self._pass_on(self._data_plane(member).step(contribution(data, rank, port)).replies)
 
         made = MemoryTransport(deliver)
         with self.lock:

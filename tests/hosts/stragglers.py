@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.wire.codec import Header, parse_header
 
-from tests.hosts.calls import on_each, together
+from tests.hosts.calls import on_each, running, together
 from tests.hosts.network import JOB_ID, MemoryNetwork, reply_bytes
 
 
@@ -43,41 +43,36 @@ class AgeingNetwork(MemoryNetwork):
                 self.transports[reply.port - 1].put(reply_bytes(reply))
         return swept.closed
 
-    @contextmanager
-    def ageing(self) -> Iterator[None]:
+    def ageing(self) -> AbstractContextManager[None]:
         """Blocks age out all the time."""
-        stop = threading.Event()
-
-        def run() -> None:
-            while not stop.wait(0.002):
-                self.age()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        return repeatedly(self.age)
 
 
 @contextmanager
-def stragglers(workers: int, **options: Any) -> Iterator[tuple[AgeingNetwork, list[Communicator]]]:
-    """A network and its ranks."""
-    network = AgeingNetwork(workers, **options)
-    communicators = network.communicators()
+def repeatedly(sweep: Callable[[], object]) -> Iterator[None]:
+    """Sweep all the time, in a thread."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.002):
+            sweep()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
-        yield network, communicators
+        yield
     finally:
-        for comm in communicators:
-            comm.close()
+        stop.set()
+        thread.join()
+
+
+def stragglers(workers: int) -> AbstractContextManager[tuple[AgeingNetwork, list[Communicator]]]:
+    """Such a network and its ranks, which are closed at the end."""
+    return running(AgeingNetwork(workers))
 
 
 def one_late(
-    network: AgeingNetwork,
-    communicators: Sequence[Communicator],
-    late: int,
-    call: Callable[[Communicator], Any],
+    network: AgeingNetwork, communicators: Sequence[Communicator], late: int, call: Callable[[Communicator], Any]
 ) -> list[Any]:
     """``call(comm)`` on all ranks but one, whose blocks age out, and then on that one; outcomes by rank."""
     with network.ageing():

@@ -52,11 +52,9 @@ def test_the_callers_algorithm_goes_before_the_jobs(algorithm: str, monkeypatch:
 
 
 def test_a_switch_is_the_jobs_to_have() -> None:
-    with pytest.raises(
-        JoinError, match="combined by a switch, asked for was 'ring': `netsum job create --algorithm ring`"
-    ):
+    with pytest.raises(JoinError, match="combined by a switch, not by 'ring': `netsum job create --algorithm ring`"):
         netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm="ring")
-    with pytest.raises(JoinError, match=r"has no switch \(algorithm auto\), asked for was 'switch'"):
+    with pytest.raises(JoinError, match=r"has no switch \(its algorithm is auto\)"):
         netsum.join(descriptor=without_switch(), transport=MemoryTransport(), algorithm="switch")
     for algorithm in ("switch", "auto"):
         netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm=algorithm).close()

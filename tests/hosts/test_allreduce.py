@@ -1,4 +1,5 @@
-"""Calls from end to end, over the model of the switch in memory: results, the same bits on every rank."""
+"""Calls from end to end, over the model of the switch in memory: results, the same bits on every rank. That sums of integers are
+exact is shown in ``test_collectives.py``."""
 
 from __future__ import annotations
 
@@ -16,24 +17,6 @@ from netsum.wire.schema import Outcome
 from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, ranks, together
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.network import MemoryNetwork
-
-
-@given(
-    st.integers(1, 4),
-    st.sampled_from(INTEGERS),
-    st.sampled_from(["sum", "max"]),
-    st.sampled_from([(), (0,), (1,), (3, 0, 2), (255,), (256,), (257,), (7, 11, 13), (5000,)]),
-    st.integers(0, 1000),
-)
-def test_integers_are_exact(workers: int, dtype: str, op: str, shape: tuple[int, ...], seed: int) -> None:
-    arrays = data(dtype, shape, seed, workers)
-    stacked = np.stack([each.astype(object) for each in arrays])
-    expected = stacked.sum(axis=0) if op == "sum" else stacked.max(axis=0)
-    with ranks(workers) as communicators:
-        result = good(allreduce(communicators, arrays, op=op))
-    assert result.shape == shape
-    assert result.dtype == dtype
-    assert np.array_equal(result, np.asarray(expected, dtype))
 
 
 @given(

@@ -19,7 +19,7 @@ from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_trials.bytes.hosts import RANKS, measure
 
-from tests.hosts.calls import good, on_each, ranks
+from tests.hosts.calls import closing_all, good, on_each, ranks
 from tests.hosts.cells import SIZES, cell_of, check
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
@@ -62,13 +62,13 @@ def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
 def test_calls_of_all_kinds_over_a_bad_network() -> None:
     faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
     network = make_network(4)
-    communicators = network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))
-    order = np.random.default_rng(5).permutation(len(KINDS))[:60]
-    check(communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)])
-    assert sum(comm.stats.retransmissions for comm in communicators) > 0
-    assert sum(comm.stats.duplicates for comm in communicators) > 0
-    for comm in communicators:
-        comm.close()
+    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as communicators:
+        order = np.random.default_rng(5).permutation(len(KINDS))[:60]
+        check(
+            communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)]
+        )
+        assert sum(comm.stats.retransmissions for comm in communicators) > 0
+        assert sum(comm.stats.duplicates for comm in communicators) > 0
 
 
 def test_nobody_gets_what_is_for_another() -> None:
@@ -242,8 +242,7 @@ def test_the_check_finds_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "want"),
-    [("xor", [0, 1, 1]), ("and", [1, 0, 0]), ("or", [1, 1, 1]), ("max", [1, 1, 1]), ("min", [1, 0, 0])],
+    ("op", "want"), [("xor", [0, 1, 1]), ("and", [1, 0, 0]), ("or", [1, 1, 1]), ("max", [1, 1, 1]), ("min", [1, 0, 0])]
 )
 def test_bools_are_true_or_false_whatever_they_are_in_memory(op: str, want: list[int]) -> None:
     """As numpy has them: any byte but 0 is True."""

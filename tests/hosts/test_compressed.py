@@ -15,16 +15,12 @@ from netsum_testbed.verify.reference import bias
 from tests.hosts.calls import Array, data, good, on_each, ranks
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
+from tests.hosts.test_predicted import block_exponents
 
 
 def largest_quantum(arrays: list[Array], workers: int, bits: int, block: int) -> Array:
     """What a quantum may be in each element's block: 2^(e+1) / B; 0 in a block of zeros."""
-    tops = np.max(np.abs(np.stack(arrays).astype(np.float64)), axis=0)
-    padded = np.zeros(-(-len(tops) // block) * block)
-    padded[: len(tops)] = tops
-    largest = padded.reshape(-1, block).max(axis=1)
-    quanta = np.where(largest == 0, 0.0, np.exp2(np.frexp(largest)[1] + 1.0) / bias(bits, workers))
-    return np.repeat(quanta, block)[: len(tops)]
+    return np.exp2(block_exponents(arrays, block) + 1.0) / bias(bits, workers)
 
 
 @given(

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from netsum.block import Block
 from netsum.collectives.history import KINDS, Predictions
 from netsum.communicator import Communicator
 from netsum.engine import Engine
-from netsum.errors import Closed, CommunicatorError, Mismatch, NetsumError
+from netsum.errors import Closed, CommunicatorError, Mismatch
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
 from netsum.transports.base import Packet
@@ -26,86 +27,61 @@ from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
 
-from tests.hosts.network import JOB_ID, MemoryNetwork, descriptor
+from tests.hosts.calls import allreduce, closing_all, on_each, together
+from tests.hosts.network import JOB_ID, Around, MemoryNetwork, descriptor
 
 ROOT = Path(__file__).parents[2]
 
 
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """A thread a call; what each returned or raised."""
-    got: list[Any] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        try:
-            got[index] = calls[index]()
-        except BaseException as error:
-            got[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60.0)
-        assert not thread.is_alive(), "a call hangs"
-    return got
-
-
-class Wrapped:
-    """A transport that tells ``note`` of each packet sent and lets ``fail`` raise before each receiving."""
+class Wrapped(Around):
+    """Keeps each packet that is sent, and lets ``fail`` raise before each receiving."""
 
     def __init__(self, inner: Transport) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.sent: list[bytes] = []
         self.fail: Callable[[], None] = lambda: None
 
     def send(self, packets: Sequence[Packet]) -> None:
         self.sent += [b"".join(bytes(part) for part in packet) for packet in packets]
-        self.inner.send(packets)
+        super().send(packets)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
         self.fail()
-        return self.inner.recv(timeout)
-
-    def fileno(self) -> int | None:
-        return self.inner.fileno()
-
-    def close(self) -> None:
-        self.inner.close()
+        return super().recv(timeout)
 
 
-def wrapped(network: MemoryNetwork) -> tuple[list[Communicator], list[Wrapped]]:
+@contextmanager
+def wrapped(workers: int) -> Iterator[tuple[list[Communicator], list[Wrapped]]]:
+    """Ranks and their transports."""
+    network = MemoryNetwork(workers)
     links = [Wrapped(transport) for transport in network.transports]
-    return network.communicators(lambda _, rank: links[rank]), links
+    with closing_all(network.communicators(lambda _, rank: links[rank])) as communicators:
+        yield communicators, links
 
 
 def test_calls_of_many_threads_all_end() -> None:
     """Four threads wait at once for calls of one rank: one drives, the others do not starve."""
-    network = MemoryNetwork(2)
-    first, second = network.communicators()
+    first, second = MemoryNetwork(2).communicators()
     works = [first.allreduce_async(np.full(700, number, np.int32)) for number in range(12)]
-    results = at_once(
-        *(works[number].wait for number in range(12)),
-        lambda: [second.allreduce(np.full(700, 100, np.int32)) for _ in range(12)],
-    )
+    hundreds = np.full(700, 100, np.int32)
+    results = together([*(work.wait for work in works), lambda: [second.allreduce(hundreds) for _ in works]])
     assert [result.tolist()[0] for result in results[:12]] == [100 + number for number in range(12)]
     for comm in (first, second):
         comm.close()
 
 
 def test_blocking_calls_among_asynchronous_ones_keep_their_order() -> None:
-    communicators = MemoryNetwork(3, window=3).communicators()
+    with closing_all(MemoryNetwork(3, window=3).communicators()) as communicators:
 
-    def work(comm: Communicator) -> list[float]:
-        early = [comm.allreduce_async(np.full(500, float(number))) for number in range(5)]
-        between = comm.allreduce(np.float32(7.0))
-        late = [comm.allreduce_async(np.full((2, 300), number, np.int16)) for number in range(5)]
-        comm.barrier()
-        return [float(result.reshape(-1)[-1]) for result in (*wait_all(early), between, *wait_all(late))]
+        def work(comm: Communicator) -> list[float]:
+            early = [comm.allreduce_async(np.full(500, float(number))) for number in range(5)]
+            between = comm.allreduce(np.float32(7.0))
+            late = [comm.allreduce_async(np.full((2, 300), number, np.int16)) for number in range(5)]
+            comm.barrier()
+            return [float(result.reshape(-1)[-1]) for result in (*wait_all(early), between, *wait_all(late))]
 
-    expected = [3.0 * number for number in range(5)] + [21.0] + [3.0 * number for number in range(5)]
-    assert at_once(*(lambda comm=comm: work(comm) for comm in communicators)) == [expected] * 3
-    for comm in communicators:
-        comm.close()
+        expected = [3.0 * number for number in range(5)] + [21.0] + [3.0 * number for number in range(5)]
+        assert on_each(communicators, work) == [expected] * 3
 
 
 def test_closing_while_another_thread_waits_ends_its_call() -> None:
@@ -121,7 +97,7 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
         assert waiting.wait(90.0)
         comm.close()
 
-    got, blocking, _ = at_once(wait, works[0].wait, close)
+    got, blocking, _ = together([wait, works[0].wait, close])
     assert isinstance(got, Closed)
     assert isinstance(blocking, Closed)
     assert not [thread for thread in threading.enumerate() if thread.name == "netsum"], "the driving thread has ended"
@@ -129,38 +105,29 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
 
 
 def test_an_interrupt_hits_its_own_thread_and_ends_the_calls_of_all() -> None:
-    network = MemoryNetwork(2)
-    communicators, links = wrapped(network)
-    comm = communicators[0]
-    work = comm.allreduce_async(np.ones(3))
-
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    links[0].fail = interrupt
-    got = at_once(work.wait)[0]
-    assert isinstance(got, (Closed, KeyboardInterrupt))
-    with pytest.raises(Closed, match="KeyboardInterrupt"):
-        comm.barrier()
-    links[0].fail = lambda: None
-    # The other rank need not wait for its timeout.
-    assert isinstance(at_once(lambda: communicators[1].allreduce(np.ones(3)))[0], Mismatch)
-    for each in communicators:
-        each.close()
+    with wrapped(2) as ((comm, other), links):
+        work = comm.allreduce_async(np.ones(3))
+        links[0].fail = interrupt
+        (got,) = together([work.wait])
+        assert isinstance(got, (Closed, KeyboardInterrupt))
+        with pytest.raises(Closed, match="KeyboardInterrupt"):
+            comm.barrier()
+        links[0].fail = lambda: None
+        with pytest.raises(Mismatch):  # the other rank need not wait for its timeout
+            other.allreduce(np.ones(3))
 
 
 def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
-    communicators, links = wrapped(MemoryNetwork(2))
-
     def fail() -> None:
         raise OSError(19, "No such device")
 
-    links[0].fail = fail
-    got = at_once(communicators[0].barrier)[0]
-    assert isinstance(got, CommunicatorError)
-    assert "No such device" in str(got)
-    for each in communicators:
-        each.close()
+    with wrapped(2) as ((comm, _), links):
+        links[0].fail = fail
+        with pytest.raises(CommunicatorError, match="No such device"):
+            comm.barrier()
 
 
 def enough(held: list[Header], count: int) -> bool:
@@ -189,7 +156,7 @@ def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
         yield SUBMITTED
 
     works = [engine.start(flow(engine, at == 1), 0, 60.0, background=False) for at, engine in enumerate(engines)]
-    got = at_once(*(work.wait for work in works))
+    got = together([work.wait for work in works])
     assert isinstance(got[0], Mismatch)
     assert isinstance(got[1], MemoryError)
     for engine in engines:
@@ -200,15 +167,13 @@ def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
 
 def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
     """One rank has made a call more: its blocks bear other generations, and so does the result that says so."""
-    communicators, links = wrapped(MemoryNetwork(3))
-    at_once(*(comm.barrier for comm in communicators))
-    communicators[2]._gen += 1  # as after a call that the others have not made, whose blocks they have
-    got = at_once(*(lambda comm=comm: comm.allreduce(np.ones(5)) for comm in communicators))
-    assert [type(each) for each in got] == [Mismatch] * 3
-    told = [parse_header(packet) for link in links for packet in link.sent if parse_header(packet).status]
-    assert {header.status for header in told} == {Status.MISMATCH}
-    for comm in communicators:
-        comm.close()
+    with wrapped(3) as (communicators, links):
+        on_each(communicators, Communicator.barrier)
+        communicators[2]._gen += 1  # as after a call that the others have not made, whose blocks they have
+        got = allreduce(communicators, [np.ones(5)] * 3)
+        assert [type(each) for each in got] == [Mismatch] * 3
+        told = [parse_header(packet) for link in links for packet in link.sent if parse_header(packet).status]
+        assert {header.status for header in told} == {Status.MISMATCH}
 
 
 def result(window: SwitchWindow, serial: int, **changes: Any) -> memoryview:
@@ -272,62 +237,43 @@ def test_predictions_do_not_grow_without_end() -> None:
 
 def test_late_but_there_is_not_a_timeout() -> None:
     """A process that was stopped past its deadline finds its results waiting, and takes them."""
-    network = MemoryNetwork(1)
-    comm = network.communicators()[0]
-    # Alone in its job, it has every result as soon as it has sent: what is left is to look.
-    comm.barrier(timeout=0.0)
-    assert comm.stats.blocks == 1
-    comm.close()
-
-
-def test_errors_in_a_row_are_netsum_errors() -> None:
-    comm = MemoryNetwork(2).communicators()[0]
-    comm.close()
-    for call in (comm.barrier, lambda: comm.allreduce(1.0), lambda: comm.allreduce_async(1.0)):
-        with pytest.raises(NetsumError, match="closed"):
-            call()
+    with closing_all(MemoryNetwork(1).communicators()) as (comm,):
+        # Alone in its job, it has every result as soon as it has sent: what is left is to look.
+        comm.barrier(timeout=0.0)
+        assert comm.stats.blocks == 1
 
 
 def test_small_values_after_a_block_of_zeros_are_not_lost() -> None:
     """Nothing is known of a block of zeros: the next values are done again at their own scale, not rounded to 0."""
-    communicators = MemoryNetwork(2).communicators()
-    for value in (0.0, 1e-12, 1e-12):
-        array = np.full(700, value, np.float32)
-        got = at_once(*(partial(comm.allreduce, array, scale="predicted") for comm in communicators))
-        assert got[0].tolist() == got[1].tolist() == (array + array).tolist()
-    assert [comm.stats.redone for comm in communicators] == [3, 3], "three blocks, once"
-    for comm in communicators:
-        comm.close()
+    with closing_all(MemoryNetwork(2).communicators()) as communicators:
+        for value in (0.0, 1e-12, 1e-12):
+            array = np.full(700, value, np.float32)
+            got = allreduce(communicators, [array] * 2, scale="predicted")
+            assert got[0].tolist() == got[1].tolist() == (array + array).tolist()
+        assert [comm.stats.redone for comm in communicators] == [3, 3], "three blocks, once"
 
 
 @pytest.mark.parametrize("size", [1, 9000])
 def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(size: int) -> None:
     """The rank with more blocks must not wait for those that the other never sends, nor for room in the window."""
-    communicators = MemoryNetwork(2, window=2).communicators(timeout=3600.0)
-    for length in (300, size):
-        array = np.ones(length, np.float32)
-        at_once(*(partial(comm.allreduce, array, scale="predicted") for comm in communicators))
-    lengths = (300, size)
-    got = at_once(
-        *(partial(comm.allreduce, np.ones(lengths[comm.rank], np.float32), scale="predicted") for comm in communicators)
-    )
-    assert [type(each) for each in got] == [Mismatch] * 2
-    for comm in communicators:
-        comm.close()
+    with closing_all(MemoryNetwork(2, window=2).communicators(timeout=3600.0)) as communicators:
+        arrays = [np.ones(length, np.float32) for length in (300, size)]
+        for array in arrays:
+            allreduce(communicators, [array] * 2, scale="predicted")
+        got = allreduce(communicators, arrays, scale="predicted")
+        assert [type(each) for each in got] == [Mismatch] * 2
 
 
 @pytest.mark.full
 def test_a_job_of_255() -> None:
     """Source ids, counts and the bias at their ends."""
     workers = 255
-    communicators = MemoryNetwork(workers, window=2).communicators()
-    values = [np.array([rank, -(2**55), 2**55], np.int64) for rank in range(workers)]
-    got = at_once(*(partial(comm.allreduce, value) for comm, value in zip(communicators, values, strict=True)))
-    assert {tuple(each.tolist()) for each in got} == {(254 * 255 // 2, -255 * 2**55, 255 * 2**55)}
-    means = at_once(*(partial(comm.allreduce, np.float64(comm.rank), op="mean") for comm in communicators))
-    assert {float(each) for each in means} == {127.0}
-    for comm in communicators:
-        comm.close()
+    with closing_all(MemoryNetwork(workers, window=2).communicators()) as communicators:
+        values = [np.array([rank, -(2**55), 2**55], np.int64) for rank in range(workers)]
+        got = allreduce(communicators, values)
+        assert {tuple(each.tolist()) for each in got} == {(254 * 255 // 2, -255 * 2**55, 255 * 2**55)}
+        means = on_each(communicators, lambda comm: comm.allreduce(np.float64(comm.rank), op="mean"))
+        assert {float(each) for each in means} == {127.0}
 
 
 INTERRUPTED = """

@@ -43,6 +43,7 @@ def test_exchanges_bring_what_those_have_that_are_left(left: list[Communicator])
         rows = good(on_each(left, lambda comm: comm.all_gather(np.full((2, 1), 10.0 + comm.rank))))
         assert rows.tolist() == [[10.0]] * 2 + [[11.0]] * 2 + [[13.0]] * 2
         assert [comm.report.evicted for comm in left] == [(GONE,)] * 3
+        assert [comm.present for comm in left] == [3] * 3
         rows = good(on_each(left, lambda comm: comm.all_gather(np.full(comm.rank + 1, comm.rank), counts=[1, 2, 3, 4])))
         assert rows.tolist() == [0, 1, 1, 3, 3, 3, 3]
         gathered = on_each(left, lambda comm: comm.gather(np.array([comm.rank]), root=3))
@@ -54,6 +55,8 @@ def test_exchanges_bring_what_those_have_that_are_left(left: list[Communicator])
         ]
         told = on_each(left, lambda comm: comm.scatter(np.arange(8) if comm.rank == 1 else np.zeros(2, int), root=1))
         assert [each.tolist() for each in told] == [[0, 1], [2, 3], [6, 7]]
+        assert good(on_each(left, lambda comm: comm.broadcast(np.full(3, comm.rank), root=3))).tolist() == [3] * 3
+        assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3), "mean"))).tolist() == [1.0] * 3
         assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 
 
@@ -95,7 +98,7 @@ def test_nothing_is_put_where_there_is_room_for_all(left: list[Communicator]) ->
 
     outcomes = on_each(left, call)
     assert isinstance(outcomes[0], CallError)
-    assert "no rows of rank 2" in str(outcomes[0])
+    assert "lacks the rows of rank 2" in str(outcomes[0])
     assert good(outcomes[1:]).tolist() == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
     assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 

@@ -21,6 +21,7 @@ from tests.hosts.calls import good, on_each
 from tests.hosts.forking import in_child, outcome
 from tests.hosts.network import MemoryNetwork, descriptor
 from tests.hosts.peers import peer_descriptor
+from tests.hosts.test_transports import free_ports
 
 CALLS: dict[str, Callable[[Communicator], Any]] = {
     "allreduce": lambda comm: comm.allreduce(np.full(3, 1000.0)).tolist(),
@@ -37,12 +38,7 @@ CALLS: dict[str, Callable[[Communicator], Any]] = {
 @pytest.fixture
 def pair() -> Iterator[list[Communicator]]:
     """Two ranks over real sockets, that combine by themselves."""
-    taken = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(2)]
-    for sock in taken:
-        sock.bind(("127.0.0.1", 0))
-    peers = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in taken)
-    for sock in taken:
-        sock.close()
+    peers = tuple(f"127.0.0.1:{port}" for port in free_ports(2, socket.SOCK_STREAM))
     communicators = [
         netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=20.0) for rank in (0, 1)
     ]
@@ -84,10 +80,7 @@ def test_a_child_holds_none_of_its_parents_sockets(pair: list[Communicator]) -> 
 
 
 def test_a_child_does_not_share_its_parents_wire() -> None:
-    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    taken.bind(("127.0.0.1", 0))
-    local, remote = taken.getsockname(), ("127.0.0.1", 9)
-    taken.close()
+    local, remote = ("127.0.0.1", free_ports(1)[0]), ("127.0.0.1", 9)
     inbox = Inbox(FrameFormat.of(descriptor(0, 2)))
     wire = SharedWire.attach(local, remote, inbox)
     kind, words = in_child(lambda: SharedWire.attach(local, remote, inbox) and None)

@@ -104,11 +104,6 @@ class Busy(Simulation):
             data = pack_header(parse_header(data)._replace(give_way=1)) + data[HEADER_BYTES:]
         super()._travel(rank, up, data)
 
-    def submit(self, blocks: int) -> None:
-        for host in self.hosts:
-            for value in range(blocks):
-                host.submit(value)
-
     def until(self, moment: float) -> int:
         """Go on until then; blocks that rank 0 has sent by then."""
         while self.step(moment):

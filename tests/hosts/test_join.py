@@ -163,10 +163,10 @@ def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Cont
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"state": "absent"}, "nothing of the block has come to the switch, from this rank neither"),
+        ({"state": "absent"}, "no contribution to the block has reached the switch, not even this rank's"),
         ({"state": "absent", "trouble": ["switch s1 has restarted"]}, "switch s1 has restarted"),
-        ({"state": "recycled"}, "its result has not come to this rank|it has not come to this rank"),
-        ({"state": "open", "missing": []}, "waits for no rank that is known"),
+        ({"state": "recycled"}, "its result never reached this rank"),
+        ({"state": "open", "missing": []}, "which rank it waits for is not known"),
     ],
 )
 def test_a_timeout_names_nobody_without_a_record_that_lacks_it(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Closed, Desynchronized, NotFinite
-from netsum.transports import MemoryTransport
 from netsum.transports.base import Packet
 
-from tests.hosts.calls import good, on_each
+from tests.hosts.calls import closing_all, good, on_each, together
+from tests.hosts.network import Around
 from tests.hosts.stragglers import AgeingNetwork, stragglers
 
 ROWS = 400
@@ -31,20 +32,17 @@ LAST = 2
 CALLS = [("min", "int32"), ("min", "float32"), ("max", "int32"), ("xor", "int32"), ("sum", "float32"), ("sum", "int32")]
 
 
-class Link:
+class Link(Around):
     """A rank's transport; what it sends is lost while it is ``mute``, what comes for it while it is ``deaf``."""
 
-    def __init__(self, inner: MemoryTransport) -> None:
-        self._inner = inner
-        self.mute = self.deaf = False
-        self.fileno, self.close = inner.fileno, inner.close
+    mute = deaf = False
 
     def send(self, packets: Sequence[Packet]) -> None:
         if not self.mute:
-            self._inner.send(packets)
+            super().send(packets)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
-        received = self._inner.recv(timeout)
+        received = super().recv(timeout)
         return [] if self.deaf else received
 
 
@@ -53,12 +51,8 @@ def linked(workers: int = 3) -> Iterator[tuple[AgeingNetwork, list[Communicator]
     """A network, its ranks, and the link of the last one, which may be cut."""
     network = AgeingNetwork(workers)
     links = [Link(each) for each in network.transports]
-    communicators = network.communicators(lambda _, rank: links[rank], timeout=PATIENCE)
-    try:
+    with closing_all(network.communicators(lambda _, rank: links[rank], timeout=PATIENCE)) as communicators:
         yield network, communicators, links[-1]
-    finally:
-        for comm in communicators:
-            comm.close()
 
 
 def wait_until(comm: Communicator, blocks: int, work: Any) -> None:
@@ -103,7 +97,9 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
         with network.ageing():
             wait_until(communicators[0], 200, works[0][1])
             link.mute = link.deaf = False
-            got = on_each(communicators, lambda comm: outcomes_of(works[comm.rank]))
+            got = on_each(
+                communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]])
+            )
         assert isinstance(got[0][0], NotFinite)
         assert isinstance(got[1][0], Aborted)
         result = good([got[0][1], got[1][1]])
@@ -111,37 +107,22 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
         assert [type(outcome) for outcome in got[LAST]] == [Desynchronized] * 2
 
 
-def outcomes_of(works: Any) -> list[Any]:
-    """What each of a rank's calls returned or raised."""
-    outcomes = []
-    for work in works:
-        try:
-            outcomes.append(work.wait(PATIENCE))
-        except Exception as error:
-            outcomes.append(error)
-    return outcomes
+ONES = np.ones(3, np.float32)
+GOING_ON: dict[str, Callable[[Communicator], Any]] = {
+    "sum": lambda comm: comm.allreduce(ONES),
+    "give nothing": lambda comm: comm.allreduce(ONES, give=False),
+    "integers": lambda comm: comm.allreduce(np.ones(3, np.int16)),
+    "min": lambda comm: comm.allreduce(ONES, "min"),
+    "nothing": lambda comm: comm.allreduce(ONES[:0]),
+    "reduce": lambda comm: comm.reduce(ONES, op="max"),
+    "barrier": lambda comm: comm.barrier(),
+    "broadcast": lambda comm: comm.broadcast(ONES),
+    "all_gather": lambda comm: comm.all_gather(ONES),
+    "product": lambda comm: comm.allreduce(ONES, "product"),
+}
 
 
-def call_of(name: str) -> Callable[[Communicator], Any]:
-    ones = np.ones(3, np.float32)
-    return {
-        "sum": lambda comm: comm.allreduce(ones),
-        "give nothing": lambda comm: comm.allreduce(ones, give=False),
-        "integers": lambda comm: comm.allreduce(np.ones(3, np.int16)),
-        "min": lambda comm: comm.allreduce(ones, "min"),
-        "nothing": lambda comm: comm.allreduce(ones[:0]),
-        "reduce": lambda comm: comm.reduce(ones, op="max"),
-        "barrier": lambda comm: comm.barrier(),
-        "broadcast": lambda comm: comm.broadcast(ones),
-        "all_gather": lambda comm: comm.all_gather(ones),
-        "product": lambda comm: comm.allreduce(ones, "product"),
-    }[name]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["sum", "give nothing", "integers", "min", "nothing", "reduce", "barrier", "broadcast", "all_gather", "product"],
-)
+@pytest.mark.parametrize("name", GOING_ON)
 def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
     """Rank 2 hears nothing of 60 calls; what it calls then it cannot tell from what the others have called."""
     with linked() as (network, communicators, link), network.ageing():
@@ -150,7 +131,7 @@ def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
         link.mute = link.deaf = False
         last = communicators[LAST]
         with pytest.raises(Desynchronized, match=r"resync\(\)"):
-            call_of(name)(last)
+            GOING_ON[name](last)
         with pytest.raises(Closed):
             last.allreduce(np.ones(3))
         # And the others do not hear of it.

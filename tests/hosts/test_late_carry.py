@@ -24,10 +24,7 @@ def share(rank: int, step: int, size: int) -> Any:
 
 
 @one_in(4)  # each is several calls, in which one rank is waited for
-@given(
-    st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=6),
-    st.sampled_from([1, 256, 700]),
-)
+@given(st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=6), st.sampled_from([1, 256, 700]))
 def test_nothing_is_lost_or_added_twice(late: list[int | None], size: int) -> None:
     """The sum over calls, the last of them whole, is the sum of all that all ranks gave."""
     with stragglers(WORKERS) as (network, communicators):

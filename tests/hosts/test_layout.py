@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from netsum.collectives.layout import Cut, Layout, chunked
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
+Made = tuple[list[int], list[int], int, int, Cut]
+"""Counts, owners, the width of a block, the bytes of a lane, and the cut made of them."""
+
 
 @st.composite
-def cuts(draw: st.DrawFn) -> tuple[list[int], list[int], int, int, Cut]:
+def cuts(draw: st.DrawFn) -> Made:
     counts = draw(st.lists(st.integers(0, 700), min_size=1, max_size=9))
     owners = draw(st.lists(st.sampled_from([0, 1, 2, EVERYONE]), min_size=len(counts), max_size=len(counts)))
     lane_bytes = draw(st.sampled_from([1, 2, 4, 8]))
@@ -19,7 +22,7 @@ def cuts(draw: st.DrawFn) -> tuple[list[int], list[int], int, int, Cut]:
 
 
 @given(cuts())
-def test_segments_come_back_and_padding_is_zero(made: tuple[list[int], list[int], int, int, Cut]) -> None:
+def test_segments_come_back_and_padding_is_zero(made: Made) -> None:
     counts, _, width, _, cut = made
     flat = np.arange(1, sum(counts) + 1)
     padded = cut.padded(flat)
@@ -33,9 +36,7 @@ def test_segments_come_back_and_padding_is_zero(made: tuple[list[int], list[int]
 
 
 @given(cuts())
-def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(
-    made: tuple[list[int], list[int], int, int, Cut],
-) -> None:
+def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(made: Made) -> None:
     counts, owners, width, lane_bytes, cut = made
     number = 0
     for count, owner in zip(counts, owners, strict=True):
@@ -53,7 +54,7 @@ def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(
 
 
 @given(cuts(), st.integers(0, 3))
-def test_mine_is_what_the_owners_say(made: tuple[list[int], list[int], int, int, Cut], rank: int) -> None:
+def test_mine_is_what_the_owners_say(made: Made, rank: int) -> None:
     _, owners, _, _, cut = made
     mine = cut.mine(rank, range(cut.number))
     expected = [owner in (EVERYONE, rank) for owner in cut.owner]

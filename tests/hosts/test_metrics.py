@@ -36,10 +36,17 @@ class Member:
             tell(CallEnd(collective, seconds, 4000, error, Report(**report)))
 
 
-def samples(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+Samples = dict[tuple[str, ...], float]
+
+
+def samples(registry: CollectorRegistry) -> Samples:
+    return parse(generate_latest(registry).decode())
+
+
+def parse(text: str) -> Samples:
     """(name, labels' values in the order of their names ...) -> value."""
-    found: dict[tuple[str, ...], float] = {}
-    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
         for each in family.samples:
             key = (each.name, *(each.labels[name] for name in sorted(each.labels)))
             assert key not in found, f"{key} is there twice"
@@ -96,7 +103,7 @@ def test_several_members_of_a_process_share_a_registry() -> None:
     found = samples(registry)
     assert [found["netsum_blocks_total", "test", str(rank)] for rank in range(3)] == [10, 11, 12]
     assert [found["netsum_calls_total", "allreduce", "test", "ok", str(rank)] for rank in range(3)] == [1, 1, 1]
-    with pytest.raises(ValueError, match="rank 1: its metrics are in this registry already"):
+    with pytest.raises(ValueError, match="rank 1: its metrics are already in this registry"):
         metrics.register(members[1], registry)
     exporters[1].close()
     assert not members[1].watchers

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,7 @@ from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
 from netsum.transports import Faults, FaultyTransport, Transport
 
-from tests.hosts.calls import allreduce, good, on_each
+from tests.hosts.calls import allreduce, closing_all, good, on_each, running, until
 from tests.hosts.moving import MovingNetwork
 
 
@@ -27,17 +24,6 @@ from tests.hosts.moving import MovingNetwork
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "PATIENCE", 0.1)
     monkeypatch.setattr(silence, "LOOK", 0.1)
-
-
-@contextmanager
-def moving(workers: int, **options: Any) -> Iterator[tuple[MovingNetwork, list[Communicator]]]:
-    network = MovingNetwork(workers, **options)
-    communicators = network.communicators()
-    try:
-        yield network, communicators
-    finally:
-        for comm in communicators:
-            comm.close()
 
 
 def train(comm: Communicator, steps: int, reached: list[int]) -> list[bytes]:
@@ -55,22 +41,18 @@ def train(comm: Communicator, steps: int, reached: list[int]) -> list[bytes]:
     return got
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline, "it does not go on"
-        time.sleep(0.002)
-
-
 def undisturbed(workers: int, steps: int) -> list[list[bytes]]:
-    with moving(workers) as (_, communicators):
+    with running(MovingNetwork(workers)) as (_, communicators):
         return on_each(communicators, lambda comm: train(comm, steps, [0] * workers))
 
 
 @pytest.mark.parametrize(("algorithm", "window"), [("auto", 1), ("ring", 8), ("double_binary_tree", 200)])
 def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window: int) -> None:
     expected = undisturbed(3, 20)
-    with moving(3, algorithm=algorithm, window=window) as (network, communicators), ThreadPoolExecutor(1) as elsewhere:
+    with (
+        running(MovingNetwork(3, algorithm=algorithm, window=window)) as (network, communicators),
+        ThreadPoolExecutor(1) as elsewhere,
+    ):
         reached = [0] * 3
         training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 20, reached))
         until(lambda: min(reached) >= 5)
@@ -105,36 +87,34 @@ def test_any_moves_over_a_bad_network(seed: int) -> None:
     workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
     expected = undisturbed(workers, 24)
     network = BadNetwork(workers, window, algorithm=rng.choice(HOST_ALGORITHMS))
-    communicators = network.communicators()
-    reached = [0] * workers
-    moves = 0
-    with ThreadPoolExecutor(1) as elsewhere:
-        training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 24, reached))
-        while moves < 6:
-            goal = min(reached) + 2
+    with closing_all(network.communicators()) as communicators:
+        reached = [0] * workers
+        moves = 0
+        with ThreadPoolExecutor(1) as elsewhere:
+            training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 24, reached))
+            while moves < 6:
+                goal = min(reached) + 2
 
-            def settled(goal: int = goal) -> bool:
-                there = all(comm.descriptor.epoch == network.epoch for comm in communicators)
-                return training.done() or (there and min(reached) >= goal)
+                def settled(goal: int = goal) -> bool:
+                    there = all(comm.descriptor.epoch == network.epoch for comm in communicators)
+                    return training.done() or (there and min(reached) >= goal)
 
-            until(settled)
-            if training.done():
-                break
-            if network.by_switch and rng.random() < 0.4:
-                network.cut_off()
-            else:
-                network.move(by_switch=rng.random() < 0.4)
-            moves += 1
-            asks(rng.choice(communicators))
-        assert training.result() == expected
-    assert moves > 2
-    assert {comm.stats.resumes for comm in communicators} in ({moves}, {moves - 1}), "all, or all but the last"
-    for comm in communicators:
-        comm.close()
+                until(settled)
+                if training.done():
+                    break
+                if network.by_switch and rng.random() < 0.4:
+                    network.cut_off()
+                else:
+                    network.move(by_switch=rng.random() < 0.4)
+                moves += 1
+                asks(rng.choice(communicators))
+            assert training.result() == expected
+        assert moves > 2
+        assert {comm.stats.resumes for comm in communicators} in ({moves}, {moves - 1}), "all, or all but the last"
 
 
 def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members() -> None:
-    with moving(3) as (network, communicators):
+    with running(MovingNetwork(3)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 3))
         works = [comm.allreduce_async(np.full(9000, comm.rank)) for comm in communicators[:2]]
         assert not works[0].finished(0.1)
@@ -151,7 +131,7 @@ def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members()
 def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
     """They move when somebody asks: from then on it sends nothing more, so that what it has told remains true."""
     expected = undisturbed(3, 20)
-    with moving(3, window=2) as (network, communicators), ThreadPoolExecutor(1) as elsewhere:
+    with running(MovingNetwork(3, window=2)) as (network, communicators), ThreadPoolExecutor(1) as elsewhere:
         reached = [0] * 3
         training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 20, reached))
         until(lambda: min(reached) >= 5)
@@ -163,7 +143,7 @@ def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
 
 
 def test_members_hear_by_asking_that_somebody_new_has_come() -> None:
-    with moving(2) as (network, communicators):
+    with running(MovingNetwork(2)) as (network, communicators):
         network.move(by_switch=False)
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.join_anew(1)
@@ -172,7 +152,7 @@ def test_members_hear_by_asking_that_somebody_new_has_come() -> None:
 
 
 def test_waiting_for_a_rank_asks_now_and_then_and_changes_nothing() -> None:
-    with moving(2) as (network, communicators):
+    with running(MovingNetwork(2)) as (network, communicators):
         work = communicators[0].allreduce_async(np.ones(10))
         while network.asked < 2:
             assert not work.finished(0.01)

@@ -29,6 +29,10 @@ class Connection:
         assert self.met is not None
         return self.met[1]
 
+    def takes(self, frame: tuple[bytes, bytes]) -> bool:
+        """Whether a tag and a body are taken for the next frame."""
+        return self.opening.holds(frame[0], (frame[1],))
+
 
 @pytest.fixture
 def ends() -> tuple[Identity, Identity]:
@@ -40,7 +44,7 @@ def test_members_know_each_other_and_take_every_frame(ends: tuple[Identity, Iden
         connection = Connection(*ends)
         assert connection.met is not None
         assert connection.met[0] == 0
-        assert all(connection.opening.holds(tag, (body,)) for tag, body in connection.frames)
+        assert all(map(connection.takes, connection.frames))
     back = Connection(ends[1], ends[0], to=0)
     assert back.met is not None
     assert back.met[0] == 1
@@ -78,17 +82,13 @@ def test_what_was_recorded_is_of_no_use_on_another_connection(ends: tuple[Identi
     relayed = Identity(KEY, 2)
     assert relayed.meet(recorded.greeting, recorded.hello) is None, "rank 0 has said it to rank 1"
     again = Connection(*ends)
-    assert not again.opening.holds(*pair(recorded.frames[1]))
-
-
-def pair(frame: tuple[bytes, bytes]) -> tuple[bytes, tuple[bytes]]:
-    return frame[0], (frame[1],)
+    assert not again.takes(recorded.frames[1])
 
 
 @pytest.mark.parametrize("order", [[1], [0, 0], [0, 2], [0, 1, 1], [0, 1, 2, 4]])
 def test_frames_hold_in_their_turn_alone(ends: tuple[Identity, Identity], order: list[int]) -> None:
     connection = Connection(*ends)
-    held = [connection.opening.holds(*pair(connection.frames[which])) for which in order]
+    held = [connection.takes(connection.frames[which]) for which in order]
     assert held == [True] * (len(order) - 1) + [False], "though the last two bodies are the same"
 
 
@@ -97,10 +97,10 @@ def test_frames_that_were_changed_do_not_hold(ends: tuple[Identity, Identity]) -
         connection = Connection(*ends)
         tag = bytearray(connection.frames[0][0])
         tag[at] ^= 0x10
-        assert not connection.opening.holds(bytes(tag), (b"",))
+        assert not connection.takes((bytes(tag), b""))
     for body in (b"x", b"\0"):
         connection = Connection(*ends)
-        assert not connection.opening.holds(connection.frames[0][0], (body,))
+        assert not connection.takes((connection.frames[0][0], body))
 
 
 def test_a_process_with_the_key_of_another_run_is_not_gone_on_with(ends: tuple[Identity, Identity]) -> None:

@@ -21,7 +21,7 @@ from netsum.peers.seal import Identity
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
 from netsum.peers.wire import FRAME, GREETING
 
-from tests.hosts.calls import good, on_each, together
+from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor
 
 LOST = b"\x01"
@@ -97,6 +97,15 @@ class Stranger:
         refused = self.read(1) == b""
         self.sock.close()
         return refused
+
+
+Knock = Callable[..., Stranger]
+
+
+@pytest.fixture
+def knock(transports: list[PeerTransport], sockets: list[PeerSocket]) -> Knock:
+    """``knock(key, rank)``: a stranger who connects to rank 0."""
+    return partial(Stranger, transports[0], sockets[0])
 
 
 def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(transports: list[PeerTransport]) -> None:
@@ -188,9 +197,9 @@ def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[Pe
 
 @pytest.mark.parametrize("rank", [0, 1, 9])
 def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
-    rank: int, transports: list[PeerTransport], sockets: list[PeerSocket]
+    rank: int, transports: list[PeerTransport], knock: Knock
 ) -> None:
-    stranger = Stranger(transports[0], sockets[0], KEY if rank != 1 else bytes(16), rank)
+    stranger = knock(KEY if rank != 1 else bytes(16), rank)
     stranger.sock.send(stranger.hello + FRAME.pack(4, stranger.seal.tag((b"evil",))) + b"evil")
     assert stranger.is_refused()
     assert transports[0].strangers == 1
@@ -211,18 +220,16 @@ def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
     following.close()
 
 
-def test_what_a_stranger_says_without_end_is_not_kept(
-    transports: list[PeerTransport], sockets: list[PeerSocket]
-) -> None:
-    stranger = Stranger(transports[0], sockets[0])
+def test_what_a_stranger_says_without_end_is_not_kept(knock: Knock) -> None:
+    stranger = knock()
     stranger.sock.send(bytes(100_000))
     assert stranger.is_refused()
 
 
 def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
-    transports: list[PeerTransport], sockets: list[PeerSocket]
+    transports: list[PeerTransport], knock: Knock
 ) -> None:
-    stranger = Stranger(transports[0], sockets[0], KEY)
+    stranger = knock(KEY)
     stranger.sock.send(stranger.hello + FRAME.pack(1 << 31, bytes(16)))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
@@ -294,30 +301,29 @@ def test_addresses() -> None:
     with pytest.raises(JoinError, match=r"not all IPv4: .*somewhere"):
         PeerTransport(sock, peer_descriptor(0, 2, peers=("127.0.0.1:1", "somewhere:9")))
     sock.close()
-    with pytest.raises(JoinError, match="at which address rank 0"):
+    with pytest.raises(JoinError, match="at which the other members reach rank 0"):
         open_transport(peer_descriptor(0, 2, peers=("", "127.0.0.1:9")))
 
 
-def test_a_job_over_real_sockets_from_descriptors(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> None:
+@pytest.fixture
+def communicators(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iterator[list[Communicator]]:
+    """Of a job over real sockets."""
     for each in sockets:
         each.close()
-    communicators = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]
+    joined = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]
+    yield joined
+    on_each(joined, Communicator.close)
+
+
+def test_a_job_over_real_sockets_from_descriptors(communicators: list[Communicator]) -> None:
     arrays = [np.random.default_rng(rank).standard_normal(40_000).astype(np.float32) for rank in range(3)]
-    try:
-        total = good(on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank])))
-        np.testing.assert_allclose(total, sum(arrays), rtol=0, atol=1e-6)
-        good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank], root=2)))
-        assert sum(comm.stats.retransmissions for comm in communicators) == 0, "no connection broke"
-    finally:
-        together([partial(Communicator.close, comm) for comm in communicators])
+    total = good(on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank])))
+    np.testing.assert_allclose(total, sum(arrays), rtol=0, atol=1e-6)
+    good(on_each(communicators, lambda comm: comm.broadcast(arrays[comm.rank], root=2)))
+    assert sum(comm.stats.retransmissions for comm in communicators) == 0, "no connection broke"
 
 
-def test_connections_that_break_in_the_middle_of_calls_change_no_bit(
-    descriptors: list[Descriptor], sockets: list[PeerSocket]
-) -> None:
-    for each in sockets:
-        each.close()
-    communicators = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]
+def test_connections_that_break_in_the_middle_of_calls_change_no_bit(communicators: list[Communicator]) -> None:
     arrays = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(3)]
 
     def calls(comm: Communicator) -> list[bytes]:
@@ -331,11 +337,8 @@ def test_connections_that_break_in_the_middle_of_calls_change_no_bit(
             results.append(work.wait().tobytes())
         return results
 
-    try:
-        first, *others = on_each(communicators, calls)
-        assert others == [first] * 2
-        expected = sum(array.astype(np.float64) for array in arrays) * 9
-        np.testing.assert_allclose(np.frombuffer(first[-1], np.float32), expected, atol=1e-5)
-        assert sum(comm.stats.retransmissions for comm in communicators) > 0
-    finally:
-        together([partial(Communicator.close, comm) for comm in communicators])
+    first, *others = on_each(communicators, calls)
+    assert others == [first] * 2
+    expected = sum(array.astype(np.float64) for array in arrays) * 9
+    np.testing.assert_allclose(np.frombuffer(first[-1], np.float32), expected, atol=1e-5)
+    assert sum(comm.stats.retransmissions for comm in communicators) > 0

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -67,16 +68,8 @@ class Network:
                 moved |= step()
 
     def _steps(self) -> list[Callable[[], bool]]:
-        steps: list[Callable[[], bool]] = [
-            lambda rank=rank: self._advance(rank)  # type: ignore[misc]
-            for rank in range(len(self.members))
-        ]
-        steps += [
-            lambda pair=pair: self._deliver(*pair)  # type: ignore[misc]
-            for pair, waiting in self.under_way.items()
-            if waiting
-        ]
-        return steps
+        advances: list[Callable[[], bool]] = [partial(self._advance, rank) for rank in range(len(self.members))]
+        return advances + [partial(self._deliver, *pair) for pair, waiting in self.under_way.items() if waiting]
 
     def _deliver(self, sender: int, receiver: int) -> bool:
         waiting = self.under_way[sender, receiver]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,20 +14,9 @@ from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
 from netsum.wire.schema import Outcome
 
-from tests.hosts.calls import allreduce, good, on_each
+from tests.hosts.calls import allreduce, good, on_each, running
 from tests.hosts.network import JOB_ID, descriptor
 from tests.hosts.restarts import RestartingNetwork
-
-
-@contextmanager
-def restarting(workers: int) -> Iterator[tuple[RestartingNetwork, list[Communicator]]]:
-    network = RestartingNetwork(workers)
-    communicators = network.communicators()
-    try:
-        yield network, communicators
-    finally:
-        for comm in communicators:
-            comm.close()
 
 
 def calls(comm: Communicator, number: int, start: int = 0) -> list[Any]:
@@ -42,7 +29,7 @@ def expected(workers: int, number: int) -> list[bytes]:
 
 
 def test_calls_go_on_after_restarts_between_and_within_them() -> None:
-    with restarting(3) as (network, communicators):
+    with running(RestartingNetwork(3)) as (network, communicators):
         assert on_each(communicators, lambda comm: calls(comm, 3)) == [expected(3, 3)] * 3
         network.restart()
         assert on_each(communicators, lambda comm: calls(comm, 3)) == [expected(3, 3)] * 3
@@ -58,7 +45,7 @@ def test_calls_go_on_after_restarts_between_and_within_them() -> None:
 
 
 def test_a_restart_while_they_rejoin() -> None:
-    with restarting(3) as (network, communicators):
+    with running(RestartingNetwork(3)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 3))
         network.restart()
         works = [comm.allreduce_async(np.full(9000, comm.rank)) for comm in communicators[:2]]
@@ -72,7 +59,7 @@ def test_a_restart_while_they_rejoin() -> None:
 
 
 def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
-    with restarting(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.restart()
         with pytest.raises(Timeout, match=r"ranks \[1\] must still rejoin"):
@@ -81,7 +68,7 @@ def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
 
 
 def test_a_controller_that_is_away_is_asked_again() -> None:
-    with restarting(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         network.away = True
         network.restart()
         works = [comm.allreduce_async(np.ones(10)) for comm in communicators]
@@ -95,7 +82,7 @@ def test_a_controller_that_is_away_is_asked_again() -> None:
 
 
 def test_a_member_that_is_taken_out_is_told_in_its_call() -> None:
-    with restarting(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         network.evicted.add(1)
         del network.switch.jobs[JOB_ID]
         with pytest.raises(Evicted, match="rank 1"):
@@ -105,7 +92,7 @@ def test_a_member_that_is_taken_out_is_told_in_its_call() -> None:
 
 
 def test_somebody_new_ends_the_epoch_for_all() -> None:
-    with restarting(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.join_anew(1)
         with pytest.raises(Desynchronized, match="has begun"):

@@ -15,8 +15,8 @@ from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
-from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, chunks, descriptor, job, reply_bytes
-from tests.model.rules import Packet, SwitchModel
+from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, contribution, descriptor, job, reply_bytes
+from tests.model.rules import SwitchModel
 
 MASK = 0xFFFFFFFF
 
@@ -100,9 +100,7 @@ class Story:
 
     def arrive(self, packet: Flying) -> None:
         if packet.up:
-            data = packet.data
-            sent = Packet(packet.rank + 1, packet.port, parse_header(data), chunks(data[HEADER_BYTES:]))
-            for reply in self.switch.step(sent).replies:
+            for reply in self.switch.step(contribution(packet.data, packet.rank, packet.port)).replies:
                 self.flying.append(Flying(reply.port - 1, False, reply.udp_port, reply_bytes(reply)))
             return
         host = self.hosts[packet.rank]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,27 +11,17 @@ from netsum.communicator import Communicator
 from netsum.errors import CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout
 from netsum.transports import MemoryTransport
 
-from tests.hosts.calls import allreduce, good, on_each, together
+from tests.hosts.calls import allreduce, closing_all, good, on_each, running, together
 from tests.hosts.network import MemoryNetwork
 from tests.hosts.restarts import RestartingNetwork
-
-
-@contextmanager
-def crew(workers: int) -> Iterator[tuple[RestartingNetwork, list[Communicator]]]:
-    network = RestartingNetwork(workers)
-    communicators = network.communicators()
-    try:
-        yield network, communicators
-    finally:
-        for comm in communicators:
-            comm.close()
+from tests.hosts.stragglers import repeatedly
 
 
 @pytest.mark.parametrize(
     ("progress", "root"), [((0, 0, 0), 0), ((3, 9, 4), 1), ((5, 7, 7), 1), ((2, 2, 8), 2), ((2**40, 1, 2), 0)]
 )
 def test_all_get_the_state_of_the_furthest(progress: tuple[int, ...], root: int) -> None:
-    with crew(3) as (_, communicators):
+    with running(RestartingNetwork(3)) as (_, communicators):
         weights = [np.random.default_rng(rank).standard_normal((40, 30)) for rank in range(3)]
         steps = [np.full((), rank, np.int16) for rank in range(3)]
         flags = [np.arange(70) % (rank + 2) == 0 for rank in range(3)]
@@ -52,7 +39,7 @@ def test_all_get_the_state_of_the_furthest(progress: tuple[int, ...], root: int)
 
 
 def test_it_brings_back_ranks_whose_communicators_have_ended() -> None:
-    with crew(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         outcomes = on_each(communicators, lambda comm: comm.allreduce(np.ones(5 + comm.rank)))
         assert [type(outcome) for outcome in outcomes] == [Mismatch] * 2
         epoch = network.epoch
@@ -64,7 +51,7 @@ def test_it_brings_back_ranks_whose_communicators_have_ended() -> None:
 
 def test_the_others_hear_of_it_in_their_calls() -> None:
     """One comes back by itself; the others are told by the switch and the controller, and follow."""
-    with crew(3) as (_, communicators):
+    with running(RestartingNetwork(3)) as (_, communicators):
 
         def follow(comm: Communicator) -> Any:
             try:
@@ -79,7 +66,7 @@ def test_the_others_hear_of_it_in_their_calls() -> None:
 
 
 def test_nothing_is_predicted_or_remembered_of_before() -> None:
-    with crew(2) as (_, communicators):
+    with running(RestartingNetwork(2)) as (_, communicators):
         for _ in range(2):
             good(allreduce(communicators, [np.full(5, 1e20)] * 2, scale="predicted"))
         on_each(communicators, Communicator.resync)
@@ -89,7 +76,7 @@ def test_nothing_is_predicted_or_remembered_of_before() -> None:
 
 def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
     """Rank 1 has joined, and dies while the state is shared: the others' state is whole, not half of it from rank 1."""
-    with crew(3) as (network, communicators):
+    with running(RestartingNetwork(3)) as (network, communicators):
         states = [[np.full(3000, rank), np.full(50_000, rank)] for rank in range(3)]
         dying = communicators[1]
 
@@ -116,12 +103,6 @@ def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
 def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
     """In a job that degrades the others have all, and go on without rank 2 until the last results are gone from the switch."""
     network = RestartingNetwork(3, quorum=2)
-    communicators = network.communicators()
-    stop = threading.Event()
-
-    def sweep() -> None:
-        while not stop.wait(0.002):
-            network.age()
 
     def go_on(comm: Communicator) -> Any:
         comm.resync(np.full(3, comm.rank))
@@ -133,25 +114,19 @@ def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
             comm.barrier()
         return comm.resync(np.full(3, comm.rank), progress=60)
 
-    first = network.join_anew(0).first_block_id  # so that all join the epoch that begins here
-    network.joined.clear()
-    network.lost = lambda rank, header: rank == 2 and header.block_id == first + 5  # the broadcast's data
-    sweeper = threading.Thread(target=sweep, daemon=True)
-    sweeper.start()
-    state = np.full(3, 2)
-    try:
-        back = partial(communicators[2].resync, state)
-        assert together([*(partial(go_on, comm) for comm in communicators[:2]), back]) == [60] * 3
+    with closing_all(network.communicators()) as communicators:
+        first = network.join_anew(0).first_block_id  # so that all join the epoch that begins here
+        network.joined.clear()
+        network.lost = lambda rank, header: rank == 2 and header.block_id == first + 5  # the broadcast's data
+        state = np.full(3, 2)
+        with repeatedly(network.age):
+            back = partial(communicators[2].resync, state)
+            assert together([*(partial(go_on, comm) for comm in communicators[:2]), back]) == [60] * 3
         assert state.tolist() == [0, 0, 0]
-    finally:
-        stop.set()
-        sweeper.join()
-        for comm in communicators:
-            comm.close()
 
 
 def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
-    with crew(2) as (network, communicators):
+    with running(RestartingNetwork(2)) as (network, communicators):
         network.away = True
         with pytest.raises(NotReady):
             communicators[0].resync()
@@ -166,7 +141,7 @@ def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
 
 
 def test_a_rank_that_does_not_come_is_a_timeout() -> None:
-    with crew(2) as (_, communicators), pytest.raises(Timeout):
+    with running(RestartingNetwork(2)) as (_, communicators), pytest.raises(Timeout):
         communicators[0].resync(timeout=0.4)
 
 

@@ -170,9 +170,7 @@ def test_listening_between_calls_ends_while_a_stranger_sends() -> None:
 
 
 @pytest.mark.parametrize("open_end", [udp, frames])
-def test_what_others_send_to_the_socket_never_reaches_it(
-    open_end: Callable[[], tuple[Transport, Transport]],
-) -> None:
+def test_what_others_send_to_the_socket_never_reaches_it(open_end: Callable[[], tuple[Transport, Transport]]) -> None:
     ours, theirs = open_end()
     waiting = ours.fileno()
     assert waiting is not None

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from netsum import overdue
 from netsum.block import Block
-from netsum.communicator import Communicator
 from netsum.errors import NotReady, Timeout
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
@@ -21,12 +20,11 @@ from netsum.peers.peer_window import PeerWindow
 from netsum.silence import Silence
 from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
-from netsum.transports.base import Packet
 from netsum.wire.schema import Lane, Op
 from netsum.work import Work
 
-from tests.hosts.calls import on_each
-from tests.hosts.network import MemoryNetwork, descriptor
+from tests.hosts.calls import closing_all, on_each
+from tests.hosts.network import Around, MemoryNetwork, descriptor
 from tests.hosts.peers import PeerNetwork, peer_descriptor
 
 
@@ -61,57 +59,48 @@ def hung() -> Iterator[Hung]:
     controller.over.set()
 
 
-def closed(communicators: Sequence[Communicator]) -> None:
-    for comm in communicators:
-        comm.close()
-
-
 def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
     """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
-    communicators = PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, membership=hung)
-    outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
-    assert hung.asked, "nothing has come for a second: is there a new epoch?"
-    assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
-    for outcome in outcomes:
-        assert isinstance(outcome, Timeout)
-        assert outcome.missing == (3,), str(outcome)
-    closed(communicators)
+    with closing_all(
+        PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, membership=hung)
+    ) as communicators:
+        outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
+        assert hung.asked, "nothing has come for a second: is there a new epoch?"
+        assert all(isinstance(question, tuple) for question in hung.asked), (
+            "it knows nothing of blocks without a switch"
+        )
+        for outcome in outcomes:
+            assert isinstance(outcome, Timeout)
+            assert outcome.missing == (3,), str(outcome)
 
 
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overdue, "ANSWER", 0.1)
     hung.limit = False
-    communicators = MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)
-    (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
-    assert isinstance(outcome, Timeout)
-    assert outcome.missing == ()
-    assert "whom it waits for is not known: the controller does not answer" in str(outcome)
-    assert {type(question) for question in hung.asked} == {int, tuple}
-    closed(communicators)
+    with closing_all(MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)) as communicators:
+        (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
+        assert isinstance(outcome, Timeout)
+        assert outcome.missing == ()
+        assert "whom it waits for is not known: the controller does not answer" in str(outcome)
+        assert {type(question) for question in hung.asked} == {int, tuple}
 
 
-class Slow:
+class Slow(Around):
     """A link that brings one packet at a time."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._come: list[memoryview] = []
         self._pause = threading.Event()
 
     def recv(self, timeout: float | None) -> list[memoryview]:
-        self._come = self._come or list(self._inner.recv(timeout))
+        self._come = self._come or super().recv(timeout)
         first, self._come = self._come[:1], self._come[1:]
         self._pause.wait(0.002)
         return first
 
-    def send(self, packets: Sequence[Packet]) -> None:
-        self._inner.send(packets)
-
     def fileno(self) -> int | None:
         return None
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 @pytest.mark.parametrize(("dtype", "lane_bytes"), [("float32", 4), ("int64", 1)])
@@ -119,20 +108,21 @@ def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_nobody(dtype: 
     def explain(block: int) -> tuple[str, tuple[int, ...]]:
         return f"waiting for rank 1: block {block} has just been sent", (1,)
 
-    communicators = MemoryNetwork(2).communicators(lambda inner, _rank: Slow(inner), explain=explain)
-    array = np.ones(5000 * 1024, dtype)
-    blocks = array.size * lane_bytes // 1024
-    outcomes = on_each(communicators, lambda comm: comm.allreduce(array, timeout=1.0))
-    for outcome in outcomes:
-        assert isinstance(outcome, Timeout)
-        found = re.search(
-            rf"; allreduce {dtype} \(5120000,\) sum: ([\d,]+) of {blocks:,} blocks done; results", str(outcome)
-        )
-        assert found is not None, str(outcome)
-        assert 0 < int(found[1].replace(",", "")) < blocks
-        assert outcome.missing == ()
-        assert "it needs more time" in str(outcome)
-    closed(communicators)
+    with closing_all(
+        MemoryNetwork(2).communicators(lambda inner, _rank: Slow(inner), explain=explain)
+    ) as communicators:
+        array = np.ones(5000 * 1024, dtype)
+        blocks = array.size * lane_bytes // 1024
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(array, timeout=1.0))
+        for outcome in outcomes:
+            assert isinstance(outcome, Timeout)
+            found = re.search(
+                rf"; allreduce {dtype} \(5120000,\) sum: ([\d,]+) of {blocks:,} blocks done; results", str(outcome)
+            )
+            assert found is not None, str(outcome)
+            assert 0 < int(found[1].replace(",", "")) < blocks
+            assert outcome.missing == ()
+            assert "it needs more time" in str(outcome)
 
 
 def test_blocks_done_are_those_of_data_in_this_call() -> None:

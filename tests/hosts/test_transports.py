@@ -8,10 +8,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import Link
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.transports import (
@@ -25,6 +26,7 @@ from netsum.transports import (
     open_link,
 )
 
+from tests.hosts.calls import until
 from tests.hosts.network import descriptor
 
 Pair = tuple[Transport, Transport]
@@ -33,9 +35,9 @@ HOST = ("02:00:00:00:00:01", "10.9.0.1", 20001)
 SWITCH = ("02:00:00:00:00:fe", "10.9.0.254", 12000)
 
 
-def free_ports(count: int) -> list[int]:
-    """UDP ports on loopback that nobody has now."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+def free_ports(count: int, kind: int = socket.SOCK_DGRAM) -> list[int]:
+    """Ports on loopback, of UDP unless told, that nobody has now."""
+    sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
     ports = [each.getsockname()[1] for each in sockets]
@@ -67,14 +69,6 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
-def until(ready: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Poll for a sign of readiness."""
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, "not ready"
-        time.sleep(0.002)
-
-
 @pytest.fixture
 def packet_pair() -> Iterator[Pair]:
     """Raw frames over a veth pair; its interfaces are up and have no addresses."""
@@ -85,10 +79,7 @@ def packet_pair() -> Iterator[Pair]:
         for name in (left, right):
             ip("link", "set", name, "addrgenmode", "none", "mtu", "9000", "up")
         until(lambda: all(Path(f"/sys/class/net/{name}/operstate").read_text() == "up\n" for name in (left, right)))
-        yield (
-            PacketTransport(FrameFormat(HOST, SWITCH), left),
-            PacketTransport(FrameFormat(SWITCH, HOST), right),
-        )
+        yield (PacketTransport(FrameFormat(HOST, SWITCH), left), PacketTransport(FrameFormat(SWITCH, HOST), right))
     finally:
         ip("link", "delete", left)
 
@@ -163,23 +154,16 @@ def test_closing_twice(pair: Pair) -> None:
 
 def test_udp_survives_a_switch_that_is_not_there() -> None:
     here, nobody = free_ports(2)
-    transport = UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))
-    try:
+    with closing(UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))) as transport:
         for _ in range(3):  # the ICMP error of one packet would meet the next
             transport.send([(b"x" * 16,)])
             assert transport.recv(0.01) == []
-    finally:
-        transport.close()
 
 
 def test_too_big_for_the_way_is_an_error_that_says_so() -> None:
     left, right = udp_pair()
-    try:
-        with pytest.raises(NetsumError, match=r"70000 bytes is too big.*MTU"):
-            left.send([(bytes(70000),)])
-    finally:
-        left.close()
-        right.close()
+    with closing(left), closing(right), pytest.raises(NetsumError, match=r"70000 bytes is too big.*MTU"):
+        left.send([(bytes(70000),)])
 
 
 def test_frames_of_others_are_not_ours() -> None:
@@ -211,11 +195,8 @@ def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:
         now += 0.25
     now += 10
     bad.send([])
-    out: list[bytes] = []
-    while batch := right.recv(0):
-        out += [bytes(packet) for packet in batch]
     counts = bad.counts
-    return out, (counts.packets, counts.dropped, counts.duplicated, counts.reordered)
+    return drained(right), (counts.packets, counts.dropped, counts.duplicated, counts.reordered)
 
 
 def test_faults_follow_from_the_seed_and_are_counted() -> None:
@@ -247,7 +228,6 @@ def passed_by(faults: Faults, packets: int, *, receiving: Faults | None = None) 
 
 
 def drained(end: Transport) -> list[bytes]:
-    """All that has arrived."""
     out: list[bytes] = []
     while batch := end.recv(0):
         out += [bytes(packet) for packet in batch]
@@ -308,18 +288,14 @@ def test_faults_that_make_no_sense_are_named(wrong: dict[str, float]) -> None:
 
 
 def test_a_link_that_cannot_be_opened_is_named() -> None:
-    (port,) = free_ports(1)
-    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    taken.bind(("127.0.0.1", port))
-    frames = Link("frames", local=f"127.0.0.1:{port}", remote="127.0.0.1:9")
-    cases: list[tuple[Descriptor, str]] = [
-        (descriptor(0, 2, link=frames), rf"frames link at 127\.0\.0\.1:{port}.*in use"),
-        (descriptor(0, 2, link=Link("packet", interface="no-such-if")), r"packet link at no-such-if"),
-        (descriptor(0, 2), r"udp link at 10\.0\.0\.1:20000"),
-    ]
-    try:
-        for described, message in cases:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        frames = Link("frames", local=f"127.0.0.1:{port}", remote="127.0.0.1:9")
+        for described, message in (
+            (descriptor(0, 2, link=frames), rf"frames link at 127\.0\.0\.1:{port}.*in use"),
+            (descriptor(0, 2, link=Link("packet", interface="no-such-if")), r"packet link at no-such-if"),
+            (descriptor(0, 2), r"udp link at 10\.0\.0\.1:20000"),
+        ):
             with pytest.raises(JoinError, match=message):
                 open_link(described)
-    finally:
-        taken.close()

@@ -14,7 +14,7 @@ from netsum.switch_window import SwitchWindow
 from netsum.transports import MemoryTransport
 from netsum.window import Window
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 
 from tests.hosts.network import MemoryNetwork, descriptor
 from tests.hosts.peers import PeerNetwork, peer_descriptor
@@ -127,11 +127,13 @@ def test_tending_and_leaving_begin_nothing_and_end(kind: str) -> None:
     assert window.needs_tending is (kind == "others")
 
 
-def test_overruled_blocks_are_told(kind: str) -> None:
+def test_overruled_blocks_are_told_without_what_waits(kind: str) -> None:
     window = make(kind)
-    window.submit(block())
+    for number in range(3 * WINDOW):
+        window.submit(block(number))
     window.poll(0.0)
-    assert all(window.overrule(Status.MISMATCH) for _ in range(3))
+    for _ in range(3):
+        assert 0 < len(b"".join(window.overrule(Status.MISMATCH)[0])) < HEADER_BYTES + 16
     assert window.base == 0
 
 

@@ -68,7 +68,6 @@ class Explorer:
         self._over = cache(self._over_once)
 
     def run(self) -> int:
-        """Explore everything."""
         start = self._start()
         came: dict[World, tuple[World, str] | None] = {start: None}
         queue = deque([start])

@@ -7,9 +7,9 @@ from dataclasses import replace
 from netsum.wire.schema import Op
 
 from tests.model.host import Call
-from tests.model.mutations import epoch_rules, switch_rule
+from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import Programs, change, each, sums
+from tests.model.scenarios import FILES_AGAIN, Programs, change, each, sums
 from tests.model.topology import Shape
 from tests.model.truth import STUCK
 
@@ -53,6 +53,7 @@ TREE_DEST = Scenario(
     slots=2,
     tree=TWO_BY_TWO,
 )
+TREE_FILES = replace(FILES_AGAIN, name="descriptor files are used again in a tree", tree=TWO_BY_ONE)
 _REDO = each(sums(3, (2, 1), predicted=True), 0, misfits=frozenset({0}))
 TREE_REDO = Scenario("a redo in a tree", change(_REDO, 2, 0, misfits=frozenset({1})), tree=TWO_AND_ONE)
 TREE_COARSE = Scenario(
@@ -109,31 +110,10 @@ STRIPES_RESTART = replace(
 )
 
 TREES = (
-    TREE,
-    MIXED,
-    WIDE,
-    DEEP,
-    TREE_EMPTIES,
-    TREE_BARE,
-    BARE_BESIDE,
-    DEEP_BARE,
-    TREE_DEST,
-    TREE_REDO,
-    TREE_COARSE,
-    TREE_ABORT,
-    TREE_BLIND_ABORT,
-    LEAVES_DIFFER,
-    WIDE_DIFFER,
-    GENERATIONS_DIFFER,
-    TREE_RESTART,
-    WIDE_RESTART,
-    TREE_TWO_RESTARTS,
-    BARE_RESTART,
-    TREE_REPLACED,
-    STRIPES,
-    STRIPES_OF_ONE,
-    STRIPES_RESTART,
-)
+    TREE_FILES, TREE, MIXED, WIDE, DEEP, TREE_EMPTIES, TREE_BARE, BARE_BESIDE, DEEP_BARE, TREE_DEST, TREE_REDO,
+    TREE_COARSE, TREE_ABORT, TREE_BLIND_ABORT, LEAVES_DIFFER, WIDE_DIFFER, GENERATIONS_DIFFER, TREE_RESTART,
+    WIDE_RESTART, TREE_TWO_RESTARTS, BARE_RESTART, TREE_REPLACED, STRIPES, STRIPES_OF_ONE, STRIPES_RESTART,
+)  # fmt: skip
 
 TREE_LATE = Scenario("somebody is late in a tree", sums(3, (1,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)
 ONE_EACH_LATE = Scenario("somebody is late, a host a leaf", sums(2, (3,)), window=1, slots=2, quorum=1, tree=TWO_BY_ONE)
@@ -191,33 +171,11 @@ BARE_EVICTED = replace(
 STRIPES_LATE = replace(LATE_REUSE, name="two roots, somebody is late", roots=2, programs=sums(2, (3,)))
 
 LATE_TREES = (
-    TREE_LATE,
-    ONE_EACH_LATE,
-    LATE_REUSE,
-    MIXED_LATE,
-    DEEP_LATE,
-    UNSWEPT_TREE,
-    TREE_DIES,
-    LEAF_DIES,
-    TREE_QUORUM,
-    BOTH_LATE,
-    PASS_BESIDE_DEAD,
-    BARE_BESIDE_DEAD,
-    TREE_FIRM,
-    FIRM_LATE,
-    TREE_PASS,
-    BARE_LATE,
-    BARE_LATE_OF_THREE,
-    TREE_LATE_ABORT,
-    LATE_DIFFER,
-    TREE_EVICTED,
-    LEAF_EVICTED,
-    TWO_OF_TREE_EVICTED,
-    TREE_EVICTED_LATE,
-    TREE_RESTART_EVICTED,
-    BARE_EVICTED,
-    STRIPES_LATE,
-)
+    TREE_LATE, ONE_EACH_LATE, LATE_REUSE, MIXED_LATE, DEEP_LATE, UNSWEPT_TREE, TREE_DIES, LEAF_DIES, TREE_QUORUM,
+    BOTH_LATE, PASS_BESIDE_DEAD, BARE_BESIDE_DEAD, TREE_FIRM, FIRM_LATE, TREE_PASS, BARE_LATE, BARE_LATE_OF_THREE,
+    TREE_LATE_ABORT, LATE_DIFFER, TREE_EVICTED, LEAF_EVICTED, TWO_OF_TREE_EVICTED, TREE_EVICTED_LATE,
+    TREE_RESTART_EVICTED, BARE_EVICTED, STRIPES_LATE,
+)  # fmt: skip
 
 TREE_MUTATIONS = (
     switch_rule("only_roots_make_results", MIXED, "wrong result"),
@@ -238,6 +196,7 @@ TREE_MUTATIONS = (
     switch_rule("asks", PASS_BESIDE_DEAD, STUCK),
     switch_rule("told_of_open", BARE_BESIDE_DEAD, STUCK),
     epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
+    host_rule("opening_holds_own_mark", TREE_FILES, "wrong result"),
     switch_rule("any_signature_comes_down", LATE_DIFFER, STUCK),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

@@ -386,7 +386,4 @@ def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RU
     if first < kept_from(host, rules):
         return host._replace(broken=f"block {first} is needed again and its contribution is gone")
     settled = frozenset() if rules.rewind else frozenset(range(host.prefix))
-    return advance(
-        host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset()),
-        rules,
-    )
+    return advance(host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset()), rules)

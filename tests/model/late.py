@@ -67,24 +67,9 @@ WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_OF_THREE, RESTART_LATE)
 """Explored, not replayed: what the controller does about epochs is in the explorer."""
 
 LATE_SCENARIOS = (
-    LATE,
-    UNSWEPT,
-    ONE_OF_TWO_DIES,
-    BOTH_NEEDED,
-    FIRM,
-    PASS,
-    ALL_PASS,
-    LATE_EMPTIES,
-    LATE_BARE,
-    LATE_ABORT,
-    UNHEARD_ABORT,
-    EVICTED,
-    EVICTED_OF_THREE,
-    EVICTED_LATE,
-    TWO_EVICTED,
-    NEXT_RUN,
-    QUORUM,
-)
+    LATE, UNSWEPT, ONE_OF_TWO_DIES, BOTH_NEEDED, FIRM, PASS, ALL_PASS, LATE_EMPTIES, LATE_BARE, LATE_ABORT,
+    UNHEARD_ABORT, EVICTED, EVICTED_OF_THREE, EVICTED_LATE, TWO_EVICTED, NEXT_RUN, QUORUM,
+)  # fmt: skip
 
 LATE_MUTATIONS = (
     switch_rule("closed_is_immutable", LATE, "changes"),

@@ -83,7 +83,6 @@ class Scenario:
         return nodes_of(self.tree or tuple(range(self.workers)), self.roots)
 
     def udp_port(self, rank: int, epoch: int) -> int:
-        """A rank's UDP port in an epoch."""
         return PORT_BASE + rank + (PORTS_OF_EPOCH * epoch if self.epoch_rules.fresh_ports else 0)
 
     def edge_port(self, port: int, epoch: int) -> int:

@@ -107,26 +107,12 @@ OLD_STATE = replace(
     state_losses=1,
 )
 
+_NAMED = (
+    PLAIN, NARROW, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, BLIND_ABORT, MISMATCH,
+    MISMATCH_GENERATION, RESTART, TWO_RESTARTS, RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
+)  # fmt: skip
 SCENARIOS = (
-    PLAIN,
-    NARROW,
-    EMPTIES,
-    BARE,
-    REDO,
-    SMALL,
-    COARSE,
-    COARSE_OF_ONE,
-    ABORT,
-    BLIND_ABORT,
-    MISMATCH,
-    MISMATCH_GENERATION,
-    RESTART,
-    TWO_RESTARTS,
-    RESTART_REDO,
-    REPLACED,
-    PORTS_COME_ROUND,
-    IDS_COME_AGAIN,
-    OLD_STATE,
+    *_NAMED,
     Scenario("a long run around a restart", sums(2, (4, 3)), window=2, slots=4, switch_restarts=1),
     Scenario("three workers around a restart", sums(3, (4,)), window=1, slots=2, switch_restarts=1),
     Scenario("block ids wrap", sums(2, (3, 2)), first_block_id=0xFFFFFFFE),

@@ -16,7 +16,7 @@ from tests.model.scenarios import MUTATIONS
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
 
 
-def test_the_table_of_starred_rules_is_complete() -> None:
+def test_the_table_of_rules_is_complete() -> None:
     table = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
     named = set(re.findall(r"`([^`]+)`", table))
     off = {mutation.rule for mutation in MUTATIONS + LATE_MUTATIONS + TREE_MUTATIONS}

@@ -20,7 +20,12 @@ def switch(workers: int = 2, slots: int = 4) -> SwitchModel:
 def packet(rank: int, block: int, value: int | None = 1, room: int = 1, **fields: int) -> Packet:
     """A contribution of one chunk; value None: an empty one, padded to ``room`` chunks."""
     header = Header(
-        JOB, FIRST + block, src_id=rank, gen_id=7, grad_cnt=0 if value is None else LANES, data_cnt=value is not None
+        JOB,
+        FIRST + block,
+        src_id=rank,
+        gen_id=7,
+        grad_cnt=0 if value is None else LANES,
+        data_cnt=int(value is not None),
     )
     payload = (0,) * room if value is None else (value,)
     return Packet(rank + 1, 20000 + rank, header._replace(**fields), payload)

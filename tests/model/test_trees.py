@@ -9,10 +9,8 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, AgeOp, BlockState, Hop, Lane, Op, Outcome, Status
 
 from tests.model.rules import ALL_RULES, Job, Member, Packet, Reply, Rules, Step, SwitchModel, Uplink
+from tests.model.test_rules import FIRST, JOB, LANES, packet
 
-JOB = 3
-FIRST = 100
-LANES = 64  # lanes of one chunk at 32 bits
 UPLINKS = (Uplink(9, 30000, 5), Uplink(8, 30001, 5))
 HOSTS = (Member(0, 1, 20000, 0), Member(1, 2, 20001, 1))
 SWITCH_BELOW = Member(6, 3, 20006, EVERYONE, workers=2, switch=True)
@@ -21,14 +19,6 @@ SWITCH_BELOW = Member(6, 3, 20006, EVERYONE, workers=2, switch=True)
 def leaf(*, rules: Rules = ALL_RULES, members: tuple[Member, ...] = HOSTS, **changes: Any) -> SwitchModel:
     job = Job(1, FIRST, 4, 0, members, window=2, uplinks=UPLINKS)
     return SwitchModel({JOB: job._replace(**changes)}, rules=rules)
-
-
-def packet(rank: int, block: int, value: int | None = 1, room: int = 1, **fields: int) -> Packet:
-    """A host's contribution of one chunk; value None: an empty one, padded to ``room`` chunks."""
-    header = Header(JOB, FIRST + block, src_id=rank, gen_id=7)
-    if value is not None:
-        header = header._replace(grad_cnt=LANES, data_cnt=1)
-    return Packet(rank + 1, 20000 + rank, header._replace(**fields), (0,) * room if value is None else (value,))
 
 
 def down(block: int, value: int | None = None, **fields: int) -> Packet:

@@ -39,6 +39,7 @@ def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
             block.on_result = take
             network.windows[rank].submit(block)
     network.play()
+    assert not any(window.stats.malformed for window in network.windows)
     for results in got:
         for number, right in enumerate(expected):
             header, payload = results[number]

@@ -56,7 +56,6 @@ def runs(draw: st.DrawFn) -> Setting:
 
 
 def descriptor(run: Setting, rank: int) -> Descriptor:
-    """A member's descriptor."""
     return Descriptor(
         job="random", job_id=JOB_ID, block_exp_ms=run.block_exp * 1000, quorum=run.quorum,
         epoch=1, rank=rank, src_id=rank, workers=run.workers, window=run.window,

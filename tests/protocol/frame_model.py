@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from netsum.wire.codec import Header, pack_header
+from netsum.wire.codec import pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
 
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
@@ -135,7 +135,7 @@ class FrameModel:
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
         """The frame of a reply."""
         h, body = reply.header, pack_header(reply.header) + chunk_bytes(reply.payload)
-        to = star.end(reply.port, switch=h.hop != Hop.HOST)
+        to = (star.station if h.hop == Hop.HOST else star.neighbour)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)
@@ -181,8 +181,3 @@ def _blank(frame: bytes) -> bytes:
         return frame
     begin, end = ETHERNET + IPV4 + UDP + HEADER_BYTES, ETHERNET + IPV4 + datagram.udp_length
     return frame[:begin] + bytes(end - begin) + frame[end:]
-
-
-def header_of(frame: bytes) -> Header:
-    """The netsum header of a reply."""
-    return Datagram.parse(frame).header

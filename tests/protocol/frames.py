@@ -29,7 +29,6 @@ def internet_checksum(data: bytes) -> int:
 
 
 def mac(number: int) -> bytes:
-    """Six bytes."""
     return number.to_bytes(6, "big")
 
 
@@ -39,7 +38,6 @@ def chunk_bytes(payload: tuple[int, ...]) -> bytes:
 
 
 def chunks_of(data: bytes) -> tuple[int, ...]:
-    """The chunks of a payload."""
     return tuple(int.from_bytes(data[at : at + CHUNK_BYTES], "big") for at in range(0, len(data), CHUNK_BYTES))
 
 
@@ -68,7 +66,6 @@ class Datagram:
     trailer: bytes = b""  # beyond the datagram, as Ethernet padding is
 
     def to_bytes(self) -> bytes:
-        """The frame."""
         udp_length = UDP + len(self.body) if self.udp_length == RIGHT else self.udp_length
         total = IPV4 + len(self.options) + UDP + len(self.body) if self.total_length == RIGHT else self.total_length
         udp = self._udp(udp_length, max(self.udp_checksum, 0))
@@ -115,7 +112,6 @@ class Datagram:
 
 
 def netsum_body(header: Header, payload: tuple[int, ...] = ()) -> bytes:
-    """Header and chunks."""
     return pack_header(header) + chunk_bytes(payload)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from netsum.wire.codec import Header
+
 from tests.model.rules import Job
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel, Sent, without_padding
@@ -35,6 +37,20 @@ class Change(NamedTuple):
 Event = Step | Sweep | Change
 
 
+def contribute(
+    job_id: int, job: Job, member: int, block: int, value: int | None = None, room: int = 1, **fields: int
+) -> Step:
+    """A contribution of a job's member number ``member`` to a block, counted from the epoch's first: one chunk, or (None) an
+    empty one with room for ``room`` chunks."""
+    sender = job.members[member]
+    header = Header(job_id, (job.first_block_id + block) & 0xFFFFFFFF, gen_id=3, src_cnt=sender.workers)
+    payload: tuple[int, ...] = (0,) * room
+    if value is not None:
+        header, payload = header._replace(grad_cnt=64, data_cnt=sender.workers), (value,)
+    frame = star.contribution(job_id, sender, header._replace(**fields), payload).to_bytes()
+    return Step(sender.port, frame, f"job {job_id} epoch {job.epoch} member {member} block {block}")
+
+
 def follow(model: FrameModel, event: Event) -> tuple[int, Sent]:
     """What happens in the model: how many blocks a sweep closes (0 otherwise), and what leaves."""
     if isinstance(event, Change):
@@ -58,7 +74,6 @@ def play(target: Target, model: FrameModel, event: Event) -> tuple[int, Sent]:
 
 
 def slots_of(model: FrameModel) -> list[int]:
-    """Every slot of every job."""
     return [job.slot_base + offset for job in model.jobs.values() for offset in range(job.slots)]
 
 

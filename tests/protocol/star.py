@@ -7,6 +7,7 @@ confused, differs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.wire.codec import Header
@@ -112,35 +113,40 @@ FAR_IP = 0x0A00F100
 
 
 def senders() -> dict[int, set[int]]:
-    """The ports that traffic with each address comes in through; what is from another address may come from anywhere."""
+    """The ports through which traffic from each address comes in; other addresses may come from anywhere."""
     ends = ((each(port).ip, {port}) for port in PORTS for each in (station, neighbour))
     return {**dict(ends), FAR_IP: {3, 4}, SWITCH_IP: set()}
 
 
-def end(port: int, *, switch: bool) -> Station:
-    """Whoever a member on a port is."""
-    return neighbour(port) if switch else station(port)
-
-
 def items(jobs: dict[int, Job] | None = None) -> list[Item]:
-    """Everything to install."""
-    flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in PORTS))
-    result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood]
-    result += [ElsewhereEntry(neighbour(port).ip) for port in PORTS]
-    result += [ForwardEntry(station(port).mac, port) for port in PORTS]
-    result += [SenderEntry(address, sum(1 << port for port in ports)) for address, ports in senders().items()]
+    result = port_items(PORTS, station, [neighbour(port).ip for port in PORTS], senders())
     for job_id, job in (JOBS if jobs is None else jobs).items():
         result += job_items(job_id, job)
     return result
 
 
-def job_items(job_id: int, job: Job) -> list[Item]:
+def port_items(
+    ports: Sequence[int],
+    station: Callable[[int], Station],
+    elsewhere: Iterable[int],
+    senders: Mapping[int, Collection[int]],
+) -> list[Item]:
+    """The entries that no job has. ``elsewhere``: addresses of other switches; ``senders``: see :func:`senders`."""
+    flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in ports))
+    result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood, *map(ElsewhereEntry, elsewhere)]
+    result += [ForwardEntry(station(port).mac, port) for port in ports]
+    return result + [SenderEntry(ip, sum(1 << port for port in allowed)) for ip, allowed in senders.items()]
+
+
+def job_items(
+    job_id: int, job: Job, station: Callable[[int], Station] = station, neighbour: Callable[[int], Station] = neighbour
+) -> list[Item]:
     """One job's entries and group."""
     replicas = frozenset((member.port, member.src_id) for member in job.members)
     onwards = frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})
     result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SWEEP_GROUPS + job_id, onwards)]
     for m in job.members:
-        at = end(m.port, switch=m.switch)
+        at = (neighbour if m.switch else station)(m.port)
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
         if m.switch:
             result.append(SwitchRewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port))
@@ -166,7 +172,7 @@ def sweep_frame(job_id: int) -> bytes:
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:
     """A member's packet; ``header`` gets the job and the source id, of a switch the hop too."""
-    at = end(member.port, switch=member.switch)
+    at = (neighbour if member.switch else station)(member.port)
     hop = Hop.UP if member.switch else header.hop
     header = header._replace(job_id=job_id, src_id=member.src_id, hop=hop)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=netsum_body(header, payload))

@@ -4,6 +4,7 @@ without the evicted. No test waits: ``block_exp`` is one microsecond or an hour.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 from netsum.wire.codec import Header
@@ -12,25 +13,13 @@ from netsum.wire.schema import AgeOp, BlockState, Outcome, Status
 from tests.protocol import star
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
 from tests.protocol.frames import Datagram
-from tests.protocol.replay import Change, Event, Step, Sweep, replay
+from tests.protocol.replay import Change, Event, Step, Sweep, contribute, replay
 from tests.protocol.targets import InProcess, Target
 
 JOB = star.JOBS[star.LATE]
 AT_ONCE, HELD_BACK = (Change(star.LATE, JOB._replace(block_exp=block_exp)) for block_exp in (1, NEVER))
 SWEEP = Sweep(star.LATE)
-THREE = {1: 3}  # workers behind a member, by its place in JOB.members
-
-
-def say(member: int, block: int, value: int | None = None, room: int = 1, **fields: int) -> Step:
-    """A contribution of one chunk, or an empty one with room; block 0 is the epoch's first."""
-    workers = THREE.get(member, 1)
-    header = Header(star.LATE, (JOB.first_block_id + block) & 0xFFFFFFFF, gen_id=4, src_cnt=workers)
-    payload: tuple[int, ...] = (0,) * room
-    if value is not None:
-        header, payload = header._replace(grad_cnt=64, data_cnt=workers), (value,)
-    sender = JOB.members[member]
-    frame = star.contribution(star.LATE, sender, header._replace(**fields), payload).to_bytes()
-    return Step(sender.port, frame, f"member {member} block {block}")
+say = partial(contribute, star.LATE, JOB)
 
 
 def heads(sent: Sent) -> list[tuple[int, Header]]:

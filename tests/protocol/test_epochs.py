@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from netsum.wire.codec import Header
 from netsum.wire.schema import Outcome
 
-from tests.model.rules import Job, Member, Packet
+from tests.model.rules import Job, Member
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
 from tests.protocol.frames import Datagram, chunks_of
-from tests.protocol.replay import Step, replay
+from tests.protocol.replay import Step, contribute, replay
 from tests.protocol.targets import Target
 
 OLD = star.JOBS[star.TRIO]
-
-
-def packet(job_id: int, job: Job, rank: int, block: int, value: int | None) -> Step:
-    """A contribution of one chunk (None: empty, with room for it); ``block`` counts from the epoch's first."""
-    member = job.members[rank]
-    header = Header(job_id, (job.first_block_id + block) & 0xFFFFFFFF, gen_id=3)
-    if value is not None:
-        header = header._replace(grad_cnt=64, data_cnt=1)
-    frame = star.contribution(job_id, member, header, (value or 0,)).to_bytes()
-    return Step(member.port, frame, f"job {job_id} epoch {job.epoch} rank {rank} block {block}")
 
 
 def change_over(target: Target, model: FrameModel, job_id: int, old: Job, new_id: int, new: Job) -> None:
@@ -37,8 +26,10 @@ def change_over(target: Target, model: FrameModel, job_id: int, old: Job, new_id
 
 def fill(job_id: int, job: Job) -> list[Step]:
     """Two laps of finished blocks and one open block."""
-    steps = [packet(job_id, job, rank, block, 1000 + block) for block in range(2 * job.slots - 1) for rank in range(3)]
-    return [*steps, packet(job_id, job, 0, 2 * job.slots - 1, 77)]
+    steps = [
+        contribute(job_id, job, rank, block, 1000 + block) for block in range(2 * job.slots - 1) for rank in range(3)
+    ]
+    return [*steps, contribute(job_id, job, 0, 2 * job.slots - 1, 77)]
 
 
 def renewed(epoch: int, first_block_id: int, port_base: int) -> Job:
@@ -51,7 +42,7 @@ def test_a_new_epoch_forgets_the_old_one(target: Target) -> None:
     model = replay(fill(star.TRIO, OLD), target)
     new = renewed(epoch=20, first_block_id=OLD.first_block_id + 1000, port_base=21000)
     change_over(target, model, star.TRIO, OLD, star.TRIO, new)
-    replay([packet(star.TRIO, OLD, rank, 2 * OLD.slots - 1, 5) for rank in range(3)], target, model)
+    replay([contribute(star.TRIO, OLD, rank, 2 * OLD.slots - 1, 5) for rank in range(3)], target, model)
     assert model.switch.outcomes[star.TRIO, Outcome.WRONG_PORT] == 3
     replay(fill(star.TRIO, new), target, model)
 
@@ -63,7 +54,7 @@ def test_a_rewound_epoch_begins_with_ids_that_the_slots_have_seen(target: Target
     for first in range(OLD.slots + 1):
         new = renewed(30 + first, OLD.first_block_id + first, 22000 + 10 * first)
         change_over(target, model, star.TRIO, model.switch.jobs[star.TRIO], star.TRIO, new)
-        steps = [packet(star.TRIO, new, rank, block, 5) for block in (-1, -new.slots, 0, 1) for rank in range(3)]
+        steps = [contribute(star.TRIO, new, rank, block, 5) for block in (-1, -new.slots, 0, 1) for rank in range(3)]
         replay(steps, target, model)
 
 
@@ -77,7 +68,7 @@ def test_a_new_job_never_shows_an_old_jobs_values(target: Target) -> None:
     seen = []
     for block, values in enumerate(patterns * 2):
         for rank, value in enumerate(values):
-            step = packet(17, new, rank, block, value)
+            step = contribute(17, new, rank, block, value)
             expected = model.process(step.port, step.frame)
             assert sorted(target.exchange(step.port, step.frame)) == sorted(expected), step.about
         sums = {chunks_of(Datagram.parse(frame).payload) for _, frame in expected}
@@ -85,7 +76,7 @@ def test_a_new_job_never_shows_an_old_jobs_values(target: Target) -> None:
         assert sums == {(sum(given),) if given else ()}
         seen.append(sums)
     assert len(seen) == 10
-    replay([packet(star.TRIO, OLD, 0, 1, 1)], target, model)
+    replay([contribute(star.TRIO, OLD, 0, 1, 1)], target, model)
     assert model.switch.outcomes[star.TRIO, Outcome.UNKNOWN_JOB] == 1
 
 
@@ -93,17 +84,9 @@ def test_two_jobs_do_not_disturb_each_other(target: Target) -> None:
     pair = star.JOBS[star.PAIR]
     both = []
     for block in range(6):
-        trio = [packet(star.TRIO, OLD, rank, block, 10 + rank) for rank in range(3)]
-        both += [trio[0], *(packet(star.PAIR, pair, rank, block, 20) for rank in range(2)), *trio[1:]]
+        trio = [contribute(star.TRIO, OLD, rank, block, 10 + rank) for rank in range(3)]
+        both += [trio[0], *(contribute(star.PAIR, pair, rank, block, 20) for rank in range(2)), *trio[1:]]
     model = replay(both, target)
     for job_id, outcomes in ((star.TRIO, (12, 6)), (star.PAIR, (6, 6))):
         counted = tuple(model.switch.outcomes[job_id, each] for each in (Outcome.ACCEPTED, Outcome.COMPLETED))
         assert counted == outcomes
-
-
-def test_the_rules_model_agrees_with_itself_about_ports() -> None:
-    """What the tests above rely on: a packet of an old epoch is known by its UDP port alone."""
-    model = FrameModel()
-    header = Header(star.TRIO, OLD.first_block_id)
-    step = model.switch.step(Packet(1, 1, header._replace(src_id=OLD.members[0].src_id)))
-    assert step.outcome == Outcome.WRONG_PORT

@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Outcome, Status
 
-from tests.model.rules import Job
 from tests.protocol import star
-from tests.protocol.frame_model import Sent
+from tests.protocol.frame_model import FrameModel
 from tests.protocol.frames import UDP, Datagram, arp, chunks_of
+from tests.protocol.replay import Change, Event, Step, Sweep, contribute, play
 from tests.protocol.targets import Target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,38 +24,21 @@ HEADERS = 58  # bytes of Ethernet, IPv4, UDP and netsum
 ARP = 42
 
 
-class Said(NamedTuple):
-    """A line of a conversation: why, and the frame of a host on port 4."""
-
-    about: str
-    frame: bytes
+Line = tuple[str, Event]
+"""Of a conversation: why, and what happens."""
 
 
-def say(about: str, rank: int, block: int, value: int | None = None, room: int = 0, **fields: int) -> Said:
+def say(about: str, rank: int, block: int, value: int | None = None, room: int = 0, **fields: int) -> Line:
     """A contribution of job 200: one chunk whose last lane is ``value``, or an empty one with room for ``room`` chunks."""
-    header = Header(star.PAIR, PAIR.first_block_id + block, gen_id=9)
-    payload: tuple[int, ...] = (0,) * room
-    if value is not None:
-        header, payload = header._replace(grad_cnt=64, data_cnt=1), (value,)
-    return Said(about, star.contribution(star.PAIR, PAIR.members[rank], header._replace(**fields), payload).to_bytes())
+    return about, contribute(star.PAIR, PAIR, rank, block, value, room, **{"gen_id": 9, **fields})
 
 
-class Swept(NamedTuple):
-    """The controller sweeps job 200."""
-
-    about: str
-
-
-class Installed(NamedTuple):
-    """The controller changes job 200."""
-
-    about: str
-    job: Job
-
-
-Line = Said | Swept | Installed
-
-AGES = Installed("blocks of job 200 age out in a microsecond", PAIR._replace(block_exp=1, quorum=1, window=4))
+SWEEP = Sweep(star.PAIR)
+AGES = (
+    "blocks of job 200 age out in a microsecond",
+    Change(star.PAIR, PAIR._replace(block_exp=1, quorum=1, window=4)),
+)
+ASKS = arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)
 
 CONVERSATIONS: dict[str, tuple[Line, ...]] = {
     "sum": (
@@ -101,14 +82,12 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
     "sweep": (
         AGES,
         say("rank 0 contributes", 0, 0, 40),
-        Swept("notices for both"),
+        ("notices for both", SWEEP),
         say("rank 0 fetches", 0, 0, 40),
         say("rank 1 is a suspect: nobody waits for it", 0, 1, 7),
-        Swept("nothing to close"),
+        ("nothing to close", SWEEP),
     ),
-    "arp": (
-        Said("who has 10.0.0.254?", arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)),
-    ),
+    "arp": (("who has 10.0.0.254?", Step(4, ASKS)),),
 }
 
 
@@ -135,21 +114,16 @@ def frame_text(frame: bytes) -> Iterator[str]:
         yield f"  {frame[at : min(at + 16, size)].hex(' ', 2)}"
 
 
-def answered(target: Target, line: Line) -> Iterator[str]:
-    """A line's own text, then the switch's answers."""
-    sent: Sent = []
-    if isinstance(line, Installed):
-        old, new = star.job_items(star.PAIR, PAIR), star.job_items(star.PAIR, line.job)
-        target.replace([item for item in old if item not in new], [item for item in new if item not in old])
+def answered(target: Target, event: Event) -> Iterator[str]:
+    """What happens, then the switch's answers."""
+    if isinstance(event, Change):
+        play(target, FrameModel(), event)
         return
-    if isinstance(line, Swept):
-        frame = star.sweep_frame(star.PAIR)
-        closed, sent = target.sweep(frame)
-        yield from (f"> {text}" for text in frame_text(frame))
+    frame = event.frame if isinstance(event, Step) else star.sweep_frame(event.job_id)
+    yield from (f"> {text}" for text in frame_text(frame))
+    closed, sent = play(target, FrameModel(), event)
+    if isinstance(event, Sweep):
         yield f"< to the controller: {closed} closed"
-    else:
-        yield from (f"> {text}" for text in frame_text(line.frame))
-        sent = target.exchange(4, line.frame)
     for port, answer in sorted(sent):
         yield f"< port {port}, {len(answer)} bytes"
         yield from (f"< {text}" for text in frame_text(answer))
@@ -159,7 +133,7 @@ def answered(target: Target, line: Line) -> Iterator[str]:
 
 def conversation_text(lines: tuple[Line, ...], target: Target) -> str:
     """What was said and what the switch answered."""
-    return "\n".join(text for line in lines for text in (f"# {line.about}", *answered(target, line), ""))
+    return "\n".join(text for about, event in lines for text in (f"# {about}", *answered(target, event), ""))
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

@@ -12,8 +12,8 @@ from netsum_controller.stages import Item, JobEntry
 
 from tests.protocol import star
 from tests.protocol.frames import Datagram
+from tests.protocol.replay import contribute
 from tests.protocol.targets import Target
-from tests.protocol.test_epochs import packet
 
 PATIENCE = 60.0
 HIGH, LOW = star.TRIO, star.PAIR
@@ -37,7 +37,7 @@ class Blocks:
         job, block = star.JOBS[job_id], next(self._next[job_id])
         flags = set()
         for rank in range(len(job.members) if ranks is None else ranks):
-            step = packet(job_id, job, rank, block, 1)
+            step = contribute(job_id, job, rank, block, 1)
             for _, frame in self._target.exchange(step.port, step.frame):
                 flags.add(Datagram.parse(frame).header.give_way)
         return flags

@@ -38,9 +38,13 @@ class Run:
         self.deaf: int | None = None
         self.flying: list[Packet | Reply] = []
         self.disasters: list[Callable[[], None]] = []
-        self.job = scenario.job(1, scenario.first_block_id)
+        self.load(scenario.first_block_id)
+
+    def load(self, first_block_id: int) -> None:
+        """A switch that knows nothing gets the job of this epoch."""
+        self.job = self.scenario.job(self.epoch, first_block_id)
         self.model = FrameModel({JOB_ID: self.job})
-        target.reset(star.items({JOB_ID: self.job}))
+        self.target.reset(star.items({JOB_ID: self.job}))
 
     def to_switch(self, packet: Packet) -> None:
         """One frame through model and target; what leaves flies back."""
@@ -53,7 +57,6 @@ class Run:
         self.take(got)
 
     def deliver(self, item: Packet | Reply) -> None:
-        """One packet arrives."""
         if isinstance(item, Packet):
             self.to_switch(item)
             return
@@ -144,9 +147,11 @@ class Run:
         """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that anyone lacks."""
         self.epoch += 1
         first = min(host.prefix for host in self.hosts)
-        self.job = self.scenario.job(self.epoch, self.hosts[0].origin + first)
-        self.model = FrameModel({JOB_ID: self.job})
-        self.target.reset(star.items({JOB_ID: self.job}))
+        self.load(self.hosts[0].origin + first)
+        self.rejoin(first)
+
+    def rejoin(self, first: int) -> None:
+        """All ranks go on in this epoch, from the block of that number."""
         ports = [self.scenario.udp_port(host.rank, self.epoch) for host in self.hosts]
         self.hosts = [host_rules.rejoin(host, port, first) for host, port in zip(self.hosts, ports, strict=True)]
 
@@ -180,7 +185,6 @@ class Run:
 
 
 def run(scenario: Scenario, target: Target, seeds: int) -> None:
-    """Some runs of a scenario."""
     for seed in range(seeds):
         Run(scenario, target, seed).play()
 

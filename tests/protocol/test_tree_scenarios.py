@@ -3,14 +3,11 @@ hop loses, duplicates and reorders from a seed. Every reply is compared with the
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from tests.model import forest
-from tests.model import host as host_rules
 from tests.model.host import JOB_ID
 from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
@@ -22,25 +19,10 @@ from tests.protocol.targets import Target
 from tests.protocol.test_scenarios import Run
 
 SCENARIOS = (
-    forest.TREE,
-    forest.MIXED,
-    forest.DEEP,
-    forest.TREE_BARE,
-    forest.DEEP_BARE,
-    forest.TREE_DEST,
-    forest.TREE_REDO,
-    forest.TREE_ABORT,
-    forest.LEAVES_DIFFER,
-    forest.TREE_RESTART,
-    forest.STRIPES,
-    forest.TREE_LATE,
-    forest.LATE_REUSE,
-    forest.DEEP_LATE,
-    forest.BARE_LATE,
-    forest.LATE_DIFFER,
-    forest.TREE_EVICTED,
-    forest.LEAF_EVICTED,
-)
+    forest.TREE, forest.MIXED, forest.DEEP, forest.TREE_BARE, forest.DEEP_BARE, forest.TREE_DEST, forest.TREE_REDO,
+    forest.TREE_ABORT, forest.LEAVES_DIFFER, forest.TREE_RESTART, forest.STRIPES, forest.TREE_LATE, forest.LATE_REUSE,
+    forest.DEEP_LATE, forest.BARE_LATE, forest.LATE_DIFFER, forest.TREE_EVICTED, forest.LEAF_EVICTED,
+)  # fmt: skip
 
 
 class End(NamedTuple):
@@ -78,17 +60,16 @@ class TreeRun(Run):
     flying: list[Packet | Reply | Crossing]  # type: ignore[assignment]
 
     def __init__(self, scenario: Scenario, target: Target, seed: int, at: int) -> None:
-        self.scenario, self.target, self.rng, self.at = scenario, target, random.Random(seed), at
-        self.hosts = list(scenario.hosts(0, 1))
-        self.epoch = 1
-        self.deaf: int | None = None
-        self.flying = []
-        self.disasters: list[Callable[[], None]] = []
+        self.at = at
         self.wires, self.ports = wired(scenario)
         self.evicted: frozenset[int] = frozenset()
-        self.jobs = self.planned(scenario.first_block_id)
-        self.models = [FrameModel({JOB_ID: job} if job else {}) for job in self.jobs]
-        self.load(at)
+        super().__init__(scenario, target, seed)
+
+    def load(self, first_block_id: int) -> None:
+        self.jobs = self.planned(first_block_id)
+        self.models = [FrameModel() for _ in self.jobs]
+        for number in range(len(self.jobs)):
+            self.boot(number)
 
     def planned(self, first_block_id: int, *, begun: bool = False) -> list[Job | None]:
         """What is to be installed, by switch, on its own ports."""
@@ -102,8 +83,8 @@ class TreeRun(Run):
             uplinks=tuple(up._replace(port=ports[up.port]) for up in job.uplinks),
         )
 
-    def load(self, number: int) -> None:
-        """A switch is new."""
+    def boot(self, number: int) -> None:
+        """A switch that knows nothing gets its job."""
         job = self.jobs[number]
         self.models[number] = FrameModel({JOB_ID: job} if job else {})
         if number == self.at:
@@ -185,12 +166,11 @@ class TreeRun(Run):
         before, self.jobs = self.jobs, self.planned(self.hosts[0].origin + first)
         for number, job in enumerate(self.jobs):
             if number == lost:
-                self.load(number)
+                self.boot(number)
             else:
                 self.jobs[number] = before[number]
                 self.become(number, job)
-        ports = [self.scenario.udp_port(host.rank, self.epoch) for host in self.hosts]
-        self.hosts = [host_rules.rejoin(host, port, first) for host, port in zip(self.hosts, ports, strict=True)]
+        self.rejoin(first)
 
     def compare(self) -> None:
         if self.jobs[self.at]:

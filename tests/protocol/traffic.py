@@ -18,7 +18,6 @@ OPS = (Op.SUM, Op.SUM, *Op, Op.COPY)
 
 
 def random_payload(rng: random.Random, chunks: int) -> Payload:
-    """Chunks of random bits."""
     return tuple(rng.getrandbits(CHUNK_BYTES * 8) for _ in range(chunks))
 
 

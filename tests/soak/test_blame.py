@@ -13,20 +13,20 @@ from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Kind
 from netsum_trials.soak.blame import BAD_LINK, BUSY, History
 from netsum_trials.soak.cases import Plan, make_plan
-from netsum_trials.soak.words import Answer, Began, Failure, Left, Resynced, Resyncing, Word
+from netsum_trials.soak.words import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, Word
 
 
 def plan_of(*, degrades: bool = False) -> Plan:
     """A round of four ranks in which nobody sleeps."""
     plans = (make_plan(3, n, Possible()) for n in range(200))
     plan = next(plan for plan in plans if plan.degrades == degrades and plan.workers == 4)
-    awake = [replace(step, call=replace(step.call, delays=(0.0,) * 4), late="accept") for step in plan.steps]
+    awake = [replace(step, cell=replace(step.cell, delays=(0.0,) * 4), late="accept") for step in plan.steps]
     return replace(plan, steps=tuple(awake))
 
 
 def failed(name: str, text: str = "", missing: Sequence[int] = (), *, rank: int = 0, step: int = 5) -> Answer:
     """A call that began at 100 and gave up at 105."""
-    return Answer(rank, step, 1, None, Report(), Failure(name, True, text, tuple(missing)), begun=100.0, when=105.0)
+    return Answer(rank, step, 1, None, Report(), 100.0, Failure(name, True, text, tuple(missing)), when=105.0)
 
 
 def began(rank: int, when: float, step: int = 5) -> Began:
@@ -36,7 +36,7 @@ def began(rank: int, when: float, step: int = 5) -> Began:
 
 def done(rank: int, when: float, step: int = 5) -> Answer:
     """A rank has a step's result."""
-    return Answer(rank, step, 1, None, Report(), begun=when, when=when)
+    return Answer(rank, step, 1, None, Report(), when, when=when)
 
 
 def history_of(words: Sequence[Word], plan: Plan | None = None) -> History:
@@ -79,7 +79,7 @@ def test_whoever_was_held_up_may_be_named(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER])
 def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
-    resync = Resynced(1, 30.0, 5, Failure("Timeout", True, "", (2,)), when=135.0)
+    resync = Resynced(1, 105.0, Failure("Timeout", True, "", (2,)), when=135.0)
     history = history_of([TIMEOUT, Resyncing(2, when=106.0), resync])
     history.begins(kind, None, 100.0).over = 100.5
     assert "rank 0, call 5: rank 2 is named" in told(history)
@@ -130,7 +130,7 @@ def test_whom_the_words_name_counts_too() -> None:
 
 
 def test_a_resync_must_not_name_who_is_in_it() -> None:
-    resync = Resynced(0, 30.0, 5, Failure("Timeout", True, "", (2,)), when=135.0)
+    resync = Resynced(0, 105.0, Failure("Timeout", True, "", (2,)), when=135.0)
     assert "it was in its resync, too" in told(history_of([Resyncing(2, when=106.0), resync]))
     late = history_of([resync])
     late.begins(Kind.STALL, [1], 103.0)
@@ -155,7 +155,7 @@ def test_an_eviction_is_said_of_whom_it_happened_to() -> None:
 def test_aborted_needs_one_that_was_to_give_something_and_was_evicted() -> None:
     plan = plan_of()
     cell = Cell((1, 0, 0), 5, CellKind("broadcast", "", "int8"), 4, 10, root=2)
-    steps = [*plan.steps[:5], replace(plan.steps[5], kind="cell", cell=cell)]
+    steps = [*plan.steps[:5], replace(plan.steps[5], cell=cell)]
     history = history_of([failed("Aborted")], replace(plan, steps=tuple(steps)))
     history.begins(Kind.EVICT, [1], 99.0)
     assert "was evicted" in told(history)
@@ -168,7 +168,7 @@ def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> No
     assert "waits for everybody" in told(history_of([failed(name)]))
     history = history_of([failed(name)], plan_of(degrades=True))
     assert ("had not asked" in told(history)) == (name == "Degraded")
-    history = history_of([Resynced(0, 1.0, 5, Failure(name, True, ""), when=105.0)], plan_of(degrades=True))
+    history = history_of([Resynced(0, 104.0, Failure(name, True, ""), when=105.0)], plan_of(degrades=True))
     assert "a resync waits for everybody" in told(history)
 
 
@@ -207,6 +207,15 @@ def test_closed_follows_an_error_and_nobody_has_left_who_is_there() -> None:
 def test_the_controller_makes_nobody_wait_for_nothing() -> None:
     assert "nothing had happened" in told(history_of([failed("NotReady")]))
     assert told(history_of([Resyncing(1, when=103.0), failed("NotReady")])) == ""
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER, BUSY])
+def test_a_rank_is_not_let_in_for_a_reason(kind: str) -> None:
+    refused = NotJoined(3, Failure("NotReady", True, "does not answer"), 60.0, when=90.0)
+    assert "rank 3, join: nothing had happened" in told(history_of([refused]))
+    history = history_of([refused])
+    history.begins(kind, None, 70.0).over = 71.0
+    assert told(history) == ""
 
 
 def test_a_busy_machine_makes_nobody_late() -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.report import Report
-from netsum_testbed.verify.cells import COLLECTIVES, Cell
+from netsum_testbed.verify.cells import COLLECTIVES, Cell, groups_of
 from netsum_testbed.verify.cells import Kind as CellKind
 from netsum_testbed.verify.data import Array
 from netsum_testbed.verify.data import contribution as cell_contribution
-from netsum_testbed.verify.rounds import DTYPES, FLOATS, make_round
+from netsum_testbed.verify.rounds import DTYPES, FLOATS
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
 from netsum_trials.soak.blame import History
-from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, groups_of, make_plan
+from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, make_plan
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.judge import Judge
 from netsum_trials.soak.report import SoakTotals
@@ -31,26 +31,27 @@ EVERYTHING = Possible(where=tuple(Where))
 @given(seed=st.integers(0, 1 << 32), index=st.integers(0, 500))
 def test_rounds_follow_from_the_seed(seed: int, index: int) -> None:
     plan = make_plan(seed, index, EVERYTHING)
+    cells = [step.cell for step in plan.steps]
     assert plan == make_plan(seed, index, EVERYTHING)
     assert MIN_WORKERS <= plan.workers <= MAX_WORKERS
     assert (plan.block_exp_ms > 0) == (plan.quorum > 0) == plan.degrades
     assert plan.quorum <= plan.workers
-    assert list(groups_of(plan.steps, 0))[-1].stop == len(plan.steps)
+    assert list(groups_of(cells))[-1].stop == len(plan.steps)
     assert len(set(plan.members)) == plan.workers
     leaves = {SITE.hosts[host].switch for host in plan.members}
     assert len(leaves) == (1 if plan.shape == "star" else 2)
     assert {event.what for event in plan.scenario.events if event.kind is Kind.CUT_TRUNK} <= set(SITE.links)
-    numbers = [number for group in groups_of(plan.steps, 3) for number in group]
+    numbers = [number for group in groups_of(cells, 3) for number in group]
     assert numbers == list(range(3, len(plan.steps)))
 
 
 def test_every_shape_and_collective_comes_up() -> None:
     plans = [make_plan(1, n, EVERYTHING) for n in range(60)]
     assert {plan.shape for plan in plans} == set(SHAPES)
-    called = {step.kind if step.cell is None else step.cell.kind.collective for plan in plans for step in plan.steps}
-    assert called == set(COLLECTIVES)
-    assert any(step.cell and step.cell.bits for plan in plans for step in plan.steps)
-    assert not [step for plan in plans if plan.partial for step in plan.steps if step.cell and step.cell.kind.op]
+    steps = [step for plan in plans for step in plan.steps]
+    assert {step.cell.kind.collective for step in steps} == set(COLLECTIVES)
+    assert any(step.cell.bits for step in steps)
+    assert not [step for plan in plans if plan.partial for step in plan.steps if step.cell.kind.op and not step.tagged]
 
 
 def test_a_given_scenario_is_what_goes_wrong() -> None:
@@ -66,18 +67,8 @@ def degrading() -> Plan:
 
 
 def step_of(dtype: str, op: str, count: int = 300, *, late: str = "accept") -> Step:
-    """An allreduce."""
-    call = make_round(1, 0, calls=1).calls[0]
-    call = replace(
-        call,
-        kind=CellKind("allreduce", op, dtype),
-        size=count,
-        shape=None,
-        delays=(0.0,) * 8,
-        joined=False,
-        strided=False,
-    )
-    return Step("allreduce", call, late=late)
+    """An allreduce of four ranks, who tag what they give."""
+    return Step(Cell((1, 0, 0), 0, CellKind("allreduce", op, dtype), 4, count), late, tagged=True)
 
 
 KINDS = [(dtype, op) for dtype in FLOATS for op in ("sum", "mean", "max")]
@@ -86,8 +77,8 @@ KINDS += [(dtype, op) for dtype in DTYPES if dtype not in FLOATS for op in ("sum
 
 @pytest.mark.parametrize(("dtype", "op"), KINDS)
 def test_a_partial_result_tells_who_is_in_it(dtype: str, op: str) -> None:
-    plan, step = degrading(), step_of(dtype, op)
-    inputs = [contribution(plan, step, rank) for rank in range(4)]
+    step = step_of(dtype, op)
+    inputs = [contribution(step, rank) for rank in range(4)]
     for chosen in [(0, 1, 2, 3), (1, 3), (2,)]:
         members = members_of(op, inputs, combined(op, inputs, chosen), 32)
         assert members.matches.shape[1] == 10
@@ -104,7 +95,7 @@ def test_a_partial_result_tells_who_is_in_it(dtype: str, op: str) -> None:
 def answers(plan: Plan, step: Step, result: Array, report: Report, ranks: Sequence[int]) -> list[Answer]:
     """The same result on these ranks."""
     number = plan.steps.index(step)
-    return [Answer(rank, number, 1, result.copy(), replace(report)) for rank in ranks]
+    return [Answer(rank, number, 1, result.copy(), replace(report), 0.0) for rank in ranks]
 
 
 def judged(plan: Plan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> list[str]:
@@ -121,7 +112,7 @@ def sum_of(chosen: Sequence[int], *, late: str = "accept") -> tuple[Plan, Step, 
     """A round that degrades with one step, and the sum over these ranks."""
     step = step_of("float32", "sum", late=late)
     plan = replace(degrading(), steps=(step,), quorum=2)
-    return plan, step, combined("sum", [contribution(plan, step, rank) for rank in range(4)], chosen)
+    return plan, step, combined("sum", [contribution(step, rank) for rank in range(4)], chosen)
 
 
 PARTIAL = Report(blocks=3, src_cnt_min=3, degraded=1)
@@ -159,7 +150,7 @@ def test_whoever_was_evicted_may_be_missing_in_silence() -> None:
     step = step_of("int32", "sum")
     scenario = Scenario(events=(Event(after=0, kind=Kind.EVICT, rank=2),))
     plan = replace(degrading(), steps=(step,), block_exp_ms=0.0, quorum=0, scenario=scenario)
-    result = combined("sum", [contribution(plan, step, rank) for rank in range(4)], (0, 1, 3))
+    result = combined("sum", [contribution(step, rank) for rank in range(4)], (0, 1, 3))
     given = answers(plan, step, result, Report(blocks=2, src_cnt_min=3), [0, 1, 3])
     assert judged(plan, given, evicted=[2]) == []
     assert [line[:16] for line in judged(plan, given, evicted=[1])] == ["ranks [0, 1, 3]:"]
@@ -167,9 +158,9 @@ def test_whoever_was_evicted_may_be_missing_in_silence() -> None:
 
 def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
     first, second = step_of("float32", "sum", late="carry"), step_of("float32", "sum", late="carry")
-    second = replace(second, call=replace(second.call, index=1))
+    second = replace(second, cell=replace(second.cell, seed=(1, 0, 1), index=1))
     plan = replace(degrading(), steps=(first, second), quorum=1)
-    inputs = [[contribution(plan, step, rank) for rank in range(4)] for step in (first, second)]
+    inputs = [[contribution(step, rank) for rank in range(4)] for step in (first, second)]
     without = combined("sum", inputs[0], (0, 1, 3))
     report = replace(PARTIAL, missed=3)
     later = [
@@ -187,9 +178,10 @@ def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
 
 def test_exact_jobs_are_checked_by_the_reference_of_verify() -> None:
     plan = next(p for n in range(100) if not (p := make_plan(3, n, EVERYTHING)).partial and p.workers == 3)
-    step = next(step for step in plan.steps if step.kind == "allreduce" and step.call.size > 10)
-    plan = replace(plan, steps=(step,), base=replace(plan.base, calls=(step.call,)))
-    result = np.zeros(step.call.form, step.call.kind.dtype)
+    steps = (step for step in plan.steps if step.cell.kind.collective == "allreduce" and step.cell.size > 10)
+    step = next(step for step in steps if step.cell in plan.base.calls)
+    plan = replace(plan, steps=(step,))
+    result = np.zeros(step.cell.form, step.cell.kind.dtype)
     result.reshape(-1)[:] = 1
     assert judged(plan, answers(plan, step, result, Report(), range(3)))
 
@@ -198,7 +190,7 @@ def test_cells_are_checked_where_a_rank_has_a_result() -> None:
     kind = CellKind("all_gather", "", "int32")
     cell = Cell((1, 0, 0), 0, kind, 3, 6, counts=((1,), (2,), (3,)), even=False)
     plan = next(p for n in range(100) if (p := make_plan(3, n, EVERYTHING)).workers == 3)
-    step = replace(step_of("int32", "sum"), kind="cell", cell=cell)
+    step = Step(cell)
     plan = replace(plan, steps=(step,))
     right = np.concatenate([cell_contribution(cell, rank) for rank in range(3)])
     assert judged(plan, answers(plan, step, right, Report(), [0, 2])) == []
@@ -220,4 +212,6 @@ def test_anything_wrong_is_exit_code_1(name: str) -> None:
 
 
 def test_calls_are_described() -> None:
-    assert "reduce like allreduce sum of int8" in replace(step_of("int8", "sum"), kind="reduce", root=1).describe()
+    step = step_of("int8", "sum", late="wait")
+    step = replace(step, cell=replace(step.cell, kind=CellKind("reduce", "sum", "int8"), root=1))
+    assert step.describe() == "reduce sum of int8[300] root 1, late=wait"

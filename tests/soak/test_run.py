@@ -22,7 +22,7 @@ from netsum_testbed.verify.data import Array
 from netsum_trials import SEARCH_PATH
 from netsum_trials.faults.make import GONE, Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
-from netsum_trials.soak import crew, run, worker
+from netsum_trials.soak import crew, run, words, worker
 from netsum_trials.soak.cases import Plan, Step, make_plan
 from netsum_trials.soak.data import contribution
 from netsum_trials.soak.outside import ServesOutside, open_outside
@@ -53,11 +53,16 @@ def round_of(shape: str, workers: int = 3) -> int:
     return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
 
 
+def soak(fabric: ServesOutside, round_: int, scenario: Scenario | None = None) -> tuple[SoakTotals, list[str]]:
+    """One round, and what it said."""
+    totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
+    Soak(fabric, Options(60.0, 1, round_, scenario or Scenario(), Possible()), totals, Screen(said.append)).run()
+    return totals, said
+
+
 def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> SoakTotals:
-    """One round with these faults."""
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_, scenario, Possible()), totals, Screen(said.append)).run()
+    """One round with these faults, in which all goes well."""
+    totals, said = soak(fabric, round_, scenario)
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
     site = fabric.controller.site
@@ -80,6 +85,7 @@ def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -
     assert min(totals.faults[name] for name in ("loss", "duplicate", "reorder", "delay", "stall", "cut")) > 0
 
 
+@pytest.mark.full
 def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     killed = Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1)
     totals = soaked(fabric, Scenario(events=(killed,)), round_of("tree"))
@@ -117,6 +123,7 @@ def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> Non
     assert totals.faults["hang_controller"] == 1
 
 
+@pytest.mark.full
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
     events = (
         Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),
@@ -145,6 +152,7 @@ def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) 
     assert totals.faults[f"{where}_loss"] > 0
 
 
+@pytest.mark.full
 def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text("events: [{after: 0, kind: kill, rank: 0, seconds: 30}]")
@@ -173,14 +181,12 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
 
 
 def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
-    def off_by_one(plan: Plan, step: Step, rank: int) -> Array:
-        array = contribution(plan, step, rank)
-        return array if rank or step.kind != "allreduce" else np.asarray(array + 1, array.dtype)
+    def off_by_one(step: Step, rank: int) -> Array:
+        array = contribution(step, rank)
+        return array if rank or step.cell.kind.collective != "allreduce" else np.asarray(array + 1, array.dtype)
 
     monkeypatch.setattr(worker, "contribution", off_by_one)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
+    totals, said = soak(fabric, 0)
     assert totals.wrong > 0
     assert totals.exit_code == 1
     options = "--only 0 --rootless" if fabric.rootless else "--only 0"
@@ -196,23 +202,39 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
         barrier(comm, **options)
 
     monkeypatch.setattr(Communicator, "barrier", impatient)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
-    Soak(fabric, Options(60.0, 1, round_of("star", 2), Scenario(), Possible()), totals, Screen(said.append)).run()
+    totals, _ = soak(fabric, round_of("star", 2))
     assert totals.blamed == 1
     assert totals.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [netsum.NotReady, netsum.JoinError])
+def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
+    fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch, error: type[netsum.NetsumError]
+) -> None:
+    join, once = netsum.join, iter((True,))
+
+    def refused(*args: Any, **options: Any) -> Communicator:
+        if next(once, False):
+            raise error("for a test")
+        return join(*args, **options)
+
+    monkeypatch.setattr(netsum, "join", refused)
+    totals, said = soak(fabric, round_of("star", 2))
+    if error is netsum.NotReady:  # which is blamed, for the controller was there all the time
+        assert (totals.errors, totals.blamed, totals.wrong) == ({"NotReady": 1}, 1, 0), "\n".join(said)
+        assert totals.calls > 0
+    else:
+        assert totals.wrong == 1
 
 
 def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(worker.Worker, "_calls", lambda *_: over.wait() and None)
     monkeypatch.setattr(run, "SILENCE", 0.1)
-    monkeypatch.setattr(run, "LATE", 0.1)
+    monkeypatch.setattr(words, "LATE", 0.1)
     monkeypatch.setattr(crew, "STOPS", 0.1)
-    totals = SoakTotals(fabric.switch, seed=1)
-    said: list[str] = []
     try:
-        Soak(fabric, Options(60.0, 1, 0, Scenario(), Possible()), totals, Screen(said.append)).run()
+        totals, said = soak(fabric, 0)
     finally:
         over.set()
         for thread in threading.enumerate():

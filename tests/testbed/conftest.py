@@ -147,8 +147,11 @@ def interfaces() -> set[str]:
     return {path.name for path in Path("/sys/class/net").iterdir() if "-eth" in path.name}
 
 
+Start = Callable[..., Netsum]
+
+
 @pytest.fixture
-def netsum() -> Iterator[Callable[..., Netsum]]:
+def netsum() -> Iterator[Start]:
     """Starts ``netsum`` with these arguments and, on its standard input, ``commands``."""
     running: list[Netsum] = []
 

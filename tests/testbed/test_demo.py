@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 
-from tests.testbed.conftest import Netsum
-
-Start = Callable[..., Netsum]
+from tests.testbed.conftest import Netsum, Start
 
 KEYS = {
     "switch", "workers", "accuracy", "accuracy_single", "max_weight_difference", "goodput_MBps", "retransmissions",
@@ -87,22 +84,24 @@ def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
     command.nothing_left()
 
 
-def test_bmv2_needs_interfaces(netsum: Start) -> None:
-    command = netsum("demo", "--rootless", "--switch", "bmv2")
-    assert command.finish() == 1
-    assert command.lines == [
-        "netsum: --rootless: simple_switch_grpc needs network interfaces; run as root, or --switch embedded"
-    ]
-
-
-def test_too_few_hosts(netsum: Start) -> None:
-    command = netsum("demo", "--rootless", "--workers", "3", "--topology", "mininet/star2.yaml")
-    assert command.finish() == 1
-    assert command.lines == ["netsum: mininet/star2.yaml: 2 hosts are too few for 3 workers"]
-
-
-def test_no_such_file(netsum: Start) -> None:
-    command = netsum("demo", "--rootless", "--topology", "nowhere.yaml")
-    assert command.finish() == 2
-    assert len(command.lines) == 1
-    assert "nowhere.yaml" in command.lines[0]
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (
+            "--switch bmv2",
+            1,
+            "netsum: --rootless: simple_switch_grpc needs network interfaces; run as root, or --switch embedded",
+        ),
+        (
+            "--workers 3 --topology mininet/star2.yaml",
+            1,
+            "netsum: mininet/star2.yaml: 2 hosts are too few for 3 workers",
+        ),
+        ("--topology nowhere.yaml", 2, "netsum: nowhere.yaml: "),
+    ],
+)
+def test_what_cannot_be(netsum: Start, words: str, code: int, complaint: str) -> None:
+    command = netsum("demo", "--rootless", *words.split())
+    assert command.finish() == code
+    (line,) = command.lines
+    assert line.startswith(complaint)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from netsum_testbed.opening import open_fabric
 from netsum_trials.stragglers.detection import Detected, Sample, detect
-from netsum_trials.stragglers.detection_report import histogram_table, to_json
-from netsum_trials.stragglers.histogram import Histogram
+from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
-from tests.testbed.conftest import Netsum
-
-Start = Callable[..., Netsum]
+from tests.testbed.conftest import Start
 
 
 @pytest.mark.parametrize("repeats", [False, True])

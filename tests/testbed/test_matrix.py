@@ -23,7 +23,7 @@ from netsum_trials.bytes.costs import COSTS, Place, headers
 from netsum_trials.exact.command import matrix
 from netsum_trials.exact.deal import make_cells
 from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, Run
+from netsum_trials.exact.run import Options, run
 
 SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
 
@@ -102,7 +102,7 @@ def small() -> Iterator[Fabric]:
 def run_short(fabric: Fabric) -> tuple[MatrixTotals, list[str]]:
     said: list[str] = []
     totals = MatrixTotals("embedded", seed=SHORT.seed)
-    Run(fabric, SHORT, totals, Screen(said.append), "star").run()
+    run(fabric, SHORT, totals, Screen(said.append), "star")
     return totals, said
 
 

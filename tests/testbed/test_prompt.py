@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
 
 import pytest
 from netsum_testbed import commands
 from netsum_testbed.errors import TestbedError
 
-from tests.testbed.conftest import ROOT, Netsum
-
-Start = Callable[..., Netsum]
+from tests.testbed.conftest import ROOT, Start
 
 
 def test_exit_at_once(netsum: Start, switch: str) -> None:

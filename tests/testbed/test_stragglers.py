@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 from netsum_controller.config.topologies import star
@@ -12,9 +11,7 @@ from netsum_testbed.rootless import RootlessFabric
 from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.trial import Mode, Setting, Trial
 
-from tests.testbed.conftest import Netsum
-
-Start = Callable[..., Netsum]
+from tests.testbed.conftest import Start
 
 
 @pytest.mark.full
@@ -54,6 +51,7 @@ def test_asleep_for_longer_than_the_switch_remembers() -> None:
     assert outcome.accuracy > 0.9
 
 
+@pytest.mark.full
 def test_a_worker_that_dies(netsum: Start) -> None:
     command = netsum("stragglers", "--rootless", "--workers", "2", "--steps", "2000")
     command.wait_for("asleep: nobody, wait")

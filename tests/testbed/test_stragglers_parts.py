@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,17 +126,13 @@ def test_back_in_step_where_the_others_are(what: str) -> None:
     assert others.barriers == 2
 
 
-def test_training_is_the_models(tmp_path: Path) -> None:
+def test_training_is_the_models() -> None:
     """Its share of the batch, for as many as there are workers."""
     training, _ = train(Others(["fine"]), 1)
     digits, alone = Digits.from_scikit_learn(), Perceptron()
     share = next(digits.batches(1))[1::2]
     alone.update(2 * alone.gradient(digits.images[share], digits.labels[share], BATCH)[1])
     np.testing.assert_array_equal(training.model.parameters, alone.parameters)
-    plan = Plan(3, 0.5, "carry", (0.25, 0.0))
-    plan.save(tmp_path / "plan")
-    assert Plan.load(tmp_path / "plan") == plan
-    assert Diary.from_json(training.diary.to_json()) == training.diary
 
 
 def outcome(mode: Mode, pattern: Pattern, step: float, accuracy: float = 0.97) -> Outcome:

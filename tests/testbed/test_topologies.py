@@ -74,6 +74,7 @@ def check_forwarding(fabric: Fabric) -> None:
         assert collect(ends, len(pairs)) == Counter((other, f"{one} to all") for one, other in pairs)
 
 
+@pytest.mark.full
 def test_rootless_forwarding_on_the_embedded_switch() -> None:
     with RootlessFabric(leaf_spine(2, 2, 2)) as fabric:
         check_forwarding(fabric)

@@ -1,8 +1,9 @@
-"""The Wireshark dissector, run by tshark: tests that use it are marked so."""
+"""The agent as a process, and the Wireshark dissector, run by tshark: tests that use it are marked so."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from scapy.utils import PcapWriter
 
 Dissect = Callable[..., list[list[str]]]
 ETHERNET = 1
+AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
+"""``netsum packet`` as a process of its own."""
 
 
 @pytest.fixture

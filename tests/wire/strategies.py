@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 from hypothesis import strategies as st
 from netsum.wire.codec import Header, pack_header
@@ -24,6 +25,17 @@ def well_formed(rng: random.Random) -> tuple[Header, bytes]:
     values = {name: rng.getrandbits(bits) for name, bits in WIDTHS.items()}
     values |= {"version": VERSION, "lane": lane, "grad_cnt": 0 if empty else chunks * CHUNK_BYTES >> lane}
     return Header(**values), bytes(chunks * CHUNK_BYTES) if empty else rng.randbytes(chunks * CHUNK_BYTES)
+
+
+def fields_of(header: Header) -> dict[str, Any]:
+    """The header's values by the schema's names, which has grad_cnt in two parts."""
+    return {**header._asdict(), "grad_cnt_high": header.grad_cnt >> 12, "grad_cnt": header.grad_cnt & 4095}
+
+
+def lanes_of(header: Header, payload: bytes) -> list[int]:
+    """The payload as the header's lanes."""
+    width = Lane(header.lane).bytes
+    return [int.from_bytes(payload[at : at + width], "big") for at in range(0, len(payload), width)]
 
 
 def udp_frame(message: bytes, *, source_port: int = 20001, destination_port: int = UDP_PORT) -> bytes:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from netsum.wire.schema import Lane, Op, Status
 from netsum.wire.to_lua import LUA_FILE
 from scapy.utils import PcapWriter
 
+from tests.wire.conftest import AGENT
 from tests.wire.strategies import frame_of, udp_frame
 
 Answer = Callable[[bytes], list[bytes]]
@@ -28,6 +27,13 @@ Answer = Callable[[bytes], list[bytes]]
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(packet, arguments, env={"NETSUM_DESCRIPTOR": None, "COLUMNS": "200"})
+
+
+def check_refusal(done: Result, message: str, code: int = 1) -> None:
+    """One line says what was wrong."""
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 class Peer:
@@ -80,17 +86,8 @@ def free_port() -> int:
 
 
 def by_udp(peer: Peer, *arguments: str) -> Result:
-    ends = [
-        "--switch",
-        "127.0.0.1",
-        "--switch-port",
-        str(peer.port),
-        "--host",
-        "127.0.0.1",
-        "--udp-port",
-        str(free_port()),
-    ]
-    return run("send", *ends, *arguments)
+    ports = ["--switch-port", str(peer.port), "--udp-port", str(free_port())]
+    return run("send", "--switch", "127.0.0.1", "--host", "127.0.0.1", *ports, *arguments)
 
 
 def test_send_prints_what_went_and_what_came(doubling: Peer) -> None:
@@ -185,34 +182,27 @@ def test_frames_link_carries_whole_frames(tmp_path: Path) -> None:
     assert peer.received[0][:6] == bytes.fromhex("026e730000fe")
 
 
+BY_HAND = ["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "give a --descriptor, or say --switch, --host, --udp-port"),
+        ([], 2, "give a --descriptor, or --switch, --host, --udp-port"),
         (["-d", "/nonexistent.json"], 1, "/nonexistent.json: No such file or directory"),
-        (["-d", "rank.json", "--udp-port", "9"], 2, "leave out --udp-port"),
-        (["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--set", "x=1"], 2, "no field 'x'"),
-        (
-            ["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--set", "lane=16"],
-            2,
-            "does not fit its 4",
-        ),
-        (["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--values", "a"], 2, "whole numbers"),
-        (
-            ["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--values", "300", "--lane", "8"],
-            2,
-            "300 does",
-        ),
-        (["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "--room", "17"], 2, "at most 16 chunks"),
-        (["--switch", "127.0.0.1", "--host", "127.0.0.1", "--udp-port", "9", "-i", "x"], 2, "frames need its MAC"),
+        (["-d", "rank.json", "--udp-port", "9"], 2, "omit --udp-port"),
+        ([*BY_HAND, "--set", "x=1"], 2, "no field 'x'"),
+        ([*BY_HAND, "--set", "lane=16"], 2, "does not fit its 4"),
+        ([*BY_HAND, "--values", "a"], 2, "whole numbers"),
+        ([*BY_HAND, "--values", "300", "--lane", "8"], 2, "300 does"),
+        ([*BY_HAND, "--room", "17"], 2, "at most 16 chunks"),
+        ([*BY_HAND, "-i", "x"], 2, "frames need its MAC"),
         (["--switch", "127.0.0.1", "--host", "192.0.2.1", "--udp-port", "9"], 1, "cannot open the udp link"),
     ],
 )
 def test_bad_send_is_one_clear_line(arguments: list[str], code: int, message: str) -> None:
     done = run("send", *arguments)
-    assert done.exit_code == code
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    check_refusal(done, message, code)
     assert not done.stdout
 
 
@@ -264,8 +254,7 @@ def test_show_looks_into_frames_carried_in_datagrams(tmp_path: Path) -> None:
         writer.write(udp_frame(frame_of(Header(3, 7), b""), source_port=9101, destination_port=39001))
     assert not run("show", str(path)).stdout
     # In a process of its own: the port stays known for as long as the process lives.
-    code = "from netsum.agent.commands import packet; packet()"
-    command = [sys.executable, "-c", code, "show", "--frames-port", "39001", "--json", str(path)]
+    command = [*AGENT, "show", "--frames-port", "39001", "--json", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["block_id"] == 7
 
@@ -276,10 +265,8 @@ def test_bad_capture_is_one_clear_line(tmp_path: Path, text: str | None, message
     if text:
         path.write_text(text)
     done = run("show", str(path))
-    assert done.exit_code == 1
-    assert message in done.stderr
+    check_refusal(done, message)
     assert str(path) in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_dissector_prints_its_path() -> None:
@@ -287,19 +274,13 @@ def test_dissector_prints_its_path() -> None:
 
 
 def test_sniff_without_such_an_interface_is_one_clear_line() -> None:
-    done = run("sniff", "no-such-if")
-    assert done.exit_code == 1
-    assert "cannot capture on no-such-if" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    check_refusal(run("sniff", "no-such-if"), "cannot capture on no-such-if")
 
 
 @pytest.mark.root
 def test_sniff_prints_packets_as_they_pass() -> None:
-    code = "from netsum.agent.commands import packet; packet()"
-    command = [sys.executable, "-u", "-c", code, "sniff", "lo", "--count", "1", "--json"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
+    command = [*AGENT, "sniff", "lo", "--count", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "listening on lo\n"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

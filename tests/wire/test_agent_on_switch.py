@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.namespaces import NamespaceFabric
 
-AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
+from tests.wire.conftest import AGENT
 
 pytestmark = pytest.mark.root
 

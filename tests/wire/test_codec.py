@@ -8,16 +8,12 @@ from hypothesis import strategies as st
 from netsum.wire import schema
 from netsum.wire.codec import Header, pack_header, parse_header, parse_record
 
-from tests.wire.strategies import headers
+from tests.wire.strategies import fields_of, headers
 
 
 def bits_of(header: Header) -> str:
     """The header as the schema spells it: field after field, most significant bit first."""
-    values = {
-        **header._asdict(),
-        "grad_cnt_high": header.grad_cnt >> 12,
-        "grad_cnt": header.grad_cnt & 4095,
-    }
+    values = fields_of(header)
     return "".join(f"{values[field.name]:0{field.bits}b}" for field in schema.HEADER_FIELDS)
 
 

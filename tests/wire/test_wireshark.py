@@ -9,7 +9,7 @@ from netsum.wire.codec import Header, pack_header, parse_record
 from netsum.wire.schema import HEADER_FIELDS, QUERY_FIELDS, RECORD_BITS, RECORD_FIELDS, Lane, Status
 
 from tests.wire.conftest import Dissect
-from tests.wire.strategies import frame_of, udp_frame, well_formed
+from tests.wire.strategies import fields_of, frame_of, lanes_of, udp_frame, well_formed
 
 USER0 = 147
 pytestmark = pytest.mark.tshark
@@ -24,18 +24,11 @@ def test_every_header_field_and_every_lane(wireshark: Dissect) -> None:
     rows = wireshark([frame_of(header, payload) for header, payload in packets], fields)
     for (header, payload), row in zip(packets, rows, strict=True):
         shown = dict(zip(fields, row, strict=True))
-        expected = {
-            **header._asdict(),
-            "grad_cnt_high": header.grad_cnt >> 12,
-            "grad_cnt": header.grad_cnt % 4096,
-        }
-        assert {name: int(shown[f"netsum.{name}"]) for name in names} == expected
+        assert {name: int(shown[f"netsum.{name}"]) for name in names} == fields_of(header)
         assert int(shown["netsum.gradients"]) == header.grad_cnt
-        width = Lane(header.lane).bytes
-        lanes = [int.from_bytes(payload[at : at + width], "big") for at in range(0, len(payload), width)]
         for name in lane_fields:
-            here = header.grad_cnt and name == f"netsum.lane{8 * width}"
-            assert shown[name] == (",".join(map(str, lanes)) if here else "")
+            here = header.grad_cnt and name == f"netsum.lane{Lane(header.lane).bits}"
+            assert shown[name] == (",".join(map(str, lanes_of(header, payload))) if here else "")
         assert shown["netsum.room"].replace(":", "") == ("" if header.grad_cnt else payload.hex())
 
 

@@ -1,4 +1,4 @@
-"""``python -m netsum_trials``: the ``netsum`` command with a command more for each trial."""
+"""``python -m netsum_trials``: the ``netsum`` command, plus a command for each trial."""
 
 from __future__ import annotations
 

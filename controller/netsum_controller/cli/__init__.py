@@ -1,5 +1,5 @@
-"""The ``netsum`` command: one file a group of commands. Commands of other packages come through the entry-point group
-``netsum.commands``; a package that cannot be imported costs its own commands only.
+"""The ``netsum`` command, with one file for each group of commands. Other packages add theirs through the entry-point group
+``netsum.commands``; one that cannot be imported loses only its own commands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from netsum_controller.logs import set_up
 
 PLUGINS = "netsum.commands"
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it."""
+"""Exit code after Ctrl-C, as in a shell."""
 
 
 def plugins() -> dict[str, EntryPoint]:
@@ -52,7 +52,7 @@ class NetsumGroup(click.Group):
 
 
 def _unavailable(name: str, error: ImportError) -> click.Command:
-    """Stands in for a command whose package is not complete: says so when it is run, not before."""
+    """Stands in for a command whose package is incomplete, and says so only when it is run."""
     missing = error.name or str(error)
 
     @click.command(name, short_help=f"(not installed: {missing})", context_settings={"ignore_unknown_options": True})
@@ -71,16 +71,16 @@ def _unavailable(name: str, error: ImportError) -> click.Command:
     envvar="NETSUM_STATE",
     show_envvar=True,
     metavar="FILE",
-    help="What the controller remembers [default: netsum/TOPOLOGY.db under the XDG state directory].",
+    help="The controller's state [default: netsum/TOPOLOGY.db under the XDG state directory].",
 )
-@click.option("--verbose", "-v", count=True, help="Log what is done; twice: in detail.")
+@click.option("--verbose", "-v", count=True, help="Log what is done; give it twice for details.")
 @click.option(
     "--log-format",
     type=click.Choice(FORMATS, case_sensitive=False),
     default="text",
     envvar="NETSUM_LOG",
     show_envvar=True,
-    help="How the log on stderr looks; json: an object a line.",
+    help="Format of the log on stderr; json is one object per line.",
 )
 @click.version_option(version("netsum"), prog_name="netsum")
 @click.pass_context
@@ -97,8 +97,8 @@ for _command in (switch, job, topology, reconcile, serve, shell):
 
 
 def main(arguments: list[str] | None = None, program: str = "netsum") -> Any:
-    """Entry point of ``netsum``: runs a command and exits. One line on stderr for an error; the exit code is the one on
-    the exception's class (1: it did not work, 2: it was asked wrong)."""
+    """Entry point of ``netsum``: runs a command and exits. An error is one line on stderr; the exit code is that of the
+    exception's class (1: it did not work, 2: wrong usage)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to stderr
     try:
         cli.main(args=arguments, prog_name=program, standalone_mode=False)

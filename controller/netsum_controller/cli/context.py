@@ -14,27 +14,26 @@ from netsum_controller.errors import InputError
 
 
 def default_state(topology: Topology) -> Path:
-    """One state file a topology, in the user's XDG state directory."""
+    """One state file for each topology, in the user's XDG state directory."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "netsum" / f"{topology.name}.db"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options before the command."""
+    """The global options."""
 
     topology_path: str | None
     state_path: str | None
 
     def topology(self) -> Topology:
-        """The topology that the user named; :class:`InputError` when there is none."""
+        """The topology that the user named; :class:`InputError` if none was."""
         if self.topology_path is None:
             raise InputError("no topology: give --topology FILE or set NETSUM_TOPOLOGY")
         return load_topology(self.topology_path)
 
     @contextmanager
     def controller(self) -> Iterator[Controller]:
-        """The controller of that topology, closed at the end."""
         topology = self.topology()
         with Controller(topology, self.state_path or default_state(topology)) as controller:
             yield controller

@@ -18,7 +18,7 @@ from netsum_controller.state.model import Job, Late, Seat
 from netsum_controller.watching.inspection import Why
 
 _SHOWN = 8
-"""Open blocks that `why` prints; they mostly wait for the same ranks."""
+"""Most open blocks that `why` prints; they usually wait for the same ranks."""
 
 
 @click.group()
@@ -40,30 +40,28 @@ def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str
 @job.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--late", type=click.Choice([late.value for late in Late]), help="What to do about late members.")
-@click.option("--block-exp", type=float, metavar="MS", help="Time that a block of a degrade job waits at least.")
+@click.option("--block-exp", type=float, metavar="MS", help="Least time that a block of a degrade job waits.")
 @click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
-@click.option("--tenant", metavar="NAME", help="Whose quota they count to.")
-@click.option(
-    "--priority", type=int, metavar="CLASS", help="0 to 7; while a job is busy, those of lower classes give way."
-)
+@click.option("--tenant", metavar="NAME", help="Whose quota the jobs count against.")
+@click.option("--priority", type=int, metavar="CLASS", help="0 to 7; jobs of lower classes give way to a busy job.")
 @click.option(
     "--root",
     "roots",
     multiple=True,
     callback=_weights,
     metavar="SWITCH=WEIGHT",
-    help="A switch that makes results, and its share of the blocks; may be given often.",
+    help="A switch that makes results, and its share of the blocks; may be repeated.",
 )
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Who combines: switches, or the members.")
 @click.pass_obj
 def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
     """Create the jobs that these YAML files describe.
 
-    Prints each job's token, once: members need it to join. The same file again changes nothing. An option takes the
-    place of the setting of its name in every file.
+    Prints each job's token once: members need it to join. Giving the same file again changes nothing. An option
+    overrides the setting of the same name in every file.
     """
     instead: dict[Key, Any] = {name: value for name, value in options.items() if value is not None}
-    specs = [load_job(path, instead) for path in files]  # all files are looked at before any job is made
+    specs = [load_job(path, instead) for path in files]  # check all files before creating any job
     with settings.controller() as controller:
         for spec in specs:
             made = controller.create_job(spec)
@@ -129,7 +127,7 @@ def _switches(item: dict[str, Any]) -> str:
 
 
 def _parts(item: Job) -> list[dict[str, Any]]:
-    """What a job has on each of its switches; the parents of one by the UDP port of the edge to it."""
+    """What a job has on each of its switches; parents are listed with the UDP port of the edge to them."""
     shape, edges = item.epoch.shape, item.epoch.edges
     return [
         {
@@ -158,14 +156,8 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
         [
             (
                 *(item["name"], item["tenant"], item["job_id"], _switches(item)),
-                *(item["priority"], item["state"], item["workers"]),
-                *(
-                    item["joined"],
-                    item["window"],
-                    f"{item['slot_base']}+{item['slots']}",
-                    item["block_bytes"],
-                    item["epoch"],
-                ),
+                *(item["priority"], item["state"], item["workers"], item["joined"], item["window"]),
+                *(f"{item['slot_base']}+{item['slots']}", item["block_bytes"], item["epoch"]),
             )
             for item in jobs
         ],
@@ -218,7 +210,7 @@ def _state(seat: Seat) -> str:
 @json_option
 @click.pass_obj
 def stats(settings: Settings, name: str, as_json: bool) -> None:
-    """What became of the job's packets at each of its switches, since it was created."""
+    """What has become of the job's packets at each of its switches since it was created."""
     with settings.controller() as controller:
         found = controller.stats(name)
     if as_json:
@@ -241,7 +233,7 @@ def stats(settings: Settings, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def why(settings: Settings, name: str, block: int | None, as_json: bool) -> None:
-    """Who is the job waiting for?"""
+    """Whom is the job waiting for?"""
     with settings.controller() as controller:
         found = controller.why(name, block)
     if as_json:
@@ -275,10 +267,10 @@ def _for(age_ms: float | None) -> str:
 
 @job.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--force", is_flag=True, help="Also when a switch cannot be reached: it is gone for good.")
+@click.option("--force", is_flag=True, help="Even if a switch cannot be reached, because it is gone for good.")
 @click.pass_obj
 def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
-    """Delete jobs; no other job notices."""
+    """Delete jobs; other jobs are not affected."""
     with settings.controller() as controller:
         for name in names:
             controller.delete_job(name, force=force)
@@ -287,13 +279,13 @@ def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 
 @job.command()
 @click.argument("name")
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), required=True, help="Who is to combine.")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), required=True, help="Who combines from now on.")
 @json_option
 @click.pass_obj
 def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:
-    """Let others combine: switches (`switch`), the members (`ring`, ...), or switches if they can (`auto`).
+    """Change who combines: switches (`switch`), the members (`ring`, ...), or switches if possible (`auto`).
 
-    Members go on by themselves where they were.
+    Members continue where they were, by themselves.
     """
     with settings.controller() as controller:
         done = controller.move(name, algorithm)
@@ -303,11 +295,8 @@ def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:
         print_json({**_summary(moved), **values})
         return
     where = f"on {', '.join(moved.switches)}" if moved.by_switch else _where(moved)
-    how = (
-        ""
-        if done.new_epoch is None
-        else f"; members {'go on' if done.resumes else 'join anew'} under epoch {done.new_epoch}"
-    )
+    then = f"; members {'go on' if done.resumes else 'join anew'} under epoch {done.new_epoch}"
+    how = "" if done.new_epoch is None else then
     click.echo(f"job {name}: {'moved' if done.changed else 'unchanged'}, {where}{how}")
     if done.why:
         click.echo(f"no switch serves it: {done.why}")
@@ -319,7 +308,7 @@ def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def evict(settings: Settings, name: str, rank: int, as_json: bool) -> None:
-    """Take a member out, dead or alive; the others go on without it."""
+    """Evict a member, dead or alive; the others go on without it."""
     with settings.controller() as controller:
         done = controller.evict(name, rank)
     if as_json:
@@ -373,8 +362,8 @@ def _eviction(done: Eviction) -> dict[str, Any]:
 def join_file(settings: Settings, name: str, folder: str) -> None:
     """Write a descriptor file for every rank, for members that cannot reach `netsum serve`.
 
-    The files are good for one run: they take every rank of the job's epoch (a new one, if the current was used). Give
-    rank R its NAME.R.json through NETSUM_DESCRIPTOR.
+    The files are good for one run: they take every rank of the job's epoch (a new one if the current one was used). Pass
+    NAME.R.json to rank R in NETSUM_DESCRIPTOR.
     """
     with settings.controller() as controller:
         for path in controller.write_descriptors(name, folder):

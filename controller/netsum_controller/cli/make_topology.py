@@ -28,12 +28,12 @@ def _wires(command: Any) -> Any:
             "--mtu", type=click.IntRange(576, 65535), default=topologies.MTU, show_default=True, metavar="BYTES"
         ),
         click.option(
-            "--rate", type=click.IntRange(min=1), metavar="MBPS", help="Rate of every link, if a testbed sets it."
+            "--rate", type=click.IntRange(min=1), metavar="MBPS", help="Rate of every link, if the testbed can set it."
         ),
         click.option(
             "--p4runtime",
             metavar="HOST:PORT",
-            help="Server of the first switch; those of the others are at the ports after it. [default: a testbed's]",
+            help="Server of the first switch; the others use the ports after it. [default: filled in by a testbed]",
         ),
     ):
         command = option(command)

@@ -36,5 +36,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document."""
     click.echo(json.dumps(value, indent=2))

@@ -1,4 +1,4 @@
-"""``netsum reconcile``: put right what differs."""
+"""``netsum reconcile``: repairs switches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from netsum_controller.cli.switch import run_reconcile
 @click.argument("names", nargs=-1, metavar="[SWITCH]...")
 @click.pass_obj
 def reconcile(settings: Settings, names: tuple[str, ...]) -> None:
-    """Compare the switches with what they should have, and put right what differs.
+    """Compare the switches with what they should have, and correct the differences.
 
-    After a switch restarted: loads the program and restores its jobs under a new epoch, so that their members join
-    again. Running it again changes nothing.
+    After a switch has restarted, this loads the program and restores its jobs under a new epoch, which their members
+    join. Running it again changes nothing.
     """
     run_reconcile(settings, names)

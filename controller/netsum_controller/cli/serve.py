@@ -14,8 +14,8 @@ from netsum_controller.watching.watcher import PERIOD
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
-@click.option("--advertise", metavar="HOST", help="Host name or address that members are told [default: --host].")
-@click.option("--watch/--no-watch", default=True, show_default=True, help="Restore a switch that restarts.")
+@click.option("--advertise", metavar="HOST", help="Host name or address given to members [default: --host].")
+@click.option("--watch/--no-watch", default=True, show_default=True, help="Restore switches that restart.")
 @click.option("--tls-cert", metavar="PEM", help="HTTPS with this certificate (chain); needs --tls-key.")
 @click.option("--tls-key", metavar="PEM", help="The certificate's private key.")
 @click.option(
@@ -23,7 +23,7 @@ from netsum_controller.watching.watcher import PERIOD
     envvar="NETSUM_METRICS_TOKEN",
     show_envvar=True,
     metavar="TOKEN",
-    help="Whoever asks for /metrics must send it as bearer token [default: nobody must].",
+    help="Bearer token required for /metrics [default: none].",
 )
 @click.pass_obj
 def serve(

@@ -14,7 +14,6 @@ from netsum_controller.p4runtime.stream import ELECTION_HIGH
 
 
 def shell_arguments(switch: Switch) -> list[str]:
-    """Command line of p4runtime-shell for a switch."""
     assert switch.p4runtime is not None
     election = f"{ELECTION_HIGH},{time.time_ns()}"
     arguments = ["--device-id", str(switch.device_id), "--grpc-addr", switch.p4runtime, "--election-id", election]
@@ -31,7 +30,7 @@ def shell_arguments(switch: Switch) -> list[str]:
 def shell(settings: Settings, name: str | None) -> None:
     """Open p4runtime-shell on a switch, with the program's tables by name.
 
-    The switch can be left out when there is only one.
+    SWITCH may be omitted if there is only one.
     """
     with settings.controller() as controller:
         site = controller.site

@@ -16,7 +16,7 @@ from netsum_controller.site import Site
 
 @click.group()
 def switch() -> None:
-    """Load the P4 program, look at a switch."""
+    """Load the P4 program and inspect switches."""
 
 
 def chosen(site: Site, names: tuple[str, ...]) -> list[str]:
@@ -29,7 +29,6 @@ def chosen(site: Site, names: tuple[str, ...]) -> list[str]:
 
 
 def describe_report(report: Report) -> str:
-    """What was done to a switch, in one line."""
     parts = []
     if report.program_pushed:
         parts.append("program loaded")
@@ -42,7 +41,7 @@ def describe_report(report: Report) -> str:
 
 
 def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = False, take_over: bool = False) -> None:
-    """Reconcile and print; a switch that fails does not keep the others from being done."""
+    """Reconcile and print; a switch that fails does not stop the others."""
     with settings.controller() as controller:
         site = controller.site
         for report in reconcile(site, chosen(site, names), force=force, take_over=take_over):
@@ -51,7 +50,7 @@ def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = F
 
 @switch.command()
 @click.argument("names", nargs=-1, metavar="[SWITCH]...")
-@click.option("--force", is_flag=True, help="Load the program even if the switch runs it: clears every block.")
+@click.option("--force", is_flag=True, help="Load the program even if the switch already runs it; clears every block.")
 @click.option("--take-over", is_flag=True, help="Remove jobs that the state file does not know.")
 @click.pass_obj
 def push(settings: Settings, names: tuple[str, ...], force: bool, take_over: bool) -> None:
@@ -67,7 +66,7 @@ def push(settings: Settings, names: tuple[str, ...], force: bool, take_over: boo
 @json_option
 @click.pass_obj
 def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
-    """Program and entries, as read back from the switches."""
+    """Show program and entries as read back from the switches."""
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
         site = controller.site
@@ -106,8 +105,8 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
 def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     """Packets and bytes that came in at each port since the program was loaded.
 
-    What goes out of a switch to another is what comes in there. DROPPED are packets that say that they come from somebody who
-    is not on that port.
+    What leaves one switch for another is counted where it comes in. DROPPED counts packets whose sender address belongs
+    to another port.
     """
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:

@@ -26,10 +26,10 @@ from netsum_controller.watching.observer import JobView, Observer, Presence, who
 from netsum_controller.watching.standing import JobStanding, MemberStanding, standing
 
 MIN_INTERVAL = 0.2
-"""Seconds: every look takes the switch's attention for some 50 ms a job."""
+"""Seconds: every look occupies the switch for about 50 ms a job."""
 
 WIDE = 100
-"""Columns of a terminal that has room for space between the table's."""
+"""Terminal columns from which the table is spaced out."""
 
 _STYLES = {Presence.SILENT: "red", Presence.LEFT: "yellow", Presence.EVICTED: "yellow", Presence.ABSENT: "yellow"}
 
@@ -42,7 +42,6 @@ class Snapshot:
     troubles: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {"jobs": [job.to_dict() for job in self.jobs], "troubles": self.troubles}
 
 
@@ -59,14 +58,13 @@ class Watch:
         self._observer = Observer(self.controller.site)
 
     def snapshot(self) -> Snapshot:
-        """How everything stands now. :class:`NoSuchJob` when the named job is gone; one whose members combine themselves is a
-        trouble, for no switch sees it."""
+        """The current state. Raises :class:`NoSuchJob` if the named job is gone; one whose members combine themselves is
+        reported as trouble, because no switch sees it."""
         topology = self.controller.topology
         named = None if self.name is None else self.controller.job(self.name)
         if named is not None and not named.by_switch:
-            return Snapshot(
-                [], [f"job {named.name}: its members combine themselves ({named.combines}), unseen by any switch"]
-            )
+            trouble = f"job {named.name}: its members combine themselves ({named.combines}), unseen by any switch"
+            return Snapshot([], [trouble])
         switches = list(topology.switches) if named is None else taking_part(named)
         views = [self._observer.look(switch, self.name) for switch in switches]
         jobs = []
@@ -77,7 +75,7 @@ class Watch:
         return Snapshot(jobs, [view.trouble for view in views if not view.up])
 
     def every(self, interval: float) -> Iterator[Snapshot]:
-        """Snapshots for ever. The first has no rates, and is followed soon."""
+        """Snapshots for ever. The first has no rates, so the second follows soon."""
         pause = min(interval, 1.0)
         while True:
             yield self.snapshot()
@@ -104,9 +102,9 @@ class Watch:
 @json_option
 @click.pass_obj
 def top(settings: Settings, name: str | None, once: bool, interval: float, metrics: str | None, as_json: bool) -> None:
-    """How each worker of the job (or of all jobs) is doing, live, until Ctrl-C.
+    """Show how each worker of the job (or of all jobs) is doing, live, until Ctrl-C.
 
-    With --json, a snapshot is one line.
+    With --json, each snapshot is one line.
     """
     try:
         with settings.controller() as controller:
@@ -119,7 +117,7 @@ def top(settings: Settings, name: str | None, once: bool, interval: float, metri
             else:
                 _live(watch, interval)
     except KeyboardInterrupt:
-        return  # that is how it ends
+        return  # the normal way to end it
 
 
 def _print_once(watch: Watch, interval: float, *, as_json: bool) -> None:
@@ -148,7 +146,7 @@ def _live(watch: Watch, interval: float) -> None:
 
 
 def render(snapshot: Snapshot, width: int = WIDE) -> RenderableType:
-    """Tables for a person, whose terminal has so many columns."""
+    """Tables for a terminal of this many columns."""
     parts: list[RenderableType] = [Text(trouble, "red") for trouble in snapshot.troubles]
     for job in snapshot.jobs:
         parts += [_headline(job), _table(job, narrow=width < WIDE)]

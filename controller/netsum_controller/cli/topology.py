@@ -21,7 +21,7 @@ topology.add_command(make)
 @json_option
 @click.pass_obj
 def show(settings: Settings, as_json: bool) -> None:
-    """Switches, hosts, links, and the quotas of tenants."""
+    """Show switches, hosts, links, and the quotas of tenants."""
     found = settings.topology()
     if as_json:
         print_json(found.model_dump(exclude_none=True))
@@ -45,16 +45,9 @@ def show(settings: Settings, as_json: bool) -> None:
         print_table(
             ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU", "RATE"),
             [
-                (
-                    name,
-                    link.switches[0],
-                    link.ports[0],
-                    link.switches[1],
-                    link.ports[1],
-                    link.mtu,
-                    _rate(link.rate_mbps),
-                )
+                (name, *ends[0], *ends[1], link.mtu, _rate(link.rate_mbps))
                 for name, link in found.links.items()
+                for ends in [list(zip(link.switches, link.ports, strict=True))]
             ],
         )
     if found.tenants is not None:

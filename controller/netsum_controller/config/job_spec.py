@@ -1,4 +1,4 @@
-"""A job as a person asks for it.
+"""A job as a user asks for it.
 
 ::
 
@@ -7,13 +7,13 @@
     window: 64                    # optional: blocks in flight
     chunks: 16                    # optional: payload of a block in 256-byte chunks
     late: degrade                 # optional: go on without members that are late (default: wait for them)
-    block_exp: 50                 # optional, in a degrade job: milliseconds that a block waits at least
+    block_exp: 50                 # optional, in a degrade job: least milliseconds that a block waits
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
-    tenant: vision                # optional: whose quota it counts to (default: `default`)
+    tenant: vision                # optional: whose quota it counts against (default: `default`)
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
-    roots: {spine1: 2, spine2: 1} # optional, where switches form a tree: which make results, and what share of the blocks
-    algorithm: auto               # optional: who combines, `switch`, or the members: `ring` or another (default: `auto`, a switch
-                                  # where one has room, else the members)
+    roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks
+    algorithm: auto               # optional: who combines, `switch`, or the members by `ring` or another algorithm (default:
+                                  # `auto`, a switch if one has room, else the members)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from netsum.wire import schema
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from netsum_controller.config.topology import Name
-from netsum_controller.config.yaml_marks import Key, MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import Key, PathError, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
@@ -36,17 +36,15 @@ MAX_WINDOW = schema.SLOTS // 2
 DEFAULT_BLOCK_EXP = 50.0
 MIN_BLOCK_EXP = 1.0
 MAX_BLOCK_EXP = 3_600_000.0
-"""Milliseconds. A delay below the minimum is a scheduler's time slice and no straggler; the switch has 32 bits of
-microseconds, into which an hour fits."""
-
+"""Milliseconds. A delay below the minimum is a scheduler's time slice, not a straggler; the maximum, an hour, fits the switch's
+32 bits of microseconds."""
 
 MAX_PRIORITY = 7
-"""The highest class."""
 
 HISTORY = 4
 """A job that degrades gets this many times the slots that it needs ..."""
 LONG_HISTORY = 1024
-"""... but no more than this because of it."""
+"""... but not more than this, unless it needs more."""
 
 
 def check_algorithm(name: str) -> str:
@@ -97,7 +95,8 @@ class JobSpec(BaseModel):
 
     @property
     def may_do_without(self) -> bool:
-        """Whether the members may combine themselves if no switch has room. (A switch that does not answer is another matter.)"""
+        """Whether the members may combine themselves if no switch has room. (A switch that does not answer is a different
+        case.)"""
         return self.algorithm == AUTO and self.late is Late.WAIT
 
     @property
@@ -109,22 +108,22 @@ class JobSpec(BaseModel):
 
     @property
     def least_workers(self) -> int:
-        """Workers that must be in a block that is closed early: the quorum, or half of the members (rounded up); 0 in a
-        job that waits."""
+        """Workers that must be in a block that is closed early: the quorum, or half of the members, rounded up; 0 in a job that
+        waits."""
         if self.late is Late.WAIT:
             return 0
         return (len(self.members) + 1) // 2 if self.quorum is None else self.quorum
 
     @property
     def slots(self) -> int:
-        """Slots that the window needs: at least twice as many, a power of two. A job that degrades gets more, within limits, so
-        that late members still find the results of the last windows."""
+        """Slots that the window needs: a power of two, at least twice the window. A job that degrades gets more, within limits,
+        so that late members still find the results of recent windows."""
         needed = 1 << (2 * self.window - 1).bit_length()
         return needed if self.late is Late.WAIT else max(needed, min(HISTORY * needed, LONG_HISTORY))
 
 
 def spec_of(job: Job) -> JobSpec:
-    """What to ask for to get a job like this one."""
+    """The spec of a job like this one."""
     degrade = job.late is Late.DEGRADE
     return JobSpec(
         name=job.name,
@@ -141,19 +140,14 @@ def spec_of(job: Job) -> JobSpec:
     )
 
 
-def read_job(document: MarkedYaml) -> JobSpec:
-    """Job of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-    return validate(JobSpec, document)
-
-
 def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobSpec:
-    """Job of a YAML file; the settings in ``instead`` take the place of its own."""
+    """Job of a YAML file; the settings in ``instead`` override its own. :class:`~netsum_controller.errors.InputError` quotes the
+    wrong line."""
     document = load_yaml(path)
     if instead and isinstance(document.data, dict):
         document.data.update(instead)
-    return read_job(document)
+    return validate(JobSpec, document)
 
 
 def parse_job(text: str, source: str = "job") -> JobSpec:
-    """Job of a YAML text."""
-    return read_job(parse_yaml(text, source))
+    return validate(JobSpec, parse_yaml(text, source))

@@ -15,7 +15,7 @@ from netsum_controller.config.topology import MAX_PORT, Topology
 from netsum_controller.errors import InputError
 
 MTU = 9000
-"""Bytes: a block of 4096 bytes a packet."""
+"""Bytes: enough for the largest block, 4096 bytes, in one packet."""
 
 MAX_ADDRESSES = 254
 """Hosts and switches in one /24."""
@@ -119,8 +119,8 @@ def _addresses(last: int) -> dict[str, str]:
 
 
 def to_lines(topology: Topology) -> str:
-    """A topology as a person would write it, YAML with one line a switch, host and link, that
-    :func:`~netsum_controller.config.topology.load_topology` reads back to an equal one."""
+    """A topology as a person would write it: YAML with one line for each switch, host and link, which
+    :func:`~netsum_controller.config.topology.load_topology` reads back as an equal one."""
     lines = [f"name: {topology.name}"]
     data: Mapping[str, Any] = topology.model_dump(exclude_defaults=True)
     for section in ("switches", "hosts", "links", "tenants"):

@@ -1,4 +1,4 @@
-"""The topology: which switches there are, how they are joined, and which host hangs on which port.
+"""The topology: the switches, the links between them, and which host is on which port.
 
 ::
 
@@ -8,7 +8,7 @@
     hosts:
       h1: {ip: 10.0.0.1, mac: "02:6e:73:00:00:01", switch: s1, port: 1, mtu: 9000}
       h2: {ip: 10.0.0.2, mac: "02:6e:73:00:00:02", switch: s1, port: 2, mtu: 9000}
-    links:                      # optional: between switches; which port of the one, which port of the other
+    links:                      # optional: between switches, with the port on each of them
       l1: {switches: [leaf1, spine1], ports: [10, 1], mtu: 9000}
     tenants:                    # optional: who may have jobs, and how much of each switch they may take
       vision: {slots: 4096, job_ids: 16, members: 64}
@@ -26,7 +26,7 @@ import yaml
 from netsum.wire import schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netsum_controller.config.yaml_marks import MarkedYaml, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import PathError, load_yaml, parse_yaml, validate
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -86,7 +86,7 @@ class _Strict(BaseModel):
 
 
 class Tls(_Strict):
-    """PEM files for mutual TLS with a switch's P4Runtime server; the server's own are for a testbed, which starts it."""
+    """PEM files for mutual TLS with a switch's P4Runtime server; the server's own are for a testbed that starts it."""
 
     ca: str = Field(description="certificate of the authority that signed the server's")
     cert: str | None = Field(default=None, description="our certificate")
@@ -105,8 +105,6 @@ class Tls(_Strict):
 
 
 class Switch(_Strict):
-    """One P4 switch."""
-
     device_id: int = Field(ge=1, lt=2**63, description="P4Runtime device id")
     p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
     ip: Ip = Field(description="the switch's own address: contributions go there")
@@ -147,7 +145,9 @@ class Link(_Strict):
     @model_validator(mode="after")
     def _two_switches(self) -> Self:
         if self.switches[0] == self.switches[1]:
-            raise PathError(["switches"], f"a link joins two switches, and both of its are {self.switches[0]}")
+            raise PathError(
+                ["switches"], f"a link joins two different switches, and both of these are {self.switches[0]}"
+            )
         return self
 
 
@@ -168,8 +168,8 @@ class Quota(_Strict):
 
 
 class Topology(_Strict):
-    """Switches, hosts and links by name; validated as a whole: no address or port is used twice. Two switches may have
-    several links. With ``tenants``, only those may have jobs, within their quotas; without, anybody may, as many as fit."""
+    """Switches, hosts and links by name, validated as a whole: no address or port is used twice. Two switches may have several
+    links. If there are ``tenants``, only they may have jobs, within their quotas; otherwise anybody may, as many as fit."""
 
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)
@@ -221,8 +221,8 @@ class Topology(_Strict):
         return found
 
     def on_ports(self, switch: str) -> dict[int, str]:
-        """What hangs on each port of a switch, ascending: the host's name, the other switch's with its port
-        (``spine1:2``), or ``controller``."""
+        """What is on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or
+        ``controller``."""
         found = {host.port: name for name, host in self.hosts_of(switch).items()}
         found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbours(switch).items()}
         found[self.switches[switch].cpu_port] = "controller"
@@ -234,7 +234,7 @@ class Topology(_Strict):
         hosts: Mapping[str, Mapping[str, Any]] | None = None,
         links: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Topology:
-        """A copy with some settings of some switches, hosts and links replaced; how a testbed fills addresses in."""
+        """A copy with some settings of some switches, hosts and links replaced, as when a testbed fills in addresses."""
         data = self.model_dump()
         for section, changes in (("switches", switches or {}), ("hosts", hosts or {}), ("links", links or {})):
             for name, values in changes.items():
@@ -247,16 +247,10 @@ class Topology(_Strict):
         return yaml.safe_dump(data, sort_keys=False)
 
 
-def read_topology(document: MarkedYaml) -> Topology:
-    """Topology of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-    return validate(Topology, document)
-
-
 def load_topology(path: str | Path) -> Topology:
-    """Topology of a YAML file."""
-    return read_topology(load_yaml(path))
+    """Topology of a YAML file; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
+    return validate(Topology, load_yaml(path))
 
 
 def parse_topology(text: str, source: str = "topology") -> Topology:
-    """Topology of a YAML text."""
-    return read_topology(parse_yaml(text, source))
+    return validate(Topology, parse_yaml(text, source))

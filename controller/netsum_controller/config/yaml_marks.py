@@ -32,12 +32,11 @@ class MarkedYaml:
         return self.lines.get(parts, 1)
 
     def where(self, path: Sequence[Key]) -> str:
-        """``file:line`` of a path."""
         return f"{self.source}:{self.line(path)}"
 
 
 def parse_yaml(text: str, source: str) -> MarkedYaml:
-    """Parse one document. :class:`InputError` on bad syntax, a repeated key or a key that is no scalar."""
+    """Parse one document. :class:`InputError` on bad syntax, a repeated key or a key that is not a scalar."""
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
@@ -118,7 +117,7 @@ class PathError(ValueError):
 
 
 def validate(model: type[Model], document: MarkedYaml) -> Model:
-    """Make a model of the document; :class:`InputError` quotes the first wrong line and counts the rest."""
+    """Make a model from the document; :class:`InputError` quotes the first wrong line and counts the others."""
     try:
         return model.model_validate(document.data)
     except ValidationError as error:

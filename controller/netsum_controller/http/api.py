@@ -12,8 +12,8 @@
     GET  /v1/jobs/NAME/members
     GET  /metrics                                                                              -> for Prometheus
 
-With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch, and lack the results from that block on". The
-descriptor's epoch is the same (nothing has changed), or ``resumes`` it.
+With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch and lack the results from that block on". The descriptor's
+epoch is the same if nothing has changed, or one that ``resumes`` it.
 
 An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
 again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
@@ -101,8 +101,8 @@ class HttpServer:
         metrics: Metrics | None = None,
         metrics_token: str | None = None,
     ) -> None:
-        """``limit`` connections at once; each request within ``request_time`` seconds. ``metrics`` are given to whoever has
-        the ``metrics_token``; None: to anybody. Raises :class:`InputError`."""
+        """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics`` are given to whoever has the
+        ``metrics_token``, or to anybody if it is None. Raises :class:`InputError`."""
         known = {
             "site": site,
             "membership": membership,
@@ -119,7 +119,6 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop accepting and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -171,7 +170,7 @@ class _Handler(WalledHandler):
         self.answer(status, body)
 
     def _dispatch(self, method: str) -> dict[str, Any]:
-        text = self._text() if method == "POST" else b""  # all of it, or closing could cut our answer off
+        text = self._text() if method == "POST" else b""  # read all of it, or closing could cut off our answer
         url = urlsplit(self.path)
         parts = url.path.strip("/").split("/")
         if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
@@ -180,7 +179,7 @@ class _Handler(WalledHandler):
         if (method, action) not in _CALLS:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
         token = self._token()
-        job = self.membership.job(name, token)  # before a stranger's body is looked at
+        job = self.membership.job(name, token)  # before looking at a stranger's body
         self.server.trust(self.connection)
         if action == "why":
             return self._why(name, url.query)
@@ -237,13 +236,7 @@ class _Handler(WalledHandler):
 
     def _members(self, job: Job) -> dict[str, Any]:
         members = [
-            {
-                "rank": seat.rank,
-                "host": seat.host,
-                "joined": seat.joined,
-                "left": seat.left,
-                "evicted": seat.evicted,
-            }
+            {name: getattr(seat, name) for name in ("rank", "host", "joined", "left", "evicted")}
             for seat in job.epoch.seats
         ]
         return {"job": job.name, "epoch": job.epoch.number, "members": members}

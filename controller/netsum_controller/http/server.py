@@ -1,13 +1,13 @@
-"""An HTTP server that bounds what a stranger costs before its token is read; with TLS.
+"""An HTTP server, with TLS, that bounds what a stranger can cost before its token is read.
 
-A request has one deadline, handshake included, so a client that sends a byte now and then holds a thread no longer than
-others. When all places are taken, a connection without a token makes room: the oldest from the address that has most.
-When members have all places, the newcomer gets a 503 and asks again.
+A request has one deadline, including the handshake, so a client that trickles bytes holds a thread no longer than others. When
+all places are taken, a connection without a token makes room: the oldest from the address that has most. When members hold all
+places, the newcomer gets a 503 and asks again.
 """
 
-# Why on http.server and not on cheroot (11.1): it times each recv and not the request, makes the TLS handshake in its
-# accept loop (one silent client stops everybody), has no way to make room, and refuses in plain text. With all of that
-# overridden, what would be left is this file.
+# Built on http.server and not on cheroot (11.1), which times each recv instead of the request, makes the TLS handshake in its
+# accept loop (one silent client stops everybody), cannot make room, and refuses in plain text. Overriding all of that would
+# leave this file.
 
 from __future__ import annotations
 
@@ -109,15 +109,13 @@ class WalledHandler(BaseHTTPRequestHandler):
         return True
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
-        """Send an answer and end."""
         self.answer_bytes(status, "application/json", json.dumps(body).encode())
 
     def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
-        """The same, whatever it is."""
         self.connection.settimeout(self.request_time)
         self.request_version = (
             self.protocol_version
-        )  # what http.server cannot read it treats as HTTP/0.9, without headers
+        )  # http.server answers what it cannot read as HTTP/0.9, without headers
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
@@ -129,7 +127,7 @@ class WalledHandler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """http.server's own refusals (its signature), in our form."""
+        """http.server's own refusals, in our format."""
         self.answer(code, {"error": printable(message or HTTPStatus(code).phrase)})
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
@@ -165,13 +163,12 @@ class WalledServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def trust(self, connection: socket.socket) -> None:
-        """The connection is a member's: nobody takes its place."""
+        """The connection is a member's: nobody may take its place."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = None
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is a place for the connection."""
         with self._lock:
             admitted = len(self._open) < self._limit or self._displace()
             if admitted:

@@ -1,8 +1,8 @@
-"""Epoch numbers, which no two epochs on a switch may share: the switches themselves record which are taken.
+"""Epoch numbers: no two epochs on a switch may share one, so the switches themselves record which are taken.
 
 A state file may be lost, restored from an old copy, or used twice. A switch forgets its numbers only together with everything
-done under them (:mod:`netsum_controller.stages.claim`). So a new epoch's number is first claimed on the job's switches,
-and a job whose number was not claimed through this state file belongs to another controller.
+done under them (:mod:`netsum_controller.stages.claim`). So a new epoch's number is first claimed on the job's switches, and a
+job whose number was not claimed through this state file belongs to another controller.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from netsum_controller.state.model import SERIAL, Claim, Job
 
 
 class NumberTaken(SwitchError):
-    """Another controller has taken the epoch's number on a switch that had not been asked."""
+    """Another controller has taken the epoch's number on a switch where it was not claimed yet."""
 
 
 def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
-    """Numbers for an epoch with these ``senders`` (hosts, and switches below others), taken on all of these switches. A
-    switch that has none has just started, and packets from before may still be under way: its numbers start at the time.
-
-    Call it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`.
-    """
+    """Claim numbers on all of these switches for an epoch with these ``senders`` (hosts, and switches below others). On a switch
+    without any, which has just started, they begin at the current time, because packets from before may still be under way. Call
+    it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`."""
     last = [client.claim(0) for client in clients.values()]
     known = site.store.next_epoch
     number = max([known, *(each + 1 for each in last), *([int(time.time())] if 0 in last else [])])
@@ -41,7 +39,7 @@ def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequ
 
 
 def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, ...], int]:
-    """UDP ports, in turn from the number on, and the next number."""
+    """UDP ports, round robin from the number on, and the next number."""
     allocated = allocate_ports(number % len(UDP_PORTS), senders, site.store.used_ports())
     if allocated is None:
         raise Refused(f"no UDP ports left for {len(senders)} members (each host has {len(UDP_PORTS)})")
@@ -53,8 +51,8 @@ def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, 
 
 
 def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
-    """Claim the number of the job's epoch on this switch too, which could not be asked before or has restarted since.
-    Raises :class:`NumberTaken` when the job needs another epoch."""
+    """Claim the number of the job's epoch on this switch too, which could not be asked before or has restarted since. Raises
+    :class:`NumberTaken` if the job needs another epoch."""
     epoch = job.epoch
     ours = site.store.has_claimed(epoch.number, client.name, job.job_id)
     taken = client.claim(epoch.number + len(epoch.seats) + len(epoch.edges) - 1)
@@ -74,7 +72,7 @@ def foreign(site: Site, switch: str, entries: Iterable[JobEntry]) -> list[JobEnt
 
 
 def require_ours(site: Site, client: SwitchClient) -> None:
-    """Raise :class:`StateError` when the switch has jobs of another state file: then nothing may be changed there."""
+    """Raise :class:`StateError` if the switch has jobs of another state file, so that nothing may be changed there."""
     found = foreign(site, client.name, client.read_jobs())
     if not found:
         return

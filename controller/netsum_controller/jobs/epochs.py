@@ -11,7 +11,7 @@ from dataclasses import replace
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.claims import claim_again, claim_numbers
 from netsum_controller.jobs.priorities import settle_quietly
-from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -26,10 +26,10 @@ from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobSt
 log = logging.getLogger(__name__)
 
 FILE_INSTANCE = "descriptor file"
-"""The instance of members that got their descriptors from files: they never talk to the controller, so cannot rejoin."""
+"""The instance of members that got their descriptors from files. They never talk to the controller, so they cannot rejoin."""
 
 _RECORD_TIMEOUT = 2.0
-"""Seconds to wait for the record that tells how far an epoch got; a generous guess replaces a missing one."""
+"""Seconds to wait for the record that tells how far an epoch got; without it, a generous guess is used."""
 
 
 def make_epoch(
@@ -41,8 +41,8 @@ def make_epoch(
     shape: Shape,
     evicted: Collection[int] = (),
 ) -> Epoch:
-    """A new epoch with trees of this shape and the claimed numbers; ``evicted`` ranks stay out of it. Its block ids are
-    used on ``switches``, and avoid those that earlier epochs used there."""
+    """A new epoch with trees of this shape and the claimed numbers, without the ``evicted`` ranks. Its block ids avoid those that
+    earlier epochs used on ``switches``."""
     ports = claim.udp_ports
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     start = scattered(claim.number) if claim.others else 0
@@ -56,18 +56,18 @@ def make_epoch(
 
 
 def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
-    """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients. On the others
-    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed there. Raises as
-    :func:`~netsum_controller.jobs.claims.claim_numbers`."""
+    """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients; on the others
+    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed. Raises what
+    :func:`~netsum_controller.jobs.claims.claim_numbers` raises."""
     there = {name: clients[name] for name in switches if name in clients}
     return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
-    """Upper bound of the block ids that the job's current epoch has used; None when the switch cannot tell.
+    """Upper bound of the block ids that the job's current epoch has used; None if the switch cannot tell.
 
-    One record is enough: when slot s holds block b, block b + slots has not been opened yet, so no host holds its
-    result, and none has sent a block beyond it by a window or more.
+    One record is enough: if slot s holds block b, block b + slots has not been opened yet, so no host holds its result, and none
+    has sent a block that is a window or more beyond it.
     """
     if job.epoch.rejoin is Rejoin.WAITING:
         return _told(job)
@@ -85,7 +85,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
 
 
 def _told(job: Job) -> int | None:
-    """Upper bound of the block ids of the epoch that the current one resumes, from what its members have reported."""
+    """Upper bound of the block ids of the epoch that the current one resumes, according to its members' reports."""
     first = job.epoch.first_block_id
     told = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
     return max(told) + 2 * job.window if told else None
@@ -97,16 +97,15 @@ def table_size(site: Site) -> int:
 
 
 def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
-    """Trees and parts that the job could have now; :class:`Refused` when there is no path or no room."""
+    """Trees and parts that the job could have now; :class:`Refused` if there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
     trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
     return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
 
 
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
-    """Shape and parts for the job's next epoch: around switches that are down, for the members that are left. If no such trees
-    exist, those of the present epoch: the job waits for its switches. Both are empty when the members combine
-    themselves."""
+    """Shape and parts for the job's next epoch, for the remaining members and around switches that are down. If there are no such
+    trees, those of the current epoch: the job waits for its switches. Both are empty if the members combine themselves."""
     if not job.by_switch:
         return Shape(), ()
     try:
@@ -124,7 +123,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
 
 
 def goes_around(site: Site, job: Job) -> bool:
-    """Whether the job's trees need a switch that is down while other possible trees do not."""
+    """Whether the job's trees need a switch that is down, and other trees would not."""
     if not job.epoch.shape.switches & site.down:
         return False
     try:
@@ -135,9 +134,9 @@ def goes_around(site: Site, job: Job) -> bool:
 
 
 def is_resumable(job: Job) -> bool:
-    """Whether the job's current epoch, lost by its switch, can go on in another one. It cannot if a member has left, since
-    the contributions that it kept are gone; nor if a member was evicted after it had joined, since some hold results
-    with its part that others would get without; nor if results may be partial, since nobody can make them again."""
+    """Whether another epoch can resume the current one, which its switch has lost. Not if a member has left, because the
+    contributions that it kept are gone; nor if one was evicted after it had joined, because some members hold results with its
+    part that others would get without it; nor if results may be partial, because nobody can reproduce them."""
     seats = job.epoch.seats
     return (
         job.late is Late.WAIT
@@ -151,9 +150,9 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
     """Store a new epoch as the job's current one. The switches do not know it yet, so the job is ``CHANGING``. ``used`` is how
     many block ids the old epoch has used, None if nobody can tell.
 
-    One that ``resumes`` the old epoch, which its switch has lost, leaves each seat to its instance. Where it begins is
-    known when all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). But when not all had joined the old one,
-    none of its blocks can have been finished, and it simply begins again.
+    An epoch that ``resumes`` the old one, which its switch has lost, keeps each seat's instance. Its first block is known once
+    all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). If not all had joined the old epoch, none of its blocks
+    can have been finished, and the new one begins at the same block.
     """
     old = job.epoch
     waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
@@ -181,49 +180,41 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
     return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
-def install(site: Site, job: Job) -> None:
-    """Bring the job's part of each of its switches up to date, on all or on none. Call it under the state lock."""
-    switches = taking_part(job)
-    with open_clients(site, switches) as clients:
-        for client in clients.values():
-            claim_again(site, client, job)
-        spread(clients, job.job_id, desired_items(site, job, switches))
-
-
-def keep_old(site: Site, job: Job, error: ControllerError) -> None:
-    """After a failed installation: the epoch before goes on, if the switches are as they were."""
-    if not isinstance(error, RollbackError):
-        with site.store.transaction():
-            site.store.set_combining(job)
-            site.store.set_epoch(job.name, job.epoch.number)
-            site.store.set_state(job.name, job.state)
-
-
-def begin_epoch(site: Site, job: Job) -> Job:
-    """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused.
-
-    If a switch refuses, the old epoch goes on and the error is raised. Call it under the state lock.
-    """
-    before = [name for name in taking_part(job) if name not in site.down]
+def replace_epoch(site: Site, job: Job, new: Job, clients: Clients) -> Job:
+    """Install ``new``, the epoch just recorded in place of ``job``'s, on all of its switches; ``clients`` are those already open.
+    If one refuses, the old epoch goes on and the error is raised. Call it under the state lock."""
+    more = [name for name in taking_part(new) if name not in clients]
     with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(site, before))
-        used = used_ids(clients[job.switch], job) if job.switch in clients else None
-        new = record_epoch(site, job, clients, used=used)
         try:
-            more = [name for name in taking_part(new) if name not in clients]
-            clients |= stack.enter_context(open_clients(site, more))
-            for name in more:
-                claim_again(site, clients[name], new)
-                if job.part(name) is None:  # the counters there are an earlier job's
+            opened = stack.enter_context(open_clients(site, more))
+            for client in opened.values():
+                claim_again(site, client, new)
+            clients = {**clients, **opened}
+            for name in new.switches:
+                if name in clients and job.part(name) is None:  # the counters there are an earlier job's
                     clients[name].clear_outcomes(new.job_id)
-            spread(clients, new.job_id, desired_items(site, new, [name for name in new.switches if name in clients]))
+            install(site, new, clients)
         except ControllerError as error:
-            keep_old(site, job, error)
+            if not isinstance(error, RollbackError):
+                with site.store.transaction():
+                    site.store.set_combining(job)
+                    site.store.set_epoch(job.name, job.epoch.number)
+                    site.store.set_state(job.name, job.state)
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
         if new.switches != job.switches:
             settle_quietly(site, clients.values())
+    return replace(new, state=JobState.READY)
+
+
+def begin_epoch(site: Site, job: Job) -> Job:
+    """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused. Raises as
+    :func:`replace_epoch`. Call it under the state lock."""
+    before = [name for name in taking_part(job) if name not in site.down]
+    with open_clients(site, before) as clients:
+        used = used_ids(clients[job.switch], job) if job.switch in clients else None
+        new = replace_epoch(site, job, record_epoch(site, job, clients, used=used), clients)
     first = new.epoch.first_block_id
     log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
-    return replace(new, state=JobState.READY)
+    return new

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
-from netsum_controller.jobs.spread import Clients, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Eviction:
-    """What an eviction or an admission has done. ``closed``: blocks that had waited only for the evicted member, and
-    are finished; None when the switch did not tell. ``new_epoch``: its number, if all must join again."""
+    """The result of an eviction or an admission. ``closed`` is the number of blocks that waited only for the evicted member and
+    are now finished, None if the switch did not tell; ``new_epoch`` is its number if all must join again."""
 
     job: Job
     seat: Seat
@@ -33,15 +33,15 @@ class Eviction:
 
 
 def evict(site: Site, name: str, rank: int) -> Eviction:
-    """Take a rank out of a job, dead or alive: its packets are refused from now on, and no block waits for it.
+    """Take a rank out of a job, dead or alive: from now on its packets are refused, and no block waits for it.
 
-    It is done in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
-    nothing. In trees, a switch that has no member left is no longer a source either. (An epoch that has just resumed
-    another, after a restart of the switch, cannot go on with fewer members: some would hold results that the others can
-    no longer get. Nor can one whose members combine themselves. Then all members get a new epoch.)
+    This happens in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
+    nothing. In trees, a switch without remaining members is no longer a source either. (An epoch that has just resumed another,
+    after a restart of the switch, cannot lose a member: some would hold results that the others can no longer get. Nor can one
+    whose members combine themselves. In those cases all members get a new epoch.)
 
-    Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then
-    nothing has changed.
+    Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then nothing
+    has changed.
     """
     with site.store.lock:
         job = site.store.job(name)
@@ -51,9 +51,8 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         if not job.by_switch:
             return _evict_anew(site, job, seat)
         path = _way_up(site, job, rank)
-        if (
-            _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing
-        ):  # all others had joined: blocks age everywhere
+        if _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing:
+            # All the others had joined, so blocks now age on every switch.
             path = [*path, *(name for name in taking_part(job) if name not in path)]
         with open_clients(site, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
@@ -74,10 +73,8 @@ def _evict_anew(site: Site, job: Job, seat: Seat) -> Eviction:
 
 
 def admit(site: Site, name: str, rank: int) -> Eviction:
-    """Let an evicted rank in again, under a new epoch that all members join; its blocks do not age before they have.
-
-    Not evicted, nothing changes. Raises as :func:`evict`.
-    """
+    """Let an evicted rank in again, under a new epoch whose blocks do not age until all members have joined it. Changes nothing
+    if the rank is not evicted. Raises what :func:`evict` raises."""
     with site.store.lock:
         job = site.store.job(name)
         seat = job.seat(rank)
@@ -89,7 +86,7 @@ def admit(site: Site, name: str, rank: int) -> Eviction:
 
 
 def _with_seat(job: Job, seat: Seat) -> Job:
-    """The job with this seat in place of its own; a new epoch inherits who is evicted."""
+    """The job with this seat instead of its own; a new epoch inherits who is evicted."""
     seats = tuple(seat if other.rank == seat.rank else other for other in job.epoch.seats)
     return replace(job, epoch=replace(job.epoch, seats=seats))
 
@@ -97,7 +94,9 @@ def _with_seat(job: Job, seat: Seat) -> Job:
 def _way_up(site: Site, job: Job, rank: int) -> list[str]:
     """The switches that know a rank: its own and those above it, children before parents."""
     trees = job_trees(site.topology, job)
-    path = [name for name in [home_of(job, rank)] if name in trees.nodes]  # else it was evicted before the epoch began
+    path = [
+        name for name in [home_of(job, rank)] if name in trees.nodes
+    ]  # empty if it was evicted before the epoch began
     for name in path:
         path += [up.switch for up in trees.nodes[name].uplinks if up.switch not in path]
     return sorted(path, key=lambda name: trees.nodes[name].height)
@@ -106,8 +105,8 @@ def _way_up(site: Site, job: Job, rank: int) -> list[str]:
 def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     """Whether the epoch can lose a member: it is installed, and every result that anybody holds was made in it.
 
-    In an epoch that resumes another, results of the first window may be older. They are settled once some member is two
-    windows ahead: it holds all results up to one window before, so those were made again.
+    In an epoch that resumes another, results of the first window may be older. They are settled once some member is two windows
+    ahead, because it holds all results up to one window before, which were therefore made again.
     """
     if job.state is not JobState.READY or job.epoch.rejoin is Rejoin.WAITING:
         return False
@@ -124,13 +123,13 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
 
 
 def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
-    """Remove its member entry first, so that none of its packets come in once no block waits for it."""
+    """Remove the member entry before blocks stop waiting for the rank, so that none of its packets come in afterwards."""
     before = job.epoch.seats[rank].evicted
     with site.store.transaction():
         site.store.set_evicted(job.epoch.number, rank)
     new = site.store.job(job.name)
     try:
-        spread(clients, job.job_id, desired_items(site, new, path))
+        install(site, new, clients, path)
     except ControllerError as error:
         if not isinstance(error, RollbackError):
             with site.store.transaction():
@@ -142,9 +141,9 @@ def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[
 
 
 def _sweep(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
-    """Finish the blocks that waited for the rank: on its switch or, if that has no member left, on those above it. A leaf's
-    blocks finish when its members retransmit, as the sweep asks them to. If a switch does not answer, ordinary
-    retransmissions finish them."""
+    """Finish the blocks that waited for the rank, on its switch or, if that has no member left, on those above it. A leaf's
+    blocks finish when its members retransmit, as the sweep asks them to. If a switch does not answer, ordinary retransmissions
+    finish them."""
     trees = job_trees(site.topology, job)
     left = present(trees, job).nodes
     gone = {name: set(trees.nodes[name].children) - set(left[name].children) for name in path if name in left}

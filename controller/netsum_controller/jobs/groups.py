@@ -1,9 +1,9 @@
 """Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
 
-A group is a job like any other, with its own id, slots and epochs; it has its parent's token, kind, tenant, priority and
-algorithm. Members ask for it (``comm.split`` of the host library); the first to ask creates it. It is deleted when its
-last member leaves, when members of a later epoch of the parent make groups, and with its parent. An epoch that resumes
-another does not count as later: whoever was in a group still is.
+A group is a job like any other, with its own id, slots and epochs, and with its parent's token, kind, tenant, priority and
+algorithm. Members ask for it (``comm.split`` in the host library); the first to ask creates it. It is deleted when its last
+member leaves, when members make groups in a later epoch of the parent, and with its parent. An epoch that resumes another does
+not count as later: its members stay in their groups.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 MARK = ".g-"
 MAX_LABEL = 64
 MAX_GROUPS = 32
-"""Groups that a member may be in at once, so that one which never closes them cannot use up the switch."""
+"""Most groups that a member may be in, so that one which never closes them cannot use up the switch."""
 _PARENT_PART = 20
-"""Characters of the parent's name in a group's name, for people; a digest of the whole name tells parents apart."""
+"""Characters of the parent's name in a group's name, for people; a digest of the full name distinguishes parents."""
 
 
 def _digest(text: str) -> str:
@@ -38,23 +38,19 @@ def _prefix(parent: Job) -> str:
 
 
 def groups_of(site: Site, parent: Job) -> list[Job]:
-    """A job's groups, by name."""
     prefix = _prefix(parent)
     jobs = site.store.jobs()
     return [job for job in jobs if job.name.startswith(prefix) and job.token_sha256 == parent.token_sha256]
 
 
 def is_group(job: Job) -> bool:
-    """Whether a job is a group of another."""
     return MARK in job.name
 
 
 def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
-    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks.
-
-    Raises :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is not the parent's any more) or
-    what :func:`create_job` raises.
-    """
+    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks. Raises
+    :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is no longer the parent's) or what
+    :func:`create_job` raises."""
     if not 0 < len(label) <= MAX_LABEL:
         raise InputError(f"label must be a string of 1 to {MAX_LABEL} characters")
     if not ranks or len(set(ranks)) != len(ranks):
@@ -79,7 +75,7 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
 
 
 def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
-    """Raise :class:`Refused` when one of the ranks is in too many groups. Ranks on one host share their allowance."""
+    """Raise :class:`Refused` if one of the ranks is in too many groups. Ranks on one host share their allowance."""
     for rank in ranks:
         host = parent.members[rank]
         there = sum(group.members.count(host) for group in others)
@@ -97,7 +93,6 @@ def _clear_old(site: Site, parent: Job, current: str) -> None:
 
 
 def close_if_left(site: Site, name: str) -> None:
-    """Delete a group that everyone has left."""
     with site.store.lock:
         group = site.store.find_job(name)
         if group is not None and is_group(group) and all(seat.left for seat in group.epoch.members):
@@ -105,7 +100,7 @@ def close_if_left(site: Site, name: str) -> None:
 
 
 def delete_with_groups(site: Site, name: str, *, force: bool = False) -> Job:
-    """Delete a job and its groups; as :func:`delete_job`."""
+    """Delete a job and its groups; like :func:`delete_job`."""
     with site.store.lock:
         parent = site.store.find_job(name)
         if parent is not None:

@@ -17,7 +17,7 @@ from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refus
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import Clients, converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, converge_job, install, open_clients, spread, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -81,11 +81,11 @@ def _weights(roots: Mapping[str, int]) -> str:
 
 
 def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Job:
-    """Install a job. The same spec again changes nothing and returns the job that is there (without its token). An "auto"
-    job for which no switch has room is created without one: its ``why_hosts`` says why. A switch that does not answer is an
-    error if the job is to ``wait_for_switch``, so that a restart at the wrong moment does not cost it the switch for good.
+    """Install a job. The same spec again changes nothing and returns the existing job (without its token). An "auto" job for
+    which no switch has room is created without one, and its ``why_hosts`` says why. With ``wait_for_switch``, a switch that
+    does not answer is an error, so that a restart at the wrong moment does not cost the job its switch for good.
 
-    Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; nothing changed.
+    Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; then nothing has changed.
     """
     with site.store.lock:
         existing = site.store.find_job(spec.name)
@@ -110,7 +110,7 @@ def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Jo
 
 
 def _trees_now(site: Site, spec: JobSpec) -> Trees:
-    """The job's trees around the switches that do not answer; :class:`Unreachable` when no trees can avoid them."""
+    """The job's trees around the switches that do not answer; :class:`Unreachable` if no trees can avoid them."""
     choose_trees(spec, site.topology)
     down = find_down(site)
     try:
@@ -120,8 +120,8 @@ def _trees_now(site: Site, spec: JobSpec) -> Trees:
 
 
 def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
-    """Create a job whose members combine themselves: it exists only in the store. Remains of an interrupted job of its name
-    are removed from the switches when they are reconciled."""
+    """Create a job whose members combine themselves, which exists only in the store. What an interrupted job of that name left on
+    switches is removed when they are reconciled."""
     try:
         homes_of(spec.members, site.topology)
     except Refused as error:
@@ -139,7 +139,7 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
 
 
 def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
-    """``existing`` is what an interrupted command has left of a job of this name."""
+    """``existing`` is what an interrupted command has left of a job of that name."""
     left = [name for name in existing.switches if name in site.topology.switches] if existing is not None else []
     trees = _trees_now(site, spec)
     with open_clients(site, [*trees.nodes, *left]) as clients:
@@ -150,7 +150,7 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
             for name in job.switches:
                 clients[name].clear_outcomes(job.job_id)
                 settle(site, clients[name])
-            spread(clients, job.job_id, desired_items(site, job))
+            install(site, job, clients)
         except BaseException as error:
             _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
             settle_quietly(site, clients.values())
@@ -200,7 +200,7 @@ def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks
 
 
 def _abandon(site: Site, job: Job, *, clean: bool) -> None:
-    """Forget a job that could not be installed; if switches still have parts of it, the next command removes them."""
+    """Forget a job that could not be installed; if switches still have parts of it, the next command cleans up."""
     with site.store.transaction():
         if clean:
             site.store.remove_job(job.name)
@@ -209,19 +209,18 @@ def _abandon(site: Site, job: Job, *, clean: bool) -> None:
 
 
 def start_ageing(site: Site, job: Job) -> None:
-    """Switch a degrade job's ageing on once every member has joined its epoch. Repeating it changes nothing. Call it under
-    the state lock, after a join is stored. Raises :class:`SwitchError`; repeating the join repairs that."""
+    """Turn on a degrade job's ageing once every member has joined its epoch. Repeating it changes nothing. Call it under the
+    state lock, after a join is stored. Raises :class:`SwitchError`, in which case the join must be repeated."""
     if job.ageing:
-        switches = taking_part(job)
-        with open_clients(site, switches) as clients:
-            if spread(clients, job.job_id, desired_items(site, job, switches)):
+        with open_clients(site, taking_part(job)) as clients:
+            if install(site, job, clients):
                 epoch = job.epoch.number
                 log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
 
 
 def clean_up(site: Site, client: SwitchClient) -> list[str]:
-    """Remove what killed commands left half done on this switch; returns the names of the jobs. On other switches such a job
-    keeps its parts until their turn comes."""
+    """Remove what killed commands left half done on this switch; returns the names of the jobs. Their parts on other switches
+    stay until those are cleaned up."""
     left = [job for job in site.store.jobs(client.name) if not job.exists]
     for job in left:
         converge_job(client, job.job_id, [])
@@ -237,11 +236,9 @@ def clean_up(site: Site, client: SwitchClient) -> list[str]:
 
 
 def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
-    """Remove a job from its switches and forget it; its members' packets are refused from then on.
-
-    ``force`` forgets it also when a switch cannot be reached (it is gone for good). Raises :class:`NoSuchJob` or
-    :class:`SwitchError`; then the job is as it was.
-    """
+    """Remove a job from its switches and forget it; its members' packets are refused from then on. ``force`` forgets it even if a
+    switch cannot be reached, because it is gone for good. Raises :class:`NoSuchJob` or :class:`SwitchError`; then the job is as
+    it was."""
     with site.store.lock:
         job = site.store.find_job(name)
         if job is None:
@@ -258,7 +255,7 @@ def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
 
 
 def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
-    """Leaves go first, so that parents outlive what is under way to them."""
+    """Leaves go first, so that parents are still there for what is on its way to them."""
     with ExitStack() as stack:
         clients = {}
         for name in reversed(job.switches):
@@ -267,11 +264,11 @@ def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
                 running = client.pipeline_cookie()
             except ControllerError:
                 if force or name not in job.epoch.shape.switches:
-                    continue  # nothing of the job is there, or it is removed when the switch is back
+                    continue  # the job has nothing there, or it is removed when the switch is back
                 raise
             if (
                 running == site.program.cookie
-            ):  # else the switch restarted or runs something else: nothing of ours is there
+            ):  # else it has restarted or runs another program: nothing of ours is there
                 require_ours(site, client)
                 clients[name] = client
         if not clients:

@@ -39,22 +39,22 @@ RETRY_MS = 200
 
 
 class Membership:
-    """The rule: a free rank of the current epoch gets the current descriptor. A rank that is taken, or an epoch that
-    someone has already left, means a new epoch for all; before it takes an epoch away from members that are still in
-    it, a rank that left cleanly waits ``GRACE`` seconds for them to leave too.
+    """A free rank of the current epoch gets the current descriptor. If the rank is taken, or someone has already left the
+    epoch, a new epoch begins for all. A rank that left cleanly first waits ``GRACE`` seconds for the members still in the epoch
+    to leave too.
 
-    A member that says where it was rejoins: it goes on in its epoch, or in one that resumes it, or not at all; never
-    does that begin an epoch (:mod:`netsum_controller.jobs.rejoin`)."""
+    A member that says how far it was rejoins: it continues in its epoch, or in one that resumes it, or not at all. A rejoin never
+    begins an epoch (:mod:`netsum_controller.jobs.rejoin`)."""
 
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._clock = clock
         self._waiting: dict[tuple[int, int], tuple[float, float]] = {}
-        """(epoch, rank) that is waiting for others to leave -> since when, and when it last asked."""
+        """(epoch, rank) that waits for others to leave -> since when, and when it last asked."""
 
     def job(self, name: str, token: str) -> Job:
-        """The job, if the token is its own. Raises :class:`Unauthorized`, or :class:`NoSuchJob`: that only for a token
-        of some job, so that a stranger does not learn which jobs there are, nor from how long it takes."""
+        """The job, if the token is its own. Otherwise :class:`Unauthorized`; :class:`NoSuchJob` only for the token of some job,
+        so that strangers do not learn which jobs there are, not even from how long it takes."""
         if not self._site.store.knows_token(token_hash(token)):
             raise Unauthorized(name)
         job = self._site.store.job(name)
@@ -72,13 +72,12 @@ class Membership:
         progress: Progress | None = None,
         peer: str | None = None,
     ) -> Descriptor:
-        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` it is a rejoin:
-        the descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other
-        members reach this one, should they combine themselves.
+        """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` this is a rejoin: the
+        descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
+        this one if they combine themselves.
 
-        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask
-        again), :class:`CannotResume` (of a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (the
-        switch refuses the epoch: ask again).
+        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask again),
+        :class:`CannotResume` (a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (ask again).
         """
         kind = "join" if progress is None else "rejoin"
         try:
@@ -115,7 +114,7 @@ class Membership:
                 job = rejoin(self._site, job, rank, instance, progress, peer)
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
             elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
-                # It joined, and the switch restarted before it had the answer: it holds nothing.
+                # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id)
                 job = rejoin(self._site, job, rank, instance, nothing, peer)
             elif not (seat.active and seat.instance == instance):
@@ -126,17 +125,17 @@ class Membership:
                     if peer is not None:
                         self._site.store.set_peer(job.epoch.number, rank, peer)
                 job = self._site.store.job(name)
-            if progress is None:  # a member asks many times what has become of its epoch
+            if progress is None:  # not for each of the many rejoins
                 start_ageing(self._site, self._site.store.job(name))
             return replace(describe(self._site, job, rank, wish), resumes=resumes)
 
     def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
         if job.state is not JobState.READY:
-            return True  # a command was killed while it installed this epoch: nobody has it, the switch half at most
+            return True  # a command was killed while it installed this epoch: no member has it, and the switch at most half
         seats = job.epoch.seats
         if not seat.joined:
-            # Someone left before this rank came: no block of the epoch can ever be finished. Or the epoch resumes
-            # another, and this is not the process that sat there.
+            # Someone left before this rank came, so no block of the epoch can ever be finished. Or the epoch resumes another,
+            # and this is not the process that had the rank.
             return any(other.left for other in job.epoch.members) or seat.instance not in (None, instance)
         still_in = [other.rank for other in seats if other.active and other.rank != seat.rank]
         if seat.left and still_in and job.epoch.rejoin is not Rejoin.WAITING:
@@ -145,18 +144,18 @@ class Membership:
         return True
 
     def _wait_for(self, job: Job, seat: Seat, still_in: list[int]) -> None:
-        """Busy, unless this rank has asked for ``GRACE`` seconds."""
+        """Raise :class:`Busy`, unless this rank has been asking for ``GRACE`` seconds."""
         now = self._clock()
         key = (job.epoch.number, seat.rank)
         since, last = self._waiting.get(key, (now, now))
         if now - last > GRACE:
-            since = now  # that was another attempt, given up long ago
+            since = now  # the earlier attempt was given up long ago
         self._waiting[key] = (since, now)
         if now - since < GRACE:
             raise Busy(f"job {job.name!r}: the previous run is still finishing ({some_ranks(still_in)})", RETRY_MS)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
-        """Give a rank up; returns whether ``instance`` held it. Raises as :meth:`join`."""
+        """Give a rank up; returns whether ``instance`` held it. Raises what :meth:`join` raises."""
         with self._site.store.lock:
             job = self.job(name, token)
             job.seat(rank)
@@ -170,14 +169,12 @@ class Membership:
     def group(
         self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Sequence[int]
     ) -> tuple[str, int]:
-        """The group of these ranks of a job, for one of them that sits in the job: its name, and the rank's rank in it.
-
-        Raises :class:`Refused` when the member has no seat (any more), or what :func:`open_group` raises.
-        """
+        """The name of the group of these ranks of a job, and the given rank's rank in it. Raises :class:`Refused` if the member
+        has not joined the job or has left it, or what :func:`open_group` raises."""
         with self._site.store.lock:
             job = self.job(name, token)
             seat = job.seat(rank)
-            there = seat.joined or job.epoch.resumes is not None  # it may not have heard yet that its epoch was resumed
+            there = seat.joined or job.epoch.resumes is not None  # it may not know yet that its epoch was resumed
             if not there or seat.left or seat.evicted or seat.instance != instance:
                 raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
@@ -185,8 +182,8 @@ class Membership:
             return open_group(self._site, job, token, epoch, label, ranks).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
-        """Take every rank at once (but those evicted), for members that do not talk to the controller: a new epoch
-        unless nobody has joined the current one. No token is asked: whoever can write the state file owns the jobs."""
+        """Take every rank that is not evicted, for members that do not talk to the controller; in a new epoch unless nobody has
+        joined the current one. Needs no token: whoever can write the state file owns the jobs."""
         with self._site.store.lock:
             job = self._site.store.job(name)
             if not job.by_switch:
@@ -203,7 +200,7 @@ class Membership:
             return [replace(describe(self._site, job, rank), one_run=True) for rank in ranks]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
-        """Descriptor files of every rank, ``NAME.RANK.json`` in ``folder``: good for one run of the job."""
+        """Write every rank's descriptor file, ``NAME.RANK.json`` in ``folder``, for one run of the job."""
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -229,9 +226,9 @@ def _link(hint: Mapping[str, Any] | None) -> Link | None:
 
 
 def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
-    """The descriptor of one rank in the job's current epoch. Without a ``link`` of the member's choice it is the one
-    that the topology implies: frames over UDP where the host has them, else a kernel socket. :class:`Busy` while it is
-    not known where the epoch begins, or, of a job whose members combine, where all of them are reached."""
+    """The descriptor of one rank in the job's current epoch. Unless the member chooses a ``link``, it follows from the topology:
+    frames over UDP if the host has them, otherwise a kernel socket. :class:`Busy` while it is not known where the epoch begins
+    or, in a job whose members combine, where all of them are reached."""
     if job.epoch.rejoin is Rejoin.WAITING:
         raise Busy(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
     peers = () if job.by_switch else _peers(job)
@@ -269,7 +266,7 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
 
 
 def _peers(job: Job) -> tuple[str, ...]:
-    """Where each rank is reached, "" for those that are out; :class:`Busy` before all have joined."""
+    """Where each rank is reached, "" if it is evicted; :class:`Busy` until all have joined."""
     missing = [seat.rank for seat in job.epoch.members if not (seat.joined and seat.peer)]
     if missing:
         who = some_ranks(missing)

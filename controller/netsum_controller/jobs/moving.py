@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 
 from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
-from netsum_controller.jobs.claims import claim_again, require_ours
+from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import (
     FILE_INSTANCE,
     goes_around,
     is_resumable,
-    keep_old,
     record_epoch,
+    replace_epoch,
     table_size,
 )
-from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import converge_job, desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.priorities import settle
+from netsum_controller.jobs.spread import converge_job, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.planning.admission import place
 from netsum_controller.site import Site, answers, find_down
@@ -36,9 +35,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Move:
-    """What a move has done. ``changed``: whether it did anything; ``new_epoch``: the number under which members must rejoin,
-    which they do by themselves if it ``resumes`` the one before; ``why``: why no switch combines although "auto" was asked
-    for."""
+    """The result of a move. ``changed`` says whether it did anything; ``new_epoch`` is the number under which members must
+    rejoin, which they do by themselves if it ``resumes`` the one before; ``why`` says why no switch combines although "auto"
+    was asked for."""
 
     job: Job
     changed: bool
@@ -48,12 +47,9 @@ class Move:
 
 
 def move(site: Site, name: str, algorithm: str) -> Move:
-    """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or ("auto") switches if they
-    can. Repeating it changes nothing.
-
-    Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass :class:`NoSwitch`: no room), or
-    :class:`SwitchError`; then nothing has changed.
-    """
+    """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or switches if they can
+    ("auto"). Repeating it changes nothing. Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass
+    :class:`NoSwitch`: no room), or :class:`SwitchError`; then nothing has changed."""
     if algorithm not in ALGORITHMS:
         raise InputError(f"there is no algorithm {algorithm!r} (there are: {', '.join(ALGORITHMS)})")
     with site.store.lock:
@@ -61,11 +57,8 @@ def move(site: Site, name: str, algorithm: str) -> Move:
         if algorithm in HOST_ALGORITHMS:
             if job.late is Late.DEGRADE:
                 raise Refused(f"job {name!r} goes on without late members, which only a switch can")
-            return (
-                _keep(job)
-                if (job.by_switch, job.algorithm) == (False, algorithm)
-                else _to_members(site, job, algorithm)
-            )
+            stays = not job.by_switch and job.algorithm == algorithm
+            return _keep(job) if stays else _to_members(site, job, algorithm)
         try:
             return _stay(site, job, algorithm) if job.by_switch else _to_switches(site, job, algorithm)
         except (NoSwitch, Unreachable) as error:
@@ -76,11 +69,11 @@ def move(site: Site, name: str, algorithm: str) -> Move:
 
 
 def leave_dead_switch(site: Site, switch: str) -> list[Move]:
-    """Move the jobs that wait for a switch which does not answer to their members, if "auto" was asked for. Jobs whose trees
-    can go around it stay, and so do jobs whose members got descriptor files, since nobody could tell them."""
+    """Move "auto" jobs that wait for a switch which does not answer to their members. Jobs whose trees can go around it stay,
+    and so do jobs whose members got descriptor files, since nobody could tell them."""
     with site.store.lock:
         jobs = [job for job in site.store.jobs(switch) if _waits_in_vain(site, job, switch)]
-        if not jobs or answers(site, switch):  # it may be back, and the job new, since the watcher looked
+        if not jobs or answers(site, switch):  # since the watcher looked, the switch may have come back
             return []
         moves = [replace(_to_members(site, job, AUTO), why=f"switch {switch} does not answer") for job in jobs]
     for done in moves:
@@ -104,8 +97,8 @@ def _keep(job: Job) -> Move:
 
 
 def _stay(site: Site, job: Job, algorithm: str) -> Move:
-    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` when one has died,
-    "auto" is asked for, and no trees go around it."""
+    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` if one has died, "auto"
+    is asked for, and no trees go around it."""
     if algorithm == AUTO:
         find_down(site)
         if not goes_around(site, job):
@@ -119,7 +112,7 @@ def _stay(site: Site, job: Job, algorithm: str) -> Move:
 
 
 def _to_members(site: Site, job: Job, algorithm: str) -> Move:
-    """Record the move, then remove the job from its switches; what cannot be removed now is removed by `reconcile`."""
+    """Record the move, then remove the job from its switches; `reconcile` removes what cannot be removed now."""
     resumes = is_resumable(job)
     new = record_epoch(site, replace(job, algorithm=algorithm, parts=(), job_id=0), {}, resumes=resumes)
     _remove(site, job, (name for name in reversed(job.switches) if name not in site.down))
@@ -147,22 +140,9 @@ def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     )
     placed = replace(job, algorithm=algorithm, job_id=placement.job_id, parts=placement.parts, slots=placement.slots)
     resumes = is_resumable(job)
-    with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(site, placed.switches))
+    with open_clients(site, placed.switches) as clients:
         site.down.difference_update(clients)  # they answer; the watcher may not have looked yet
-        new = record_epoch(site, placed, clients, resumes=resumes)
-        try:
-            clients |= stack.enter_context(open_clients(site, [name for name in new.switches if name not in clients]))
-            for name in new.switches:
-                claim_again(site, clients[name], new)
-                clients[name].clear_outcomes(new.job_id)
-            spread(clients, new.job_id, desired_items(site, new))
-        except ControllerError as error:
-            keep_old(site, job, error)
-            raise
-        with site.store.transaction():
-            site.store.set_state(job.name, JobState.READY)
-        settle_quietly(site, clients.values())
+        new = replace_epoch(site, job, record_epoch(site, placed, clients, resumes=resumes), clients)
     return _done(site, new, resumes=resumes)
 
 
@@ -173,11 +153,5 @@ def _done(site: Site, new: Job, *, resumes: bool) -> Move:
 def _log(done: Move) -> None:
     job = done.job
     how = "goes on" if done.resumes else "begins anew"
-    log.warning(
-        "job %s: %s; it %s under epoch %d, its members combine",
-        job.name,
-        done.why,
-        how,
-        job.epoch.number,
-        extra=about(job),
-    )
+    what = "job %s: %s; it %s under epoch %d, its members combine"
+    log.warning(what, job.name, done.why, how, job.epoch.number, extra=about(job))

@@ -1,8 +1,8 @@
-"""Priorities between the jobs of a switch: strict between classes, and nothing within one.
+"""Priorities between the jobs of a switch: strict between classes, none within a class.
 
-A job entry carries ``priority``, its class + 1, only while jobs of different classes are on the switch; otherwise 0, and the
-switch ignores priorities. So when a job comes or goes, the other jobs' entries may change. They change in place, in the
-same epoch; members only notice that they are told to give way.
+A job entry carries ``priority``, its class + 1, only while jobs of different classes are on the switch; otherwise it is 0 and the
+switch ignores priorities. So when a job comes or goes, the other jobs' entries may change. They change in place, in the same
+epoch; members only notice that they are told to give way.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def priority_on(site: Site, job: Job, switch: str) -> int:
 
 
 def settle(site: Site, client: SwitchClient) -> int:
-    """Update the priority of every job entry of a switch, and nothing else; returns how many changed. Call it under the
-    state lock, once the store knows which job comes or goes. Raises :class:`SwitchError`; then nothing has changed."""
+    """Update only the priority of every job entry of a switch; returns how many changed. Call it under the state lock, once the
+    store knows which job comes or goes. Raises :class:`SwitchError`; then nothing has changed."""
     jobs = {job.job_id: job for job in site.store.jobs(client.name) if job.state is not JobState.DELETING}
     if not jobs:
         return 0
@@ -49,7 +49,7 @@ def settle(site: Site, client: SwitchClient) -> int:
 
 
 def settle_quietly(site: Site, clients: Iterable[SwitchClient]) -> None:
-    """The same on several switches, where a failure must not undo what was done before; ``netsum reconcile`` repairs it."""
+    """:func:`settle` on several switches, where failure must not undo what was done before; ``netsum reconcile`` repairs it."""
     for client in clients:
         try:
             settle(site, client)

@@ -1,4 +1,4 @@
-"""Reconciling: loads the program where it is missing, corrects what differs from the desired state, leaves the rest."""
+"""Reconciling: loads the program where it is missing, and corrects whatever differs from the desired state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netsum_controller.jobs.claims import NumberTaken, claim_again, foreign, req
 from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import priority_on, settle_quietly
-from netsum_controller.jobs.spread import desired_items, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What was done to a switch; all empty if it was as it should be."""
+    """What was done to a switch; empty if nothing was wrong."""
 
     switch: str
     program_pushed: bool = False
@@ -37,13 +37,12 @@ class Report:
     new_epochs: dict[str, int] = field(default_factory=dict)
     """Jobs that the switch had lost, or whose trees now avoid one that is down, and their new epoch."""
     cleaned_up: list[str] = field(default_factory=list)
-    """Jobs of which an interrupted command had left parts."""
+    """Jobs that an interrupted command had left half done."""
     waiting: dict[str, str] = field(default_factory=dict)
-    """Jobs that wait for another of their switches, and what is wrong with it; they go on once it is reconciled."""
+    """Jobs that wait for another of their switches to be reconciled, and what is wrong with it."""
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done."""
         counts = self.inserted + self.modified + self.deleted
         return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
 
@@ -52,10 +51,10 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False, take_over: b
     """Make one switch what the topology and the store say. ``force`` loads the program even if it is there; ``take_over``
     removes the jobs of another state file.
 
-    A switch that has lost a job has restarted and lost its records too, so the job comes back under a new epoch on all of
-    its switches: its members are refused and rejoin, and where possible the new epoch resumes the old one. The same
-    happens when another of its switches is down (``site.down``) and trees can avoid it. Raises :class:`SwitchError`, or
-    :class:`StateError` when it has jobs of another state file; then only a freshly loaded program has changed.
+    A switch that has lost a job has restarted and lost its records too, so the job comes back under a new epoch on all of its
+    switches: its members are refused and rejoin, and if possible the new epoch resumes the old one. The same happens if another
+    of its switches is down (``site.down``) and trees can avoid it. Raises :class:`SwitchError`, or :class:`StateError` if it has
+    jobs of another state file; then nothing but a freshly loaded program has changed.
     """
     try:
         report = _reconcile(site, name, force=force, take_over=take_over)
@@ -95,16 +94,15 @@ def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report
 
 
 def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
-    """Begin new epochs for the jobs that cannot go on in theirs. Returns, for each, the switches on which its counters start
+    """Begin new epochs for the jobs that cannot continue in theirs. Returns, for each, the switches on which its counters start
     at zero: those that are new to it, and this one if it has lost the job."""
     name, clients = client.name, {client.name: client}
     entries = [item for item in installed if isinstance(item, JobEntry)]
     others = {entry.job_id for entry in foreign(site, name, entries)}
     known = {entry.job_id for entry in entries} - others
     fresh = {}
-    for job in sorted(
-        site.store.jobs(name), key=lambda job: job.epoch.number
-    ):  # a number below another's is taken with it
+    # In order of their numbers: claiming one takes all those below it, too.
+    for job in sorted(site.store.jobs(name), key=lambda job: job.epoch.number):
         wanted = any(isinstance(item, JobEntry) for item in job_items(site.topology, job, name))
         lost = wanted and job.job_id not in known and not _nobody_has(job)
         if lost or goes_around(site, job) or not _keeps_number(site, client, job):
@@ -127,14 +125,14 @@ def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
 
 
 def _nobody_has(job: Job) -> bool:
-    """Whether the epoch resumes another and no member knows of it yet, so that it needs no successor."""
+    """Whether the epoch resumes another and no member knows it yet, so that it needs no successor."""
     epoch = job.epoch
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
 
 
 def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], report: Report) -> None:
-    """Install a job's epoch on its switches other than ``here``. Those that it no longer needs are updated if they answer. If
-    one that it needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
+    """Install a job's epoch on its switches other than ``here``. Switches that it no longer needs are updated if they answer.
+    If one that it needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
     needed = [name for name in taking_part(job) if name != here.name]
     with ExitStack() as stack:
         try:
@@ -154,7 +152,7 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
                     clients |= stack.enter_context(open_clients(site, [name]))
                 except SwitchError as error:
                     log.info("job %s: %s", job.name, error, extra=about(job))
-        spread(clients, job.job_id, desired_items(site, job, [name for name in job.switches if name in clients]))
+        install(site, job, clients)
         settle_quietly(site, clients.values())
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
@@ -163,9 +161,8 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
 def reconcile(
     site: Site, names: Iterable[str] = (), *, force: bool = False, take_over: bool = False
 ) -> Iterator[Report]:
-    """The named switches, or every one of the topology; those that answer get paths around those that do not. One that
-    fails does not keep the others from being done: at the end :class:`SwitchError` (or :class:`StateError`) says what
-    failed."""
+    """Reconcile the named switches, or all; those that answer get paths around those that do not. A switch that fails does not
+    stop the others: at the end :class:`SwitchError` (or :class:`StateError`) says what failed."""
     find_down(site)
     failures: list[ControllerError] = []
     for name in list(names) or site.topology.switches:

@@ -1,10 +1,10 @@
-"""Rejoining: when a switch has lost an epoch, its members go on in an epoch that resumes it. So do the members of a job that
+"""Rejoining: when a switch has lost an epoch, its members continue in an epoch that resumes it. So do the members of a job that
 moves from a switch to its members, or back.
 
-The switch no longer knows which blocks were finished; the members do. Each reports the first block whose result it lacks.
-When all have, the epoch begins at the lowest: everybody sends again from there, from the contributions of the last window
-that it keeps, including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has
-no job entry, so that nothing is added to a block too early.
+The switch no longer knows which blocks were finished, but the members do. Each reports the first block whose result it lacks.
+When all have, the epoch begins at the lowest: everybody sends again from there, using the contributions of the last window,
+including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has no job entry, so
+that nothing is added to a block too early.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from netsum_controller.errors import Busy, CannotResume
-from netsum_controller.jobs.claims import NumberTaken
-from netsum_controller.jobs.epochs import install
+from netsum_controller.jobs.claims import NumberTaken, claim_again
+from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
@@ -33,8 +33,8 @@ class Progress(NamedTuple):
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:
-    """The first block that anybody lacks (serial numbers modulo 2^32); None when someone is more than a window ahead of it
-    and so no longer keeps its contributions."""
+    """The first block that anybody lacks (serial numbers modulo 2^32); None if someone is more than a window ahead of it, and
+    so no longer has its contribution."""
     for first in needs:
         if all((need - first) % SERIAL <= window for need in needs):
             return first
@@ -42,12 +42,9 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
 
 
 def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
-    """The job with the epoch in which ``instance`` goes on: the one that it is in, or one that resumes it. The other members
-    reach it at ``peer``.
-
-    Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
-    :class:`SwitchError` (the epoch could not be installed yet: ask again).
-    """
+    """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
+    ``peer``. Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
+    :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
     seat = job.epoch.seats[rank]
     _check(site, job, seat, instance, progress)
     if progress.epoch == job.epoch.number:
@@ -56,9 +53,8 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, p
         job = _finish(site, job)
     waits = job.epoch.rejoin is Rejoin.WAITING
     moved = peer is not None and seat.peer != peer
-    if (
-        not seat.joined or moved or (waits and seat.needs != progress.needs)
-    ):  # a member asks many times, and a write is a sync
+    # Only if something is new: a member asks many times, and every write is a sync.
+    if not seat.joined or moved or (waits and seat.needs != progress.needs):
         with site.store.transaction():
             site.store.set_joined(job.epoch.number, [rank], instance)
             if peer is not None:
@@ -115,7 +111,7 @@ def _agree(site: Site, job: Job) -> Job:
 
 
 def some_ranks(ranks: Sequence[int]) -> str:
-    """``rank 3``, or ``ranks 1, 3`` with eight of them at most."""
+    """``rank 3``, or ``ranks 1, 3``; at most eight are named."""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:8]))}{', ...' * (len(ranks) > 8)}"
 
 
@@ -126,7 +122,10 @@ def happened(job: Job) -> str:
 
 def _finish(site: Site, job: Job) -> Job:
     try:
-        install(site, job)
+        with open_clients(site, taking_part(job)) as clients:
+            for client in clients.values():
+                claim_again(site, client, job)
+            install(site, job, clients)
     except NumberTaken as error:
         raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
     with site.store.transaction():

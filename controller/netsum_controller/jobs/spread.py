@@ -24,8 +24,8 @@ Clients = Mapping[str, SwitchClient]
 
 @contextmanager
 def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, SwitchClient]]:
-    """Clients for all these switches. Raises :class:`SwitchError` or :class:`StateError`, before anything is changed, when one
-    does not run our program or has jobs of another controller."""
+    """Clients for all these switches. Before anything is changed, raises :class:`SwitchError` or :class:`StateError` if one does
+    not run our program or has jobs of another controller."""
     with ExitStack() as stack:
         clients = {name: stack.enter_context(site.client(name)) for name in dict.fromkeys(switches)}
         for client in clients.values():
@@ -35,7 +35,7 @@ def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, Swit
 
 
 def converge_job(client: SwitchClient, job_id: int, desired: Sequence[Item]) -> int:
-    """Bring the job's part of a switch up to date, and nothing else; returns the number of updates."""
+    """Bring the job's part of a switch up to date and leave the rest alone; returns the number of updates."""
     steps = plan(desired, of_job(client.read_items(), job_id))
     apply(client, steps)
     return len(steps)
@@ -43,10 +43,8 @@ def converge_job(client: SwitchClient, job_id: int, desired: Sequence[Item]) -> 
 
 def spread(clients: Clients, job_id: int, desired: Mapping[str, Sequence[Item]]) -> int:
     """Bring the job's part of several switches up to date, one after the other; returns the number of updates. When one
-    fails, those before it are rolled back.
-
-    Raises :class:`SwitchError`, or its subclass :class:`RollbackError` when a switch is left in between.
-    """
+    fails, those before it are rolled back. Raises :class:`SwitchError`, or its subclass :class:`RollbackError` if a switch is
+    left half updated."""
     done: list[tuple[SwitchClient, list[Item], Sequence[Item]]] = []
     updates = 0
     for name, items in desired.items():
@@ -59,7 +57,7 @@ def spread(clients: Clients, job_id: int, desired: Mapping[str, Sequence[Item]])
             failure = _take_back(done)
             if failure is None:
                 raise
-            raise RollbackError(f"{error}; taking back what other switches had failed too: {failure}") from error
+            raise RollbackError(f"{error}; undoing the changes on other switches failed too: {failure}") from error
         done.append((client, before, items))
         updates += len(steps)
     return updates
@@ -77,14 +75,16 @@ def _take_back(done: list[tuple[SwitchClient, list[Item], Sequence[Item]]]) -> S
     return first
 
 
-def desired_items(site: Site, job: Job, switches: Iterable[str] | None = None) -> dict[str, list[Item]]:
-    """What a job should have on each of its switches (or on ``switches`` of them), parents before children."""
+def install(site: Site, job: Job, clients: Clients, switches: Iterable[str] | None = None) -> int:
+    """Bring the job's part of its switches that have clients up to date, parents before children (or, of ``switches``, in
+    that order), on all or on none; returns the number of updates. Raises what :func:`spread` raises."""
     names = job.switches if switches is None else switches
-    return {
+    desired = {
         name: job_items(site.topology, job, name, priority=priority_on(site, job, name))
         for name in names
-        if name in site.topology.switches
+        if name in clients and name in site.topology.switches
     }
+    return spread(clients, job.job_id, desired)
 
 
 def taking_part(job: Job) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from netsum_controller.config.topology import Tls
 from netsum_controller.errors import InputError
 
 MAX_RECONNECT_MS = 1000
-"""Longest pause between a channel's attempts to connect; gRPC's default grows to two minutes."""
+"""Longest pause between a channel's attempts to connect, for which gRPC's default grows to two minutes."""
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
@@ -26,15 +26,15 @@ def _credentials(tls: Tls) -> grpc.ChannelCredentials:
 
 
 def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """A channel to a P4Runtime server; it connects when it is first used. :class:`InputError`: a PEM file is missing."""
-    # The compiled program is larger than gRPC's 4 MB default once it is read back with its p4info.
+    """A channel to a P4Runtime server, which connects on first use. :class:`InputError` if a PEM file is missing."""
+    # Read back with its p4info, the compiled program is larger than gRPC's default limit of 4 MB.
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
-        # Its own connection: one shared with another channel could still pause after a failed attempt, and so report a
-        # switch as away that is back.
+        # A connection of its own: one shared with another channel could still be pausing after a failed attempt, and report a
+        # switch as away although it is back.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if tls is None:
@@ -46,7 +46,7 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
 
 
 def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:
-    """Cookie of the program that a switch runs; None if it runs none, or one without a cookie. One call, which needs no
+    """Cookie of the program that a switch runs; None if it runs none, or one without a cookie. This is one call, and needs no
     arbitration. Raises :class:`grpc.RpcError`."""
     request = p4.GetForwardingPipelineConfigRequest(
         device_id=device_id, response_type=p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY

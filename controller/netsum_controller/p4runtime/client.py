@@ -1,7 +1,7 @@
 """A P4Runtime client for one switch: pipeline, batched writes, reads, counters, block records.
 
-Everything a caller gives and gets is a name or an int (:mod:`netsum_controller.stages`). Only what simple_switch_grpc
-really serves is used: no registers, no atomic batches ("Support for atomic write modes has not been implemented yet").
+Callers pass and get names and ints (:mod:`netsum_controller.stages`). It uses only what simple_switch_grpc serves: no registers
+and no atomic batches ("Support for atomic write modes has not been implemented yet").
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", 
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
 PIPELINE_TIMEOUT = 120.0
-"""Seconds. Loading the program takes simple_switch_grpc well under a second, the embedded switch a few."""
+"""Seconds. Loading the program takes well under a second on simple_switch_grpc, and a few on the embedded switch."""
 
 QUERIES_IN_FLIGHT = 32
 QUERY_PATIENCE = 0.5
-"""Seconds after which an unanswered query is sent again: a switch under load may drop a PacketIn."""
+"""Seconds after which an unanswered query is repeated: a switch under load may drop a PacketIn."""
 
 SWEEP_PATIENCE = 1.0
-"""Seconds: the same for a sweep, which goes through all slots of a job before it is answered."""
+"""The same for a sweep, which goes through all slots of a job before it is answered."""
 
 ASK_TIMEOUT = 5.0
 """Seconds for all attempts of a sweep or a claim."""
@@ -57,8 +57,6 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Update:
-    """One update of a batch."""
-
     kind: Kind
     item: Item
 
@@ -67,8 +65,8 @@ class Update:
 
 
 class SwitchClient:
-    """A connection to one switch, as primary. Use it as a context manager; it is cheap to open (one round trip), so the
-    controller holds it only while it works: between its operations others (p4runtime-shell) can be primary."""
+    """A connection to one switch, as primary, and a context manager. Opening it takes only one round trip, so the controller
+    holds it only while it works: between operations, others (p4runtime-shell) can be primary."""
 
     def __init__(
         self, name: str, switch: Switch, program: Program, *, connect_timeout: float = CONNECT_TIMEOUT
@@ -86,7 +84,7 @@ class SwitchClient:
         self._stream: Stream | None = None
 
     def connect(self) -> Self:
-        """Connect and become primary; :class:`SwitchError` when the server is not there."""
+        """Connect and become primary; :class:`SwitchError` if the server is not there."""
         self._channel = open_channel(self.address, self._tls)
         try:
             self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
@@ -126,7 +124,6 @@ class SwitchClient:
         return SwitchError(f"switch {self.name}: {text}")
 
     def close(self) -> None:
-        """Leave; the switch keeps its state."""
         if self._stream is not None:
             self._stream.close()
         if self._channel is not None:
@@ -151,7 +148,7 @@ class SwitchClient:
         return request
 
     def pipeline_cookie(self) -> int | None:
-        """Cookie of the program that the switch runs; None when it runs none, or one loaded without a cookie."""
+        """See :func:`~netsum_controller.p4runtime.channel.read_cookie`."""
         try:
             return read_cookie(self._stub, self.device_id, CALL_TIMEOUT)
         except grpc.RpcError as error:
@@ -169,8 +166,8 @@ class SwitchClient:
         self._call("SetForwardingPipelineConfig", request, PIPELINE_TIMEOUT)
 
     def _remove_groups(self) -> None:
-        """simple_switch_grpc keeps multicast groups' replicas through a change of program, where no P4Runtime call
-        reaches them any more: a group of the same id would then send every packet twice. So they go first."""
+        """Remove all multicast groups first: simple_switch_grpc keeps their replicas through a change of program, out of reach
+        of any P4Runtime call, and a new group with the same id would then send every packet twice."""
         everything = p4.Entity()
         everything.packet_replication_engine_entry.multicast_group_entry.SetInParent()
         request = p4.ReadRequest(device_id=self.device_id, entities=[everything])
@@ -185,8 +182,8 @@ class SwitchClient:
         self.write([Update(Kind.DELETE, group) for group in groups])
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Apply a batch in order. On errors the rest of the batch is applied all the same (P4Runtime's only mode that
-        simple_switch_grpc has), and :class:`WriteError` names the updates that failed."""
+        """Apply a batch in order. After an error the rest of the batch is still applied (the only mode of simple_switch_grpc),
+        and :class:`WriteError` names the updates that failed."""
         if not updates:
             return
         request = self._authorise(p4.WriteRequest())
@@ -227,7 +224,6 @@ class SwitchClient:
         return items
 
     def read_jobs(self) -> list[JobEntry]:
-        """The jobs that are installed."""
         entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
         rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
         entries = (self.program.decode_row(row, JobEntry) for row in rows)
@@ -239,7 +235,7 @@ class SwitchClient:
         return outcomes.by_name(job_id, {index: data.packet_count for index, data in counts.items()})
 
     def clear_outcomes(self, job_id: int) -> None:
-        """Set a job's outcome counters to zero: a new job must not show what an earlier one of its id did."""
+        """Set a job's outcome counters to zero: a new job must not show the counts of an earlier one with its id."""
         request = self._authorise(p4.WriteRequest())
         for index in outcomes.indices(job_id):
             entity = self._counter_entity(outcomes.COUNTER, index)
@@ -248,8 +244,8 @@ class SwitchClient:
         self._write(request, [f"clear outcome {number}" for number in range(len(request.updates))])
 
     def read_ports(self, ports: Iterable[int]) -> dict[int, PortCounts]:
-        """What has come in at each of these ports since the program was loaded. Nothing counts what goes out, because BMv2
-        does not know the length there; the other end of the link counts it."""
+        """What has come in at each of these ports since the program was loaded. What goes out is counted at the other end of
+        the link, because BMv2 does not know its length."""
         came, dropped = self._read_counters(ports, PORTS_COUNTER, DROPPED_COUNTER)
         return {
             port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count)
@@ -288,7 +284,7 @@ class SwitchClient:
         return traffic
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
-        """Block records of these slots. :class:`SwitchError` when the switch does not bring them all in time."""
+        """Block records of these slots. :class:`SwitchError` if the switch does not return them all in time."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + timeout
         waiting = dict.fromkeys(slots, 0.0)
@@ -297,7 +293,7 @@ class SwitchClient:
             now = time.monotonic()
             if now > deadline:
                 raise SwitchError(
-                    f"switch {self.name}: {len(waiting)} block records were not brought in time; "
+                    f"switch {self.name}: {len(waiting)} block records did not arrive in time; "
                     f"was it started with --cpu-port?"
                 )
             window = list(waiting)[:QUERIES_IN_FLIGHT]
@@ -314,22 +310,22 @@ class SwitchClient:
         return records
 
     def sweep(self, frame: bytes) -> int:
-        """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the blocks
-        that it closed. :class:`SwitchError` when none is in time."""
-        # low byte 0: the sweeper's have a job id there
+        """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the number of blocks
+        that it closed. :class:`SwitchError` if none is answered in time."""
+        # The low byte is 0; in the sweeper's it is a job id.
         return self._ask("a sweep", frame, lambda attempt: sweep_fields(attempt << 8), SWEEP_PATIENCE)["closed"]
 
     def claim(self, number: int) -> int:
-        """Take all epoch numbers up to ``number`` (0: none); returns up to which they had been taken since the switch started.
-        When an answer is lost, that may have been by this very call. :class:`SwitchError` when none comes in time."""
+        """Take all epoch numbers up to ``number`` (0: none); returns the highest that had been taken since the switch started.
+        If an answer is lost, that may have been by this very call. :class:`SwitchError` if none comes in time."""
         answer = self._ask("a claim", b"", lambda attempt: claim_fields(number, attempt), QUERY_PATIENCE)
         return claimed_before(answer)
 
     def _ask(
         self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
     ) -> dict[str, int]:
-        """Metadata of the PacketIn that answers a PacketOut, which is sent again, with the ``fields`` of another attempt, every
-        ``patience`` seconds."""
+        """Metadata of the PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the ``fields``
+        of another attempt."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + ASK_TIMEOUT
         for attempt in range(1, 256):

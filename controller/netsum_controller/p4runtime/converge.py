@@ -1,4 +1,4 @@
-"""Makes a plan from what is on a switch to what should be, and carries it out; a failed step undoes the others."""
+"""Plans the steps from what is on a switch to what should be there, and carries them out; if one fails, the others are undone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from netsum_controller.stages import Item
 
 log = logging.getLogger(__name__)
 
-# A packet may pass between any two updates. The job entry admits contributions, so it is installed last and removed
-# first; members change before it, so that in a new epoch the old epoch's senders are refused before its blocks are.
+# A packet may pass between any two updates. The job entry admits contributions, so it is installed last and removed first.
+# Members change before it, so that in a new epoch the old epoch's senders are refused before its blocks are.
 _ORDER = ("aggregator", "sender", "forward", "member", "rewrite", "multicast group", "uplink", "job")
 
 BATCH = 256
@@ -23,14 +23,13 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Step:
-    """One update and, for undoing it, what was there before (None: nothing)."""
+    """One update, and what was there before (None: nothing), in order to undo it."""
 
     update: Update
     before: Item | None
 
     @property
     def undo(self) -> Update:
-        """The update that takes this one back."""
         if self.update.kind is Kind.INSERT:
             return Update(Kind.DELETE, self.update.item)
         assert self.before is not None
@@ -63,10 +62,8 @@ def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
 
 
 def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
-    """Carry the steps out. When one fails, what was done is taken back and the error raised.
-
-    Raises :class:`SwitchError`; its ``undone`` attribute tells whether the switch is as it was before.
-    """
+    """Carry out the steps. If one fails, those before it are undone and :class:`SwitchError` is raised, or its subclass
+    :class:`RollbackError` if that failed too."""
     done: list[Step] = []
     try:
         for batch in _batches(steps):
@@ -83,11 +80,11 @@ def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
         failure = _undo(client, done)
         if failure is None:
             raise
-        raise RollbackError(f"{error}; taking back the other steps failed too: {failure}") from error
+        raise RollbackError(f"{error}; undoing the other steps failed too: {failure}") from error
 
 
 class RollbackError(SwitchError):
-    """A step failed, and so did undoing the others: the switch is in between. ``netsum reconcile`` repairs it."""
+    """A step failed, and so did undoing the others: the switch is half updated. ``netsum reconcile`` repairs it."""
 
 
 def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:

@@ -1,7 +1,5 @@
-"""Names to ids and ints to byte strings: the only place that knows P4Runtime's encoding of the program.
-
-Byte strings are P4Runtime's canonical ones (big-endian, shortest, at least one byte).
-"""
+"""Translates names to ids and ints to P4Runtime's canonical byte strings (big-endian, shortest, at least one byte). Only this
+file knows P4Runtime's encoding of the program."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from netsum_controller.stages import Entry, ForeignEntry, Item, MulticastGroup
 
 
 def encode_int(value: int, bits: int) -> bytes:
-    """Canonical byte string of an unsigned value; :class:`OverflowError` when it needs more than ``bits``."""
+    """Canonical byte string of an unsigned value; :class:`OverflowError` if it needs more than ``bits``."""
     if value < 0 or value.bit_length() > bits:
         raise OverflowError(f"{value} does not fit in {bits} bits")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
@@ -46,8 +44,8 @@ def _fields(items: Iterable[Any]) -> dict[str, _Field]:
 
 
 class Program:
-    """A compiled P4 program: ``p4info`` (parsed) and ``device_config`` (p4c's JSON). ``cookie`` is the first 8 bytes
-    of the SHA-256 of both: it tells whether a switch runs this very program."""
+    """A compiled P4 program: ``p4info`` (parsed) and ``device_config`` (p4c's JSON). ``cookie``, the first 8 bytes of the
+    SHA-256 of both, tells whether a switch runs exactly this program."""
 
     def __init__(self, p4info_text: str, json_text: str) -> None:
         self.p4info_text = p4info_text
@@ -74,7 +72,6 @@ class Program:
 
     @cache  # noqa: B019 - a program lives as long as the process
     def size(self, kind: str, name: str) -> int:
-        """Size of a table or a counter."""
         return int(self._find(kind, name).size)
 
     @cache  # noqa: B019 - a program lives as long as the process
@@ -142,7 +139,7 @@ class Program:
 
     @staticmethod
     def decode_group(group: Any) -> MulticastGroup:
-        """Group from a ``p4.v1.MulticastGroupEntry``; a port may come as a number or as a byte string."""
+        """Group from a ``p4.v1.MulticastGroupEntry``, whose ports may be numbers or byte strings."""
         return MulticastGroup(
             group.multicast_group_id,
             frozenset(
@@ -159,7 +156,6 @@ class Program:
         return packet
 
     def packet_in_metadata(self, metadata: Sequence[Any]) -> dict[str, int]:
-        """Metadata of a PacketIn by name."""
         names = {field.id: name for name, field in self.metadata("packet_in").items()}
         return {names[item.metadata_id]: decode_int(item.value) for item in metadata}
 

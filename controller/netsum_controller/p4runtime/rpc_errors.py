@@ -1,4 +1,4 @@
-"""gRPC errors, wrapped once: which switch, which call, and which update of a batch failed."""
+"""Turns gRPC errors into sentences: which switch, which call, and which update of a batch failed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ def _code_name(code: int) -> str:
 
 
 def update_errors(error: grpc.RpcError) -> dict[int, str]:
-    """What was wrong with each update of a batch, by its index.
-
-    A P4Runtime server answers a failed batch with UNKNOWN and a ``google.rpc.Status`` in the trailing metadata that
-    holds one ``p4.v1.Error`` for each update, also for those that succeeded (code OK).
-    """
+    """What was wrong with each failed update of a batch, by its index. A P4Runtime server answers a failed batch with UNKNOWN
+    and a ``google.rpc.Status`` in the trailing metadata with one ``p4.v1.Error`` for each update, including those that
+    succeeded."""
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS:
@@ -53,7 +51,7 @@ def switch_error(switch: str, address: str, call: str, error: grpc.RpcError) -> 
 
 
 def write_error(switch: str, address: str, labels: Sequence[str], error: Any) -> SwitchError:
-    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` when some of them are to blame."""
+    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed."""
     failed = update_errors(error)
     if not failed:
         return switch_error(switch, address, "Write", error)

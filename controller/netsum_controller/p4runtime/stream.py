@@ -15,18 +15,18 @@ from netsum_controller.errors import SwitchError
 from netsum_controller.p4runtime.rpc_errors import switch_error
 
 ELECTION_HIGH = 2
-"""High half of our election ids: above p4runtime-shell's default (1, 0), so that a person's open shell does not lock
-the controller out. The low half is the time in nanoseconds, so a later connection wins over one that hangs."""
+"""High half of our election ids, above p4runtime-shell's default (1, 0), so that an open shell does not lock out the
+controller. The low half is the time in nanoseconds, so a later connection wins over one that hangs."""
 
 ATTEMPTS = 8
 
 _CLOSING = 2.0
-"""Seconds that the reader may take to see the end of its stream; it is a daemon."""
+"""Seconds to wait for the reader, a daemon thread, to see the end of its stream."""
 
 
 class MessageStream:
-    """An open StreamChannel. ``tell`` gets, from a thread of the stream's own, what the switch says
-    (``p4.v1.StreamMessageResponse``), and at last the :class:`grpc.RpcError` that ended the stream, or None."""
+    """An open StreamChannel. On a thread of its own it passes to ``tell`` each ``p4.v1.StreamMessageResponse`` and, at the end,
+    the :class:`grpc.RpcError` that ended the stream, or None."""
 
     def __init__(self, stub: Any, tell: Callable[[Any], None]) -> None:
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -36,21 +36,19 @@ class MessageStream:
         self._reader.start()
 
     def arbitrate(self, device_id: int, election_id: tuple[int, int]) -> None:
-        """Ask to be primary."""
         message = p4.StreamMessageRequest()
         message.arbitration.device_id = device_id
         message.arbitration.election_id.high, message.arbitration.election_id.low = election_id
         self._outbox.put(message)
 
     def send_packet(self, packet: Any) -> None:
-        """Send a ``p4.v1.PacketOut``; the switch drops it unless this stream is the primary's."""
+        """Send a ``p4.v1.PacketOut``, which the switch drops unless this stream is the primary's."""
         self._outbox.put(p4.StreamMessageRequest(packet=packet))
 
     def close(self) -> None:
-        """End the stream and its thread."""
         self._outbox.put(None)
         self._call.cancel()
-        # Ctrl-C in the middle of a call may leave gRPC's own lock taken, and the reader waiting for it for ever.
+        # Not for ever: after Ctrl-C in the middle of a call, the reader may wait for a lock of gRPC that is never released.
         self._reader.join(_CLOSING)
 
     def _requests(self) -> Iterator[Any]:
@@ -79,12 +77,12 @@ class Stream:
         self.election_id: tuple[int, int] = (0, 0)
 
     def become_primary(self, timeout: float) -> None:
-        """Open the stream and win the arbitration; :class:`SwitchError` when that fails within ``timeout`` seconds."""
+        """Open the stream and win the arbitration within ``timeout`` seconds, or raise :class:`SwitchError`."""
         deadline = time.monotonic() + timeout
         low = time.time_ns()
         for _ in range(ATTEMPTS):
             if self._messages is None:
-                # A new inbox: what a rejected stream left behind must not be taken for news of this one.
+                # A new inbox, so that messages of a rejected stream cannot pass for this one's.
                 self._inbox = queue.SimpleQueue()
                 self._messages = MessageStream(self._stub, self._inbox.put)
             self.election_id = (ELECTION_HIGH, low)
@@ -97,8 +95,8 @@ class Stream:
                 raise SwitchError(f"switch {self._switch}: no answer to arbitration from {address} in time") from None
             if isinstance(answer, grpc.RpcError):
                 self.close()
-                # simple_switch_grpc: INVALID_ARGUMENT "Election id already exists" ends the stream; the very first
-                # connection to a new process can get it too, with an id never used. A higher one works.
+                # simple_switch_grpc ends the stream with INVALID_ARGUMENT "Election id already exists", sometimes even on the
+                # very first connection to a new process, with an unused id. A higher id works.
                 if answer.code() != grpc.StatusCode.INVALID_ARGUMENT or "lection id" not in (answer.details() or ""):
                     raise switch_error(self._switch, self._address, "arbitration", answer)
                 low += 1
@@ -109,7 +107,6 @@ class Stream:
         raise SwitchError(f"switch {self._switch}: another P4Runtime client at {self._address} stays primary")
 
     def send_packet(self, packet: Any) -> None:
-        """Send a ``p4.v1.PacketOut``."""
         assert self._messages is not None, "the stream is not open"
         self._messages.send_packet(packet)
 
@@ -122,7 +119,6 @@ class Stream:
         return self._checked(packet, "waiting for a PacketIn")
 
     def close(self) -> None:
-        """End the stream and its thread."""
         if self._messages is not None:
             self._messages.close()
         self._messages = None

@@ -1,4 +1,4 @@
-"""The sweeper's P4Runtime stream: primary when no other client is, and a backup otherwise."""
+"""The sweeper's P4Runtime stream: primary if no other client is, otherwise a backup."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from netsum_controller.p4runtime.channel import open_channel
 from netsum_controller.p4runtime.stream import MessageStream
 
 _LOW_IDS = range(2, 1 << 16)
-"""Low halves of our election ids; the high half is 0. So every other client wins against a sweeper: the controller's
-commands (2, time), p4runtime-shell (1, 0) by default. Two controllers' sweepers rarely choose the same id; the one that
-does is told INVALID_ARGUMENT and tries another."""
+"""Low halves of our election ids; the high half is 0. So a sweeper yields to every other client: the controller's commands (2,
+time), and p4runtime-shell, by default (1, 0). If two controllers' sweepers choose the same id, which is rare, the second gets
+INVALID_ARGUMENT and tries another."""
 
 
 class SweepStream:
@@ -30,6 +30,5 @@ class SweepStream:
         self.send_packet = self._messages.send_packet
 
     def close(self) -> None:
-        """End the stream, its thread and its connection."""
         self._messages.close()
         self._channel.close()

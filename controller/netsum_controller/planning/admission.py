@@ -1,7 +1,4 @@
-"""Does a job fit? Pure: compares what is asked for with the topology and with what the other jobs have.
-
-A refusal says what is missing.
-"""
+"""Decides whether a job fits, given the topology and what the other jobs have. A refusal says what is missing. Pure."""
 
 from __future__ import annotations
 
@@ -77,8 +74,8 @@ def sources_on(topology: Topology, job: Job, switch: str) -> int:
 
 
 def _entries(topology: Topology, job: Job, switch: str) -> tuple[int, int, int]:
-    """A job's sources, parents and upward stripes on a switch. If the topology no longer has all of the job, each member
-    counts as a source."""
+    """A job's sources, parents and upward stripes on a switch. If the topology no longer has everything the job needs, each
+    member counts as a source."""
     try:
         return _needs(job_trees(topology, job), switch)
     except Refused:
@@ -133,12 +130,9 @@ def place(
     table_size: int,
     down: Collection[str] = (),
 ) -> Placement:
-    """Find room for a job, on every switch of its trees. ``others`` are all jobs; ``table_size`` is the size of the
-    tables that have an entry for each member; ``down`` are switches that its trees must avoid.
-
-    Raises :class:`Refused`, which says what is missing and where: hosts, MTU or quota; or its subclass :class:`NoSwitch`:
-    paths, job ids, entries or slots.
-    """
+    """Find room for a job on every switch of its trees, which must avoid switches that are ``down``. ``others`` are all jobs;
+    ``table_size`` is the size of the tables that have an entry for each member. Raises :class:`Refused`, which says what is
+    missing and where (hosts, MTU or quota), or its subclass :class:`NoSwitch` (paths, job ids, entries or slots)."""
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
     _check_ageing(spec.name, spec.block_exp_us, trees)
@@ -211,8 +205,8 @@ def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: 
 
 
 def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job], table_size: int) -> tuple[Part, ...]:
-    """The parts of an existing job for new trees. It keeps the parts that it has, also those on switches that it does not need
-    now, and gets new ones elsewhere. Quotas do not apply. :class:`Refused` when there is no room."""
+    """The parts of an existing job for new trees. It keeps its parts, even on switches that it does not need now, and gets new
+    ones elsewhere. Quotas do not apply. :class:`Refused` if there is no room."""
     parts = {part.switch: part for part in job.parts}
     _check_ageing(job.name, job.block_exp_us, trees)
     if trees.stripes > job.slots:

@@ -17,20 +17,17 @@ UDP_PORTS = range(13000, 32768)
 
 
 def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
-    """A free id, round robin after ``last``, so that an id rests as long as possible before it is used again."""
+    """A free id, round robin after ``last``, so that an id is unused as long as possible before it is used again."""
     free = [job_id for job_id in JOB_IDS if job_id not in used]
     return next((job_id for job_id in free if job_id > last), free[0] if free else None)
 
 
 def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLOTS) -> int | None:
-    """Base of ``slots`` free slots (a power of two), aligned to their number. First fit keeps whole
-    buddies free while jobs come and go. ``used`` has (base, slots) of the others."""
+    """Base of ``slots`` free slots (a power of two), aligned to their number. First fit keeps whole buddies free while jobs
+    come and go. ``used`` has (base, slots) of the others."""
     taken = sorted(used)
-    candidates = [
-        0,
-        *(-(-(base + size) // slots) * slots for base, size in taken),
-    ]  # the lowest fit follows another's end
-    for base in sorted(candidates):
+    # The lowest fit is at 0, or follows the end of another job's slots.
+    for base in sorted([0, *(-(-(base + size) // slots) * slots for base, size in taken)]):
         if base + slots <= total and all(base + slots <= other or other + size <= base for other, size in taken):
             return base
     return None
@@ -39,8 +36,8 @@ def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLO
 def allocate_ports(
     cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]
 ) -> tuple[list[int], int] | None:
-    """A UDP port for each of ``hosts`` (one for each rank; a host may occur several times), round robin from ``cursor``, and
-    the next cursor. The ports differ from each other and from the host's ports in ``used`` (host, port)."""
+    """A UDP port for each of ``hosts`` (one for each rank; a host may occur several times), round robin from ``cursor``, and the
+    next cursor. The ports differ from each other and from those in ``used``, pairs of (host, port)."""
     ports: list[int] = []
     position = cursor % len(UDP_PORTS)
     for _ in range(len(UDP_PORTS)):
@@ -54,17 +51,17 @@ def allocate_ports(
 
 
 def scattered(number: int) -> int:
-    """A first block id that follows from an epoch's number and is far from those of neighbouring numbers."""
+    """A first block id derived from an epoch's number, far from those of neighbouring numbers."""
     return number * 0x9E3779B1 % SERIAL // SLOTS * SLOTS
 
 
 def allocate_first_block_id(earlier: Sequence[IdRange], start: int = 0) -> int:
-    """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier
-    range (``earlier``, oldest first); ``start`` if it is free. Ids are finite, so when none is left the oldest ranges are
-    forgotten: their packets are long gone."""
+    """First block id of a new epoch: a multiple of the switch's slots, followed by ``ROOM`` ids outside every earlier range
+    (``earlier``, oldest first); ``start`` if it is free. If no ids are left, the oldest ranges are forgotten, because their
+    packets are long gone."""
     for forgotten in range(len(earlier)):
         ranges = earlier[forgotten:]
-        # else go on after the latest; else after any other
+        # Otherwise continue after the latest range, or else after any other.
         candidates = [*([IdRange(start, 0)] if start else []), ranges[-1], *ranges]
         for after in candidates:
             first = -(-(after.first + after.size) // SLOTS) * SLOTS % SERIAL

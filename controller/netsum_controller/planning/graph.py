@@ -1,8 +1,5 @@
-"""The switches as a graph: which reach which over which links. Pure; the algorithms are networkx's.
-
-Nodes and neighbours are in the order of the topology's file, so the same file gives the same paths in every process.
-Switches that are ``down`` are not in the graph.
-"""
+"""The switches as a graph of links, without those that are ``down``. Pure; the algorithms are networkx's. Nodes and neighbours
+are in the order of the topology's file, so the same file gives the same paths in every process."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def home_of(job: Job, rank: int) -> str:
 
 
 def job_trees(topology: Topology, job: Job) -> Trees:
-    """The trees of a job's current epoch, including evicted members. :class:`Refused` when the topology no longer has what
-    they need: links, and the members that take part on the switches where the epoch has them."""
+    """The trees of a job's current epoch, including evicted members. :class:`Refused` if the topology no longer has the links
+    that they need, or the remaining members on the switches where the epoch has them."""
     shape = job.epoch.shape
     here = {}
     for seat in job.epoch.seats:
@@ -63,9 +63,9 @@ def present(trees: Trees, job: Job) -> Trees:
 
 
 def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -> list[Item]:
-    """What a job has on one switch in its current epoch. Evicted members have no entries, and neither have switches without
-    any other member. Blocks age only when all others have joined. An epoch that resumes another has no job entry before
-    its first block is known. ``priority`` is the job entry's."""
+    """What a job has on one switch in its current epoch. Evicted members have no entries, nor do switches that have only evicted
+    members. Blocks age only once all others have joined. An epoch that resumes another has no job entry until its first block is
+    known. ``priority`` is the job entry's."""
     began = job_trees(topology, job)
     trees = present(began, job)
     node = trees.nodes.get(switch)
@@ -116,7 +116,7 @@ def _port_between(job: Job, child: str, parent: str) -> int:
 
 
 def quorum_of(job: Job, began: Trees, switch: str) -> int:
-    """Workers that a switch needs in a block to close it early, in the trees as the epoch began. Below a root it is the
+    """Workers that a switch needs in a block to close it early, in the trees with which the epoch began. Below a root this is the
     quorum's share of the workers there, rounded up, so that the partial sums of a result meet the quorum together."""
     node = began.nodes[switch]
     if node.role is Role.ROOT:
@@ -150,7 +150,6 @@ def _slot_base(job: Job, switch: str) -> int:
 
 
 def belongs_to(item: Item, job_id: int) -> bool:
-    """Whether an item is part of that job."""
     table, (first, *_) = item.identity
     if table == "multicast group":
         return first in (job_id, SWEEP_GROUPS + job_id)
@@ -161,5 +160,4 @@ _JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, Upli
 
 
 def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
-    """The items that are part of that job."""
     return [item for item in items if belongs_to(item, job_id)]

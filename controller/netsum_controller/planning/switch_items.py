@@ -1,7 +1,5 @@
-"""What a switch has without any job: its address, those of the others, and plain L2 forwarding. Pure.
-
-Forwarding takes shortest paths to every host and switch; floods follow one tree.
-"""
+"""What a switch has without any job: its address, those of the others, and plain L2 forwarding, on shortest paths to every host
+and switch, with floods along one tree. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from netsum_controller.stages import AggregatorEntry, ElsewhereEntry, ForwardEnt
 
 
 def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
-    """What a switch has without any job: its own address, those of the other switches, and forwarding that avoids switches
-    that are ``down``."""
+    """All of these items. Forwarding avoids switches that are ``down``."""
     own = topology.switches[switch]
     items: list[Item] = [AggregatorEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
     items += [ElsewhereEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
@@ -26,8 +23,8 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
 
 def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
     """What one switch has for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches that are
-    ``down``; what is out of reach has no entry. For a switch that is itself down these are the items that it needs when it
-    is back, while the others are still down."""
+    ``down``; unreachable targets have no entry. A switch that is down itself gets what it needs once it is back, while the others
+    are still down."""
     graph = switch_graph(topology, set(down) - {switch})
     items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in _ways(topology, graph, switch)]
     ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
@@ -37,8 +34,8 @@ def forwarding_items(topology: Topology, switch: str, down: Collection[str] = fr
 
 
 def _senders(topology: Topology, switch: str) -> list[Item]:
-    """At which ports each address may come in: a host's at its own port; those behind other switches at the links to switches
-    (which checked them where they came in); the switch's own nowhere."""
+    """At which ports each address may come in: a host's at its own port; one behind another switch at any link to a switch, which
+    has checked it; the switch's own nowhere."""
     links = sum(1 << port for port in topology.neighbours(switch))
     hosts = [
         SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
@@ -60,8 +57,8 @@ def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, 
             yield mac, port
         elif home in own:
             hops = [other for other in beyond if beyond[other][home] == own[home] - 1]
-            # Neighbouring targets take different ones of equal paths. Each level looks at another digit of their number;
-            # otherwise all that a leaf sends up one way would share the rest of its way.
+            # Neighbouring targets take different paths of equal length. Each level looks at another digit of their number;
+            # otherwise everything that a leaf sends one way would stay together all the way.
             hop = hops[number // len(hops) ** level % len(hops)]
             yield mac, graph.edges[switch, hop]["ports"][switch]
 

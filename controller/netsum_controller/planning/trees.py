@@ -1,11 +1,11 @@
 """Aggregation trees: which switches sum a job's blocks, and who sends to whom. Pure.
 
-A job has one tree for each *stripe* (a block's stripe is its id modulo their number): its hosts' switches are the leaves, a
-root makes the results, and several roots share the stripes by weight. As in ATP and SHARP the trees are of shortest paths, so on
-each link a block travels once up and once down.
+A job has one tree for each *stripe* (a block's stripe is its id modulo their number). Its hosts' switches are the leaves, a root
+makes the results, and several roots share the stripes by weight. As in ATP and SHARP, the trees consist of shortest paths, so a
+block travels once up and once down each link.
 
-On a switch its sources and its role are the same in all stripes that it has, for the P4 program keeps one set of
-sources for each job. If several roots cannot share that (members hang on such a switch, or paths cross), one root has all.
+The P4 program keeps one set of sources for each job, so a switch has the same sources and the same role in all its stripes. If
+several roots cannot share the blocks that way (because one has members of its own, or paths cross), one root makes all results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUND_TRIP_US = 5000
 @dataclass(frozen=True)
 class Child:
     """A source of a switch: either a ``host`` (for one rank) or a child ``switch``; the other is None. ``ranks`` are those
-    below, ascending; ``src_id`` is the lowest of them; ``port`` is the switch's own port towards the child."""
+    below it, ascending, and ``src_id`` is the lowest of them; ``port`` is the switch's own port towards the child."""
 
     src_id: int
     port: int
@@ -52,8 +52,8 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Node:
-    """A switch in a job's trees. ``children`` are in order of src_id. A leaf has one of ``parents`` for each stripe, None for a
-    stripe in which it has no part; a root has none. ``height``: links to the farthest switch below."""
+    """A switch in a job's trees. ``children`` are in order of src_id. A leaf has one of ``parents`` for each stripe, None if it
+    has no part in the stripe; a root has none. ``height`` is the number of links to the farthest switch below."""
 
     switch: str
     role: Role
@@ -114,11 +114,11 @@ def plan_trees(
 ) -> Trees:
     """The trees of a job. ``members`` are host names in rank order, or by rank; ``down`` are switches that must not be used.
 
-    ``weights`` says which roots there are and how they share the blocks; roots that are down are left out (if all are: as
-    without weights). Without weights the roots are the switches whose greatest distance to a member's switch is
-    the smallest (the spines of a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, the first.
+    ``weights`` names the roots and how they share the blocks; roots that are down are left out (if all are, the weights are
+    ignored). Without weights, the roots are the switches whose greatest distance to a member's switch is smallest (the spines of
+    a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, only the first.
 
-    Raises :class:`Refused`, which says what is missing, or its subclass :class:`NoSwitch` when that is a path.
+    Raises :class:`Refused`, which says what is missing, or its subclass :class:`NoSwitch` if that is a path.
     O(roots * (switches + links)).
     """
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
@@ -141,8 +141,8 @@ def plan_trees(
 
 
 def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Trees:
-    """Trees of a known shape in the topology as it is now. ``members`` are host names by rank; those on no switch of the
-    trees are left out. :class:`Refused` when a switch or a link that the trees need is gone."""
+    """Trees of a known shape in the current topology. ``members`` are host names by rank; those on no switch of the trees are
+    left out. :class:`Refused` if a switch or a link that the trees need is gone."""
     graph = switch_graph(topology)
     below: dict[str, set[str]] = {name: set() for name in shape.switches}
     for child, parent in shape.edges:
@@ -157,8 +157,8 @@ def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Tr
 
 
 def block_exp_us(lowest_us: int, height: int) -> int:
-    """Age in microseconds at which a switch of that height closes a block, if the lowest leaves do at ``lowest_us``: twice
-    the age at its children plus a round trip. 0 stays 0: blocks do not age."""
+    """Age in microseconds at which a switch of that height closes a block if the lowest leaves do so at ``lowest_us``: twice its
+    children's age plus a round trip. 0, which means that blocks do not age, stays 0."""
     age = lowest_us
     for _ in range(height if lowest_us else 0):
         age = 2 * age + ROUND_TRIP_US
@@ -166,8 +166,8 @@ def block_exp_us(lowest_us: int, height: int) -> int:
 
 
 def share(weights: Mapping[str, int]) -> tuple[str, ...]:
-    """The root of each stripe: one stripe for one root, else the fewest (a power of two from 16 to 64) with which each root
-    gets one; shares by largest remainder, spread evenly over the stripes."""
+    """The root of each stripe: one stripe for one root, otherwise the fewest (a power of two from 16 to 64) that give each root
+    at least one; shares by largest remainder, spread evenly over the stripes."""
     if len(weights) == 1:
         return tuple(weights)
     total = sum(weights.values())
@@ -178,7 +178,7 @@ def share(weights: Mapping[str, int]) -> tuple[str, ...]:
     while min(seats.values()) == 0:  # every root asked for gets at least one
         poor, rich = min(seats, key=lambda name: seats[name]), max(seats, key=lambda name: seats[name])
         seats[poor], seats[rich] = 1, seats[rich] - 1
-    # Whoever lags most behind its share comes next (smooth weighted round robin).
+    # The root furthest behind its share comes next (smooth weighted round robin).
     roots: list[str] = []
     given = dict.fromkeys(seats, 0)
     for stripe in range(1, count + 1):
@@ -263,8 +263,8 @@ def _build(
 
 
 def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
-    """Each switch's parent on a shortest path from the homes to the root. Among several next hops it prefers a home (which has
-    a part in the job anyway), else the first: a choice that does not depend on the root."""
+    """Each switch's parent on a shortest path from the homes to the root. Among several next hops it prefers a home, which
+    takes part in the job anyway, or else the first; this choice does not depend on the root."""
     distance = distances(graph, root)
     parents: dict[str, str] = {}
     for home in homes:

@@ -13,7 +13,7 @@ from netsum_controller.stages.rewrite import RewriteEntry, SwitchRewriteEntry
 from netsum_controller.stages.uplink import UplinkEntry
 
 Item = Entry | ForeignEntry | MulticastGroup
-"""Anything that is installed on a switch."""
+"""Anything that can be installed on a switch."""
 
 TABLES: tuple[type[Entry], ...] = (
     AggregatorEntry,

@@ -10,7 +10,7 @@ from netsum_controller.stages.entry import Entry
 
 @dataclass(frozen=True)
 class AggregatorEntry(Entry):
-    """The switch answers ARP for ``address`` with ``mac`` and takes contributions sent there."""
+    """The switch answers ARP for ``address`` with ``mac``, and accepts contributions sent there."""
 
     TABLE: ClassVar = "aggregator"
     ACTION: ClassVar = "aggregator_here"
@@ -22,7 +22,7 @@ class AggregatorEntry(Entry):
 
 @dataclass(frozen=True)
 class ElsewhereEntry(Entry):
-    """``address`` is another switch's: netsum's packets for it, which only a host would send through us, are dropped."""
+    """``address`` is another switch's. netsum's packets for it, which only a host would send through us, are dropped."""
 
     TABLE: ClassVar = "aggregator"
     ACTION: ClassVar = "elsewhere"

@@ -8,7 +8,7 @@ from netsum.wire.schema import PacketOutKind
 
 
 def claim_fields(number: int, cookie: int) -> dict[str, int]:
-    """Metadata of the PacketOut that takes all numbers up to ``number`` (32 bits); ``cookie`` comes back with the PacketIn."""
+    """Metadata of the PacketOut that takes all numbers up to ``number`` (32 bits); the PacketIn returns ``cookie``."""
     return {"kind": PacketOutKind.CLAIM, "slot": number >> 16, "cookie": cookie, "closed": number & 0xFFFF}
 
 

@@ -1,7 +1,5 @@
-"""What every table entry has: a key, an action and parameters, all as names and ints.
-
-Ids and byte strings exist only in :mod:`netsum_controller.p4runtime.p4info`.
-"""
+"""The base of all table entries: a key, an action and parameters, all as names and ints. (Ids and byte strings exist only in
+:mod:`netsum_controller.p4runtime.p4info`.)"""
 
 from __future__ import annotations
 
@@ -20,17 +18,15 @@ class Entry:
 
     @property
     def match(self) -> dict[str, int]:
-        """Match fields by name."""
         return {name: getattr(self, name) for name in self.KEY}
 
     @property
     def params(self) -> dict[str, int]:
-        """Action parameters by name."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in self.KEY}
 
     @property
     def identity(self) -> tuple[str, tuple[int, ...]]:
-        """What can be on a switch only once: the table and the key."""
+        """What is unique on a switch: the table and the key."""
         return self.TABLE, tuple(getattr(self, name) for name in self.KEY)
 
     def __str__(self) -> str:
@@ -42,7 +38,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class ForeignEntry:
-    """An entry in one of our tables that we would not have made, for example with another action. ``raw`` is its protobuf."""
+    """An entry in one of our tables that the controller would not make, for example with another action. ``raw`` is its
+    protobuf."""
 
     table: str
     key: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Stage ``forward``: plain L2 forwarding of everything that is not netsum's, if its sender address belongs to its port."""
+"""Stage ``forward``: plain L2 forwarding of other traffic, if its sender address belongs to its port."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ForwardEntry(Entry):
 
 @dataclass(frozen=True)
 class SenderEntry(Entry):
-    """A packet whose IPv4 or ARP sender is ``address`` is let in at the ports whose bits are set in ``ports``, and dropped at
-    all others."""
+    """Packets with this IPv4 or ARP sender ``address`` are accepted at the ports whose bits are set in ``ports``, and dropped
+    at all others."""
 
     TABLE: ClassVar = "sender"
     ACTION: ClassVar = "comes_through"

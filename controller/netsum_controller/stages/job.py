@@ -12,11 +12,11 @@ from netsum_controller.stages.entry import Entry
 
 @dataclass(frozen=True)
 class JobEntry(Entry):
-    """Job ``job_id`` in epoch ``epoch``: a block is complete when ``all_sources`` (a bit each) have contributed; block
-    b lives in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than
-    ``block_exp`` microseconds (0: never) may be closed when ``quorum`` workers are in it; ``window`` is how many may be
-    open at a time. ``role``: what the switch does with a complete block. Of a leaf: ``block_id & stripe_mask`` is the
-    stripe, which says what parent a block has. ``priority``: the class among the jobs that compete, 0: it does not."""
+    """Job ``job_id`` in epoch ``epoch``. A block is complete when ``all_sources`` (a bit each) have contributed; block b lives
+    in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than ``block_exp``
+    microseconds (0: never) may be closed if ``quorum`` workers are in it; at most ``window`` blocks are open at a time.
+    ``role`` says what the switch does with a complete block. On a leaf, ``block_id & stripe_mask`` is the stripe, which
+    determines a block's parent. ``priority`` is the class among competing jobs, or 0."""
 
     TABLE: ClassVar = "job"
     ACTION: ClassVar = "job_here"

@@ -10,9 +10,9 @@ from netsum_controller.stages.entry import Entry
 
 @dataclass(frozen=True)
 class MemberEntry(Entry):
-    """Source ``src_id`` of job ``job_id`` sits on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch;
-    ``source`` is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The
-    entry's direct counter counts the packets that it let in."""
+    """Source ``src_id`` of job ``job_id`` is on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch; ``source``
+    is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The entry's direct counter counts the
+    packets that it lets in."""
 
     TABLE: ClassVar = "member"
     ACTION: ClassVar = "member_here"
@@ -28,7 +28,7 @@ class MemberEntry(Entry):
 
 @dataclass(frozen=True)
 class ParentEntry(Entry):
-    """A parent of this switch is on ``ingress_port``; there the switch is source ``src_id``. What comes from it is for UDP port
+    """A parent of this switch is on ``ingress_port``, where the switch is source ``src_id``. Its packets are for UDP port
     ``udp_port`` in this epoch, which is also the source port of the switch's partials."""
 
     TABLE: ClassVar = "member"

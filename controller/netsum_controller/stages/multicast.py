@@ -1,5 +1,5 @@
-"""Multicast groups: where the ``forward`` stage floods to, and where ``deliver`` sends a job's results: to its members,
-or, when a sweep found them, to its members and on to the sweep's next pass."""
+"""Multicast groups: the ports to which the ``forward`` stage floods, and the members to which ``deliver`` sends a job's results
+(and, if a sweep closed the block, the sweep's next pass)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ DROPPED_COUNTER = "dropped"
 
 
 class PortCounts(NamedTuple):
-    """Packets and bytes (of whole frames) that came in at a port since the program was loaded; ``dropped``: packets that were
-    not forwarded because their sender address belongs to another port."""
+    """Packets and bytes (of whole frames) that came in at a port since the program was loaded, and packets ``dropped`` because
+    their sender address belongs to another port."""
 
     packets: int
     bytes: int

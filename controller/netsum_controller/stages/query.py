@@ -1,8 +1,5 @@
-"""Stage ``query``: block records, read with a PacketOut that names the slot and a PacketIn that brings the record.
-
-simple_switch_grpc does not serve registers ("Register reads are not supported yet", UNIMPLEMENTED), so the program
-itself answers.
-"""
+"""Stage ``query``: block records, read with a PacketOut that names the slot and a PacketIn that returns the record. The program
+itself answers, because simple_switch_grpc does not serve registers ("Register reads are not supported yet", UNIMPLEMENTED)."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ from dataclasses import dataclass, field
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import BlockState, PacketOutKind
 
-PACKET_OUT = "packet_out"
-PACKET_IN = "packet_in"
 AGE_UNIT_US = 1024
-"""Microseconds in a unit of a block's age, which comes in 16 bits of metadata and stays at its largest value."""
+"""Microseconds in a unit of a block's age, which has 16 bits of metadata and saturates."""
 
 
 def query_fields(slot: int) -> dict[str, int]:
@@ -24,8 +19,8 @@ def query_fields(slot: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Record:
-    """A slot's block record, the parts that people ask about. ``seen`` has a bit for each source; ``age_ms`` is the time
-    since the block's first packet, at most 67 s; ``raw`` is all of the record, as the switch brought it."""
+    """The main parts of a slot's block record. ``seen`` has a bit for each source; ``age_ms`` is the time since the block's
+    first packet, at most 67 s; ``raw`` is the whole record as the switch returned it."""
 
     slot: int
     epoch: int
@@ -47,24 +42,16 @@ class Record:
 
     @classmethod
     def parse(cls, slot: int, payload: bytes, age: int) -> Record:
-        """From a PacketIn's payload and the age in its metadata; :class:`ValueError` when it is too short."""
+        """From a PacketIn's payload and the age in its metadata; :class:`ValueError` if it is too short."""
         raw = parse_record(payload)
+        same = ("epoch", "block_id", "seen", "src_cnt", "data_cnt", "status", "op", "lane", "gen_id", "grad_cnt")
         return cls(
             slot=slot,
-            epoch=raw["epoch"],
-            block_id=raw["block_id"],
             state=BlockState(raw["state"]),
-            seen=raw["seen"],
-            src_cnt=raw["src_cnt"],
-            data_cnt=raw["data_cnt"],
-            status=raw["status"],
             start_us=raw["start"],
-            op=raw["op"],
-            lane=raw["lane"],
-            gen_id=raw["gen_id"],
-            grad_cnt=raw["grad_cnt"],
             degraded=bool(raw["degraded"]),
             firm=bool(raw["firm"]),
             age_ms=age * AGE_UNIT_US / 1000,
             raw=payload,
+            **{name: raw[name] for name in same},
         )

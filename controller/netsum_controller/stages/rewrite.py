@@ -10,8 +10,7 @@ from netsum_controller.stages.entry import Entry
 
 @dataclass(frozen=True)
 class RewriteEntry(Entry):
-    """Replica ``replica`` (a source id) of job ``job_id``'s results goes to this MAC, IP and UDP port, where ``rank``
-    is."""
+    """Replica ``replica`` (a source id) of job ``job_id``'s results goes to ``rank``, at this MAC, IP and UDP port."""
 
     TABLE: ClassVar = "rewrite"
     ACTION: ClassVar = "to_member"
@@ -27,8 +26,8 @@ class RewriteEntry(Entry):
 
 @dataclass(frozen=True)
 class SwitchRewriteEntry(Entry):
-    """Replica ``replica`` (a source id) of job ``job_id``'s results goes down to a child switch, as from ``udp_port``: that of
-    the edge between the two."""
+    """Replica ``replica`` (a source id) of job ``job_id``'s results goes down to a child switch, from ``udp_port``, that of the
+    edge between the two."""
 
     TABLE: ClassVar = "rewrite"
     ACTION: ClassVar = "to_switch"

@@ -10,8 +10,8 @@ from netsum_controller.stages.entry import Entry
 
 @dataclass(frozen=True)
 class UplinkEntry(Entry):
-    """The switch's partials of job ``job_id``'s blocks of ``stripe`` leave through ``port``, from UDP port ``udp_port``, to
-    the parent's address, as its source ``src_id``."""
+    """The switch's partials of job ``job_id``'s blocks of ``stripe`` leave through ``port`` for the parent's address, from UDP
+    port ``udp_port``, as its source ``src_id``."""
 
     TABLE: ClassVar = "uplink"
     ACTION: ClassVar = "uplink.up"

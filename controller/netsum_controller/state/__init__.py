@@ -1,1 +1,1 @@
-"""What the controller remembers: jobs and epochs, in a file that one command at a time may change."""
+"""The controller's state: jobs and epochs, in a file that one command at a time may change."""

@@ -1,4 +1,4 @@
-"""A job as it is: what it was given, its current epoch, and who holds which rank."""
+"""A job: what it was given, its current epoch, and who holds which rank."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class IdRange:
 
 
 class JobState(StrEnum):
-    """Where a job is in its life. A command leaves jobs ``READY``; a command that was killed left the others: the next
-    one on that switch removes what is half made or half deleted, and the next member to join a job whose epoch was
+    """Where a job is in its life. Commands leave jobs ``READY``; the other states were left by a command that was killed. The
+    next one on that switch removes what is half made or half deleted, and the next member to join a job whose epoch was
     ``CHANGING`` gets a new one."""
 
     INSTALLING = "installing"
@@ -46,15 +46,15 @@ class JobState(StrEnum):
 
 
 class Late(StrEnum):
-    """What a job does about members that are late: the others ``WAIT``, or go on with a partial result (``DEGRADE``)."""
+    """What a job does about late members: the others ``WAIT``, or continue with a partial result (``DEGRADE``)."""
 
     WAIT = "wait"
     DEGRADE = "degrade"
 
 
 class Rejoin(StrEnum):
-    """How far an epoch that resumes an earlier one has come: its members are rejoining (``WAITING``), and its first
-    block is not known yet; or all have (``DONE``). ``NONE``: it resumes nothing."""
+    """How far an epoch that resumes another has come. ``WAITING``: its members are rejoining, and its first block is not known
+    yet; ``DONE``: all have rejoined; ``NONE``: it resumes nothing."""
 
     NONE = "none"
     WAITING = "waiting"
@@ -63,8 +63,8 @@ class Rejoin(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """What an epoch keeps of its trees: the root of each stripe, each root's tree (child switch -> parent), and the switch
-    of each rank."""
+    """What is stored of an epoch's trees: the root of each stripe, each root's tree (child switch -> parent), and each rank's
+    switch."""
 
     roots: tuple[str, ...] = ()
     parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -72,7 +72,6 @@ class Shape:
 
     @property
     def switches(self) -> frozenset[str]:
-        """All that have a part in it."""
         return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
 
     @property
@@ -89,8 +88,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Seat:
-    """One rank's place in one epoch. ``instance`` is the random name of the process that took it; ``needs`` the first
-    block whose result it lacks, told when it rejoined; ``peer`` the HOST:PORT at which the other members reach it."""
+    """One rank's place in one epoch. ``instance`` is the random name of the process that took it, ``needs`` the first block
+    whose result it lacked when it rejoined, and ``peer`` the HOST:PORT at which the other members reach it."""
 
     rank: int
     src_id: int
@@ -111,8 +110,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge of a job's trees in one epoch: what ``child`` sends to ``parent`` leaves from ``udp_port``, and what comes
-    back goes there."""
+    """An edge of a job's trees in one epoch: ``child`` sends to ``parent`` from ``udp_port``, and gets its results there."""
 
     child: str
     parent: str
@@ -121,7 +119,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One life of a job: ``number`` is never used again, ``first_block_id`` lies outside every earlier range of ids,
+    """One epoch of a job: its ``number`` is never reused, and its ``first_block_id`` lies outside every earlier range of ids
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they span several switches.
     ``peer_key`` (32 hex digits) authenticates what members send each other."""
 
@@ -141,7 +139,6 @@ class Epoch:
 
     @property
     def evicted(self) -> tuple[int, ...]:
-        """Ranks that were evicted."""
         return tuple(seat.rank for seat in self.seats if seat.evicted)
 
     def port_between(self, child: str, parent: str) -> int | None:
@@ -150,8 +147,9 @@ class Epoch:
 
 
 class Claim(NamedTuple):
-    """Numbers that an epoch alone has on ``switches``: its own, and one more for each of its ``udp_ports`` but the first, so
-    that the ports follow from the numbers. ``others``: numbers are taken there that the state file does not know."""
+    """The numbers that an epoch has claimed on ``switches``: its own, and another for each of its ``udp_ports`` but the first,
+    so that the ports follow from the numbers. ``others`` says that numbers are taken there that the state file does not
+    know."""
 
     number: int
     next_number: int
@@ -170,10 +168,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """A job. It has the same id and number of ``slots`` on each of the switches in ``parts``: those of its trees, its first
-    blocks' root first, and former ones that are kept for when they are back. A job without parts has no id (0): its
-    members combine themselves. ``token`` is known only to the call that created it; the state file keeps
-    its SHA-256."""
+    """A job. It has the same id and number of ``slots`` on each of the switches in ``parts``: those of its trees, beginning
+    with the first stripe's root, and former ones, which are kept for when they are back. A job without parts has no id (0): its
+    members combine themselves. ``token`` is known only to the call that created it; the state file keeps its SHA-256."""
 
     name: str
     job_id: int
@@ -196,12 +193,12 @@ class Job:
     priority: int = 0
     """Its class, 0 to 7: while a job of a higher class is busy on a switch, those of lower classes give way."""
     algorithm: str = AUTO
-    """Who combines, as asked for: "switch", the members by the algorithm of this name, or "auto": a switch if possible."""
+    """Who should combine: "switch", the members by the algorithm of this name, or "auto" (a switch if possible)."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
-    """Whether this very call created it; False if it existed already."""
+    """Whether this call created it; False if it already existed."""
     why_hosts: str = ""
-    """Why no switch could serve a job that this very call created or moved."""
+    """Why no switch could serve a job that this call created."""
 
     @property
     def exists(self) -> bool:
@@ -210,7 +207,6 @@ class Job:
 
     @property
     def by_switch(self) -> bool:
-        """Whether switches combine, and not the members themselves."""
         return bool(self.parts)
 
     @property
@@ -234,7 +230,6 @@ class Job:
         return tuple(part.switch for part in self.parts)
 
     def part(self, switch: str) -> Part | None:
-        """What it has on a switch, or None."""
         return next((part for part in self.parts if part.switch == switch), None)
 
     def seat(self, rank: int) -> Seat:
@@ -255,12 +250,12 @@ class Job:
 
     @property
     def quorum_now(self) -> int:
-        """The quorum, which members that were evicted do not make unreachable."""
+        """The quorum, at most the number of remaining members."""
         return min(self.quorum, len(self.epoch.members))
 
     @property
     def ageing(self) -> bool:
-        """Whether blocks age out: in a degrade job, from when every member has joined the epoch."""
+        """Whether blocks age out: in a degrade job, once every member has joined the epoch."""
         return self.late is Late.DEGRADE and all(seat.joined for seat in self.epoch.members)
 
     @property

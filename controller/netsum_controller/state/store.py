@@ -1,7 +1,7 @@
-"""What the controller must remember, in SQLite: jobs, epochs, ranges of block ids, ports, tokens, who has joined.
+"""The controller's state in SQLite: jobs, epochs, ranges of block ids, ports, tokens, and who has joined.
 
-The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller
-may be killed at any moment: a job that is not ``ready`` was left by a killed command, and the next one cleans it up.
+The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller may be
+killed at any moment: a job that is not ``ready`` was left by a killed command, and the next command cleans it up.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _shape(text: str) -> Shape:
 
 
 class _Database(sqlite3.Connection):
-    """SQLite whose errors about the disk become :class:`StateError`; the caller may try again."""
+    """An SQLite connection whose disk errors become :class:`StateError`; the caller may try again."""
 
     path = Path()
 
@@ -71,7 +71,7 @@ class _Database(sqlite3.Connection):
         except sqlite3.OperationalError as error:
             raise StateError(
                 f"{self.path}: the controller's state cannot be read or written ({error}); nothing was changed. "
-                f"See that its disk has room and can be written, then ask again"
+                f"Make sure that its disk has room and can be written, then try again"
             ) from None
 
 
@@ -110,12 +110,11 @@ class Store:
             if version == 0:
                 with self.transaction():
                     schema.create(self._db)
-                    # The switches know which numbers are taken; for jobs without a switch the time is the best guess.
+                    # The switches know which numbers are taken. For jobs without a switch, the time is the best guess.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     @contextmanager
@@ -141,7 +140,7 @@ class Store:
 
     @property
     def next_epoch(self) -> int:
-        """The first number that no epoch has had, as far as this file knows (see :mod:`netsum_controller.jobs.claims`)."""
+        """The first number that, as far as this file knows, no epoch has had (see :mod:`netsum_controller.jobs.claims`)."""
         return self._meta("next_epoch")
 
     def skip_epochs(self, number: int) -> None:
@@ -219,14 +218,8 @@ class Store:
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
         return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
 
-    def find_epoch(self, number: int) -> Epoch | None:
-        """A past or present epoch with its seats; None for an unknown number."""
-        with self._guard:
-            known = self._db.execute("SELECT 1 FROM epochs WHERE number = ?", (number,)).fetchone()
-            return self._epoch(number) if known else None
-
     def resumed(self, number: int) -> list[int]:
-        """The epochs that an epoch continues, the latest first: the one it resumes, the one which that resumed, ..."""
+        """The epochs that an epoch continues, latest first: the one it resumes, the one that was resumed there, ..."""
         query = (
             "WITH RECURSIVE earlier(number) AS (SELECT resumes FROM epochs WHERE number = ? UNION "
             "SELECT resumes FROM epochs JOIN earlier USING (number)) "
@@ -236,7 +229,6 @@ class Store:
             return [earlier for (earlier,) in self._db.execute(query, (number,))]
 
     def add_job(self, job: Job, claim: Claim) -> None:
-        """Record a job and its first epoch. Call it in a transaction."""
         self.add_epoch(job, job.epoch, claim)
         values = (
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
@@ -251,13 +243,12 @@ class Store:
             self._set_meta("last_job_id", job.job_id)
 
     def knows_token(self, sha256: str) -> bool:
-        """Whether any job, deleted or not, has the token of this hash. (Nobody can choose a hash's bytes, so the time of the
-        lookup tells nothing.)"""
+        """Whether any job, deleted or not, has the token with this hash. (Nobody can choose a hash's bytes, so the time of the
+        lookup reveals nothing.)"""
         with self._guard:
             return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
     def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
-        """Record where a job has parts. Call it in a transaction."""
         self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
         self._db.executemany(
             "INSERT INTO parts (job, place, switch, job_id, slot_base) VALUES (?, ?, ?, ?, ?)",
@@ -271,8 +262,7 @@ class Store:
         self.set_parts(job.name, job.job_id, job.parts)
 
     def add_epoch(self, job: Job, epoch: Epoch, claim: Claim) -> None:
-        """Record an epoch, and on which switches its number is claimed; it is not the job's current one yet. Call it in a
-        transaction."""
+        """Record an epoch, and on which switches its number is claimed; it does not become the job's current one."""
         self._db.execute(
             "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -301,7 +291,7 @@ class Store:
         self._db.execute("INSERT OR IGNORE INTO reach VALUES (?, ?)", (epoch, switch))
 
     def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
-        """Whether the number is one of our epochs', of a job with that id, and claimed on the switch."""
+        """Whether the number belongs to one of our epochs, of a job with that id, and is claimed on the switch."""
         query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
         with self._guard:
             return self._db.execute(query, (epoch, switch, job_id)).fetchone() is not None
@@ -321,7 +311,6 @@ class Store:
             self._db.execute("UPDATE epochs SET first_block_id = ? WHERE number = ?", (first_block_id, epoch))
 
     def set_state(self, name: str, state: JobState) -> None:
-        """Record a job's state. Call it in a transaction."""
         self._db.execute("UPDATE jobs SET state = ? WHERE name = ?", (state.value, name))
 
     def remove_job(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Why a member is late or a job is stuck: likely causes, from what the switch and the state file know. Pure."""
+"""Likely causes why a member is late or a job is stuck, from what the switch and the state file know. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from netsum_controller.stages import JobEntry, MemberEntry, Record
 from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Seat
 
 SWEEPS_LATE = 4
-"""A block this many times block_exp old should have been closed: sweeps come twice in each block_exp."""
-
-
-UNDER_WAY = (BlockState.OPEN, BlockState.SENT)
-"""States of a block that some member waits for."""
+"""A block older than this many block_exp should have been closed, since sweeps come twice in each block_exp."""
 
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, outcomes. ``lost``: the
-    switch does not run our program; ``trouble``: why it does not answer."""
+    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, and outcomes. ``lost`` says
+    that the switch does not run our program, ``trouble`` why it does not answer."""
 
     entry: JobEntry | None = None
     records: Mapping[int, Record] = field(default_factory=dict)
@@ -35,9 +31,9 @@ class SwitchState:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A member that open blocks wait for. ``block``: the oldest of them. ``last_block``: the newest block of the epoch
-    that it has contributed to, as far as the switch remembers. ``behind``: how many blocks that is behind the newest of
-    anybody. ``packets``: what the member's table entry has counted in this epoch."""
+    """A member that open blocks wait for, of which ``block`` is the oldest. ``last_block`` is the newest block of the epoch
+    that it has contributed to, as far as the switch remembers; ``behind`` is how many blocks that is behind the newest of all.
+    ``packets`` is what the member's table entry has counted in this epoch."""
 
     rank: int
     src_id: int
@@ -50,13 +46,11 @@ class Straggler:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
         return f"rank {self.rank} ({self.host}) {self.cause}"
 
 
 def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchState]) -> list[Straggler]:
-    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause. ``states`` are
-    by switch."""
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause."""
     first = job.epoch.first_block_id
     records = {
         name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]

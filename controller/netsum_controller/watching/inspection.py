@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netsum.descriptor import SWITCH
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import UNDER_WAY, BlockState
 
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.spread import open_clients, taking_part
@@ -18,7 +18,6 @@ from netsum_controller.site import Site
 from netsum_controller.stages import JobEntry, MemberEntry, Record
 from netsum_controller.state.model import SERIAL, Job, Seat
 from netsum_controller.watching.causes import (
-    UNDER_WAY,
     Straggler,
     SwitchState,
     job_hints,
@@ -30,7 +29,7 @@ from netsum_controller.watching.causes import (
 )
 
 NEIGHBOURS = 512
-"""Slots that are read to explain one block: a host that asks why has seconds, and a job may have thousands of slots."""
+"""Most slots that are read to explain one block: a host that asks has only seconds, and a job may have thousands of slots."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class MemberTraffic:
 
 @dataclass(frozen=True)
 class Stats:
-    """Outcomes by name since the job was created, for all its switches together and ``by_switch``, and its members. (In a tree
-    a block completes on every switch that it passes.)"""
+    """Outcomes by name since the job was created, in total and ``by_switch``, and the job's members. (In a tree, a block
+    completes on every switch that it passes.)"""
 
     job: str
     job_id: int
@@ -58,7 +57,6 @@ class Stats:
     by_switch: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return asdict(self)
 
 
@@ -130,16 +128,14 @@ class Why:
     trouble: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return asdict(self)
 
 
 def why(site: Site, name: str, block: int | None = None) -> Why:
     """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
 
-    Reads the block records with PacketOuts, one for each of the job's slots (0.3 to 1 ms each) on each of its switches; of those
-    around ``block`` ``NEIGHBOURS`` at most. :class:`NoSuchJob`, or :class:`SwitchError` when no switch answers; that one has
-    lost the job is an answer.
+    Reads the block records with a PacketOut for each of the job's slots (0.3 to 1 ms each) on each of its switches, or for at
+    most ``NEIGHBOURS`` around ``block``. Raises :class:`NoSuchJob`, or :class:`SwitchError` if no switch answers.
     """
     with site.store.lock:
         job = site.store.job(name)
@@ -174,7 +170,7 @@ def _nobody_knows(block: int) -> BlockReport:
 
 
 def _without_switch(job: Job, block: int | None) -> Why:
-    """The members combine themselves, so no switch knows how far they are; only missing members can be named."""
+    """The members combine themselves, so no switch knows how far they are, and only missing members can be named."""
     blocks = [] if block is None else [_nobody_knows(block)]
     hints = (*members_hints(job), *seat_hints(job, set()))
     return Why(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
@@ -231,7 +227,6 @@ class _Search:
         return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
 
     def report(self, block: int) -> BlockReport:
-        """What is known of a block."""
         job, root = self.job, self.trees.roots[block % self.trees.stripes]
         part, newest = job.part(root), self._in_slot(root, block)
         assert part is not None
@@ -265,8 +260,8 @@ class _Search:
         return record if record is not None and record.block_id == block else None
 
     def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
-        """Ranks below a switch that have not contributed, and the edges that partial sums are on. Below a switch that does not
-        answer, or has lost everything, nobody is known to be missing."""
+        """Ranks below a switch that have not contributed, and the edges on which partial sums are on their way. Below a switch
+        that does not answer, or has lost everything, nobody is known to be missing."""
         state = self.states.get(switch)
         if state is None or state.trouble or state.lost:
             return [], []

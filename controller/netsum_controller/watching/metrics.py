@@ -1,7 +1,7 @@
-"""The controller's metrics for Prometheus: jobs and switches as they are, and what the controller has done.
+"""The controller's metrics for Prometheus: the state of jobs and switches, and what the controller has done.
 
-Switches are read when somebody asks, and at most once in :data:`MAX_AGE` seconds, so a storm of scrapes costs them nothing.
-The names are in docs/watching.md.
+Switches are read on request, but at most once in :data:`MAX_AGE` seconds, so a storm of scrapes costs them nothing.
+docs/watching.md lists the metrics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from netsum.wire.schema import Outcome
+from netsum.wire.schema import REJECTIONS, Outcome
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -21,22 +21,20 @@ from prometheus_client.registry import Collector
 from netsum_controller.config.topology import Topology
 from netsum_controller.site import Site
 from netsum_controller.watching.observer import JobView, Observer, Presence, SwitchView, whole
-from netsum_controller.watching.sweeper import SweepCounters
 
 MAX_AGE: Final = 2.0
-"""Seconds for which a reading of the switches is good."""
+"""Seconds for which a reading of the switches is reused."""
 
 _AT_ONCE: Final = 8
-"""Switches that are read at once."""
 
 
 class Metrics:
     """What ``GET /metrics`` answers."""
 
-    def __init__(self, site: Site, sweeps: SweepCounters, max_age: float = MAX_AGE) -> None:
+    def __init__(self, site: Site, max_age: float = MAX_AGE) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(SwitchCollector(site, max_age))
-        self._registry.register(ControllerCollector(site, sweeps))
+        self._registry.register(ControllerCollector(site))
         ProcessCollector(registry=self._registry)
 
     def page(self, accept: str) -> tuple[str, bytes]:
@@ -67,8 +65,7 @@ class SwitchCollector(Collector):
         return []  # registering must not read switches
 
     def views(self) -> list[SwitchView]:
-        """The switches of the topology, read at most ``max_age`` seconds ago. Callers that come during a reading wait for its
-        result."""
+        """The switches of the topology, read at most ``max_age`` seconds ago. Callers during a reading wait for its result."""
         with self._guard:
             if self._clock() - self._read_at >= self._max_age:
                 names = list(self._site.topology.switches)
@@ -80,7 +77,6 @@ class SwitchCollector(Collector):
             return self._views
 
     def collect(self) -> Iterator[Metric]:
-        """All families, from one reading."""
         views = self.views()
         jobs = whole(job for view in views for job in view.jobs)
         up = GaugeMetricFamily("netsum_switch_up", "The switch answers and runs our program.", labels=("switch",))
@@ -125,12 +121,10 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     members = GaugeMetricFamily("netsum_job_members", "Members by presence.", labels=("job", "presence"))
     for view in jobs:
         name = view.job.name
-        # Without one switch the sum would be a counter that falls and then leaps.
+        # While a switch is missing, the sum would be a counter that falls and then jumps.
         for outcome, count in view.outcomes.items() if view.complete else ():
-            if Outcome[outcome.upper()] < Outcome.UNKNOWN_JOB:
-                packets.add_metric((name, outcome), count)
-            else:
-                refused.add_metric((name, outcome), count)
+            family = refused if Outcome[outcome.upper()] in REJECTIONS else packets
+            family.add_metric((name, outcome), count)
         blocks.add_metric((name,), view.blocks)
         epoch.add_metric((name,), view.job.epoch.number)
         opened.add_metric((name,), view.open_blocks)
@@ -178,16 +172,19 @@ def _member_metrics(jobs: list[JobView]) -> Iterator[Metric]:
 
 
 class ControllerCollector(Collector):
-    """What the controller has done since it began to serve, except for jobs that are gone."""
+    """What the controller has done since it began to serve, without jobs that are gone."""
 
     _COUNTS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
         "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),
         "reconciles": ("netsum_reconciles", "Switches compared with what they should have.", ("switch", "result")),
         "http": ("netsum_http_requests", "HTTP requests.", ("call", "status")),
+        "sweeps": ("netsum_sweeps", "Sweeps sent for the job's old blocks.", ("job",)),
+        "unanswered_sweeps": ("netsum_unanswered_sweeps", "Those of them that were not answered.", ("job",)),
+        "swept_blocks": ("netsum_swept_blocks", "Blocks that they closed.", ("job",)),
     }
 
-    def __init__(self, site: Site, sweeps: SweepCounters) -> None:
-        self._site, self._sweeps = site, sweeps
+    def __init__(self, site: Site) -> None:
+        self._site = site
 
     def collect(self) -> Iterator[Metric]:
         """All families; no switch is asked."""
@@ -201,12 +198,3 @@ class ControllerCollector(Collector):
             for values in counts[key].keys() - gone:
                 family.add_metric(values, counts[key][values])
             yield family
-        sent = _job_counter("netsum_sweeps", "Sweeps sent for the job's old blocks.")
-        unanswered = _job_counter("netsum_unanswered_sweeps", "Those of them that were not answered.")
-        closed = _job_counter("netsum_swept_blocks", "Blocks that they closed.")
-        for job, sweeps in self._sweeps.snapshot().items():
-            if job in jobs:
-                sent.add_metric((job,), sweeps.sweeps)
-                unanswered.add_metric((job,), sweeps.unanswered)
-                closed.add_metric((job,), sweeps.closed)
-        yield from (sent, unanswered, closed)

@@ -1,4 +1,4 @@
-"""What switches and jobs are doing right now, for metrics and `netsum job top`: counters and a sample of block records."""
+"""Observes what switches and jobs are doing, for metrics and `netsum job top`, from counters and a sample of block records."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from netsum_controller.state.model import Job, Late, Seat
 from netsum_controller.watching.sampling import Sample, sample
 
 PATIENCE = 2.0
-"""Seconds to wait for a switch that does not answer, or for a command that is at work; watchers ask again anyway."""
+"""Seconds to wait for a switch that does not answer, or for a running command; watchers ask again anyway."""
 
 SILENT_AFTER = 1.0
-"""A member is silent after so many seconds without a packet while a block waits for it or the others go on without it."""
+"""A member is silent after this many seconds without a packet while a block waits for it or the others go on without it."""
 
 
 class Presence(StrEnum):
-    """Whether a member takes part."""
-
     ABSENT = "absent"  # has not joined
     JOINED = "joined"
     SILENT = "silent"  # joined, but sends nothing while others wait for it or go on without it
@@ -38,11 +36,10 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True)
 class MemberView:
-    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch, ``repeats`` those
-    packets that were not a block's first, at least (None in a job that degrades, where it cannot be told). ``last_block`` is
-    its newest block in the sample (None: none). ``missing`` are the open blocks that lack it, ``oldest`` the age
-    of the oldest, in seconds (None: none does); ``waits`` how often, of all samples since the first look, it was the only one
-    that a block waited for."""
+    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch; at least ``repeats``
+    of the packets were not a block's first (None in a job that degrades, where this is unknown). ``last_block`` is its newest
+    block in the sample, if any. ``missing`` is the number of open blocks that lack it, ``oldest`` the age of the oldest in
+    seconds, if any; ``waits`` counts the blocks, in all samples since the first look, that waited for this member alone."""
 
     rank: int
     host: str
@@ -60,8 +57,8 @@ class MemberView:
 class JobView:
     """One job ``at`` a time (:func:`time.monotonic`), on one of its switches or on all (:func:`whole`). ``blocks`` of the epoch
     have begun, ``open_blocks`` of them wait, the oldest for ``oldest`` seconds (the switch tells at most 67); ``outcomes`` are
-    packets since the job was created; ``members`` are those on the switch, looked at there. Not ``complete``: some of its
-    switches do not answer."""
+    packets since the job was created; ``members`` are those on the switch. If it is not ``complete``, some switches do not
+    answer."""
 
     job: Job
     at: float
@@ -75,8 +72,8 @@ class JobView:
 
 @dataclass(frozen=True)
 class SwitchView:
-    """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds``: how long the look took.
-    ``ports``: what has come in at each port."""
+    """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds`` is how long the look
+    took, ``ports`` what has come in at each port."""
 
     name: str
     up: bool
@@ -87,8 +84,8 @@ class SwitchView:
 
 
 def whole(views: Iterable[JobView]) -> list[JobView]:
-    """One view for each job, by name, merged from those of its switches. In a tree every packet counts on each switch that it
-    passes; members whose switch was not seen have no packets."""
+    """One view for each job, by name, merged from those of its switches. In a tree a packet counts on each switch that it passes;
+    members whose switch was not seen have no packets."""
     parts: dict[str, list[JobView]] = {}
     for view in views:
         parts.setdefault(view.job.name, []).append(view)
@@ -120,7 +117,7 @@ def _joined(parts: list[JobView]) -> JobView:
 
 
 class _Heard(NamedTuple):
-    """When a member's packets were first seen to be so many, and how many blocks had begun then."""
+    """When a member's packets first reached this count, and how many blocks had begun then."""
 
     packets: int
     at: float
@@ -139,10 +136,10 @@ class _Memory:
 
 
 class Observer:
-    """Looks at switches, and remembers what takes several looks to tell. Not thread-safe for looks at one switch.
+    """Looks at switches, and remembers what it takes several looks to tell. Not thread-safe for looks at one switch.
 
-    A look takes the state lock and is primary on the switch for as long as it reads, some 50 ms a job: sweeps of degrade
-    jobs pause meanwhile, so look no more often than needed.
+    A look takes the state lock and is primary on the switch while it reads, about 50 ms a job. Sweeps of degrade jobs pause
+    meanwhile, so look no more often than needed.
     """
 
     def __init__(self, site: Site, patience: float = PATIENCE) -> None:
@@ -154,7 +151,7 @@ class Observer:
         """By switch and job."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
-        """A switch and its jobs (or ``only`` one of them) now. Errors are reported in the view, not raised."""
+        """The current view of a switch and its jobs (or ``only`` one of them). Errors are reported in the view, not raised."""
         began = time.monotonic()
         self._site.topology = self._of.topology  # a testbed may have filled it in since
         try:
@@ -214,7 +211,7 @@ def _lacks(record: Record, seat: Seat) -> bool:
 
 
 def _count_waits(here: Iterable[Seat], found: Sample, memory: _Memory) -> None:
-    """Count the blocks that wait for, or were closed without, only one of a switch's members. An open block counts in every
+    """Count the blocks that wait for, or were closed without, exactly one of a switch's members. An open block counts in every
     look."""
     for ahead, record in found.records.items():
         is_open = record.state is BlockState.OPEN
@@ -239,8 +236,8 @@ def _member(
     own = max((ahead for ahead, record in found.records.items() if not _lacks(record, seat)), default=None)
     repeats = None
     if job.late is Late.WAIT:
-        # A member sends its blocks in order, so it has sent every one up to its newest. Packets were read before records.
-        # (Where blocks are closed without it, its newest is not known.)
+        # A member sends its blocks in order, so it has sent every block up to its newest. Packets were read before records. (If
+        # blocks are closed without it, its newest is not known.)
         before = memory.repeats.get(seat.rank, 0)
         repeats = memory.repeats[seat.rank] = max(before, packets - (0 if own is None else own + found.stride))
     missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]

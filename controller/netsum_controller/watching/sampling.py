@@ -1,4 +1,4 @@
-"""Chooses which block records to read: those that can be open, found with few queries."""
+"""Chooses which block records to read: finds those that can be open with few queries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PROBES = 16
 """Records that show where in its slots a job is."""
 
 MOST = 128
-"""Records read for a job at most, besides the probes: a query takes some 0.4 ms. In a larger window it is every second,
-third, ... record."""
+"""Most records read for a job besides the probes: a query takes about 0.4 ms. In a larger window only every second, third, ...
+record is read."""
 
 Query = Callable[[Iterable[int]], dict[int, Record]]
 """Slots -> their records, as :meth:`netsum_controller.p4runtime.client.SwitchClient.query_records`."""
@@ -41,10 +41,10 @@ class Sample:
 
 def sample(job: Job, slot_base: int, query: Query) -> Sample:
     """The records of a job that can be open, on a switch where its slots begin at ``slot_base``. (A root that makes every n-th
-    block's result only has those; where members are, all pass.)
+    block's result has only those; a switch with members has all.)
 
-    A member sends block b only when it holds b - window, so all open blocks are in the window up to the newest. Small
-    jobs are read whole; in others some records, evenly spread, tell about where the newest is.
+    A member sends block b only when it holds b - window, so all open blocks are in the window up to the newest. Small jobs are
+    read whole; in others, some evenly spread records tell roughly where the newest is.
     """
     if job.slots <= max(2 * job.window, 4 * PROBES) <= MOST:
         return Sample(_of_epoch(job, query(range(slot_base, slot_base + job.slots))))

@@ -1,4 +1,4 @@
-"""How the members of a job are doing, from two looks at it: rates, shares of the waiting, who is a straggler. Pure."""
+"""Judges how the members of a job are doing from two looks at it: rates, shares of the waits, stragglers. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netsum.wire.schema import Outcome
+from netsum.wire.schema import REJECTIONS, Outcome
 
 from netsum_controller.state.model import SERIAL
 from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
 
 ENOUGH_WAITS = 8
-"""Waits that must have been seen before their shares mean anything."""
+"""Least number of waits for which their shares are meaningful."""
 
 
 @dataclass(frozen=True)
 class MemberStanding:
-    """One member. The rates are None before a second look; ``share`` of the waits that were for it alone (None: none were
-    seen); ``resent``: the member's own count of retransmissions, where its metrics are known."""
+    """One member. The rates are None before a second look. ``share`` is its share of the waits for one member alone, None if
+    none were seen; ``resent`` is the member's own count of retransmissions, if its metrics are known."""
 
     member: MemberView
     bytes_per_s: float | None
@@ -30,7 +30,7 @@ class MemberStanding:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """One job. ``aged``: blocks that were closed without some member; ``refused``: packets by reason, without zeros."""
+    """One job. ``aged`` counts blocks that were closed without some member; ``refused`` packets by reason, without zeros."""
 
     view: JobView
     blocks_per_s: float | None
@@ -39,7 +39,6 @@ class JobStanding:
     members: tuple[MemberStanding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         view, job = self.view, self.view.job
         return {
             "job": job.name,
@@ -60,7 +59,6 @@ class JobStanding:
         }
 
     def block_id(self, ahead: int | None) -> int | None:
-        """A block's id on the wire."""
         return None if ahead is None else (self.view.job.epoch.first_block_id + ahead) % SERIAL
 
 
@@ -85,7 +83,8 @@ def _member_dict(job: JobStanding, standing: MemberStanding) -> dict[str, Any]:
 
 
 def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | None = None) -> JobStanding:
-    """From the previous look (None, or of another epoch: no rates) and the current one; ``resent`` is by rank."""
+    """The standing from the previous look (without rates if None or of another epoch) and the current one; ``resent`` is by
+    rank."""
     seconds = 0.0
     if before is not None and before.job.epoch.number == now.job.epoch.number:
         seconds = now.at - before.at
@@ -104,9 +103,7 @@ def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | N
                 resent=(resent or {}).get(member.rank),
             )
         )
-    refused = {
-        name: count for name, count in now.outcomes.items() if count and Outcome[name.upper()] >= Outcome.UNKNOWN_JOB
-    }
+    refused = {name: count for name, count in now.outcomes.items() if count and Outcome[name.upper()] in REJECTIONS}
     blocks = None if before is None else _rate(before.blocks, now.blocks, seconds)
     return JobStanding(now, blocks, now.outcomes.get("aged", 0), refused, tuple(members))
 
@@ -119,8 +116,8 @@ def _rate(before: int, now: int, seconds: float) -> float | None:
 
 
 def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
-    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it. That
-    takes two thirds of the waits among two members, and half among more."""
+    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it, which
+    means two thirds of the waits among two members, and half among more."""
     if member.presence in (Presence.LEFT, Presence.EVICTED):
         return False
     if member.oldest is not None and member.oldest >= SILENT_AFTER:

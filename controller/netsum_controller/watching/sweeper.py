@@ -1,8 +1,8 @@
 """Sweeps, which make blocks of degrade jobs age out while members are late.
 
-BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each
-of its ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is
-detected between one and one and a half block_exp after its block began, plus the time that a sweep takes.
+BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each of its
+ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is detected
+between one and one and a half block_exp after its block began, plus the time that a sweep takes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_PERIOD = 0.002
 """Least seconds between two sweeps of a job."""
 
 LOOK_PERIOD = 0.1
-"""Seconds between two looks into the state file for ageing jobs, since another process may have changed it."""
+"""Seconds between two checks of the state file, which another process may have changed, for ageing jobs."""
 
 PATIENCE = 0.5
 """Seconds after which an unanswered sweep counts as lost."""
@@ -44,44 +44,13 @@ ALARM = 5.0
 """Seconds without being primary after which the log says so."""
 
 
-@dataclass(frozen=True)
-class SweepCount:
-    """A job's sweeps since the controller began to serve: ``sweeps`` sent, how many were ``unanswered``, and how many blocks
-    they ``closed``."""
-
-    sweeps: int = 0
-    unanswered: int = 0
-    closed: int = 0
-
-
-class SweepCounters:
-    """Counts by job; thread-safe."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._counts: dict[str, SweepCount] = {}
-
-    def add(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
-        """Add to a job's counts."""
-        with self._guard:
-            was = self._counts.get(job, SweepCount())
-            self._counts[job] = SweepCount(was.sweeps + sweeps, was.unanswered + unanswered, was.closed + closed)
-
-    def snapshot(self) -> dict[str, SweepCount]:
-        """The counts of every job that was ever swept, by name."""
-        with self._guard:
-            return dict(self._counts)
-
-
 class Sweeper:
     """Sweeps the ageing jobs of every switch of the topology, until closed."""
 
-    def __init__(self, site: Site, counters: SweepCounters | None = None) -> None:
-        self.counters = counters or SweepCounters()
-        self._switches = [_SwitchSweeper(site, name, self.counters) for name in site.topology.switches]
+    def __init__(self, site: Site) -> None:
+        self._switches = [_SwitchSweeper(site, name) for name in site.topology.switches]
 
     def close(self) -> None:
-        """End the threads and their streams."""
         for one in self._switches:
             one.stop()
         for one in self._switches:
@@ -103,8 +72,8 @@ class _Round:
 class _SwitchSweeper:
     """One switch, one thread. It takes none of the controller's locks, and waits only for its own queue."""
 
-    def __init__(self, site: Site, name: str, counters: SweepCounters) -> None:
-        self._site, self._name, self._counters = site, name, counters
+    def __init__(self, site: Site, name: str) -> None:
+        self._site, self._name = site, name
         self._events: queue.SimpleQueue[tuple[SweepStream, Any] | None] = queue.SimpleQueue()
         self._stopping = False
         self._stream: SweepStream | None = None
@@ -132,7 +101,7 @@ class _SwitchSweeper:
             try:
                 self._turn(time.monotonic())
             except Exception:
-                # Whatever it is, jobs must go on ageing.
+                # Whatever happened, jobs must go on ageing.
                 log.exception("sweeping switch %s", self._name, extra={"switch": self._name})
                 self._disconnect()
                 self._wait(time.monotonic() + RECONNECT)
@@ -181,7 +150,7 @@ class _SwitchSweeper:
         if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
             try:
                 node = present(job_trees(self._site.topology, job), job).nodes.get(self._name)
-            except Refused:  # the topology is another than the job was made for
+            except Refused:  # the topology has changed since the job was made
                 node = None
             age = 0 if node is None else block_exp_us(job.block_exp_us, node.height)
             self._ages[job.job_id] = place, age
@@ -197,7 +166,7 @@ class _SwitchSweeper:
     def _advance(self, one: _Round, now: float) -> float:
         """Send the job's sweep if it is due; returns when to look at the job again."""
         if one.cookie is not None and now - one.sent >= PATIENCE:
-            self._counters.add(one.job, unanswered=1)
+            self._count(one.job, unanswered=1)
             one = self._rounds[one.job_id] = replace(one, cookie=None)
         if one.cookie is not None:
             return one.sent + PATIENCE
@@ -209,20 +178,24 @@ class _SwitchSweeper:
         cookie = self._sequence << 8 | one.job_id
         frame = sweep_frame(self._connected_to, one.job_id)
         self._stream.send_packet(self._site.program.packet_out(frame, sweep_fields(cookie)))
-        self._counters.add(one.job, sweeps=1)
+        self._count(one.job, sweeps=1)
         self._rounds[one.job_id] = replace(
             one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period
         )
         return now + PATIENCE
 
+    def _count(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
+        for name, by in (("sweeps", sweeps), ("unanswered_sweeps", unanswered), ("swept_blocks", closed)):
+            self._site.tally.add(name, job, by=by)  # by 0, too: a job that was swept has all three metrics
+
     def _answered(self, cookie: int, closed: int, now: float) -> None:
         one = self._rounds.get(cookie & 0xFF)
         if one is None or one.cookie != cookie:
             return  # the answer to another client, or to a sweep that was given up
-        self._counters.add(one.job, closed=closed)
+        self._count(one.job, closed=closed)
         if closed:
             log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
-        # If a sweep takes long (many slots, a busy switch), no more than half of the time goes into sweeps.
+        # If sweeps take long (many slots, a busy switch), they must not take more than half of the time.
         self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
 
     # -- the stream

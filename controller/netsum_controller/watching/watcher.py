@@ -1,4 +1,4 @@
-"""Watches the switches, and restores what one has lost in a restart."""
+"""Watches the switches, and restores those that have restarted."""
 
 from __future__ import annotations
 
@@ -24,29 +24,28 @@ PERIOD = 1.0
 """Seconds between two looks at a switch."""
 
 MAX_PAUSE = 30.0
-"""Most seconds between two attempts to reconcile a switch when that keeps failing."""
+"""Most seconds between two attempts to reconcile a switch if that keeps failing."""
 
 LOOK_TIMEOUT = 2.0
 """Seconds that a switch has to say what it runs."""
 
 DOWN_AFTER = 3
-"""Unanswered looks in a row before the others' paths go around a switch: one answer may be late."""
+"""Unanswered looks in a row before the others' paths avoid a switch: a single answer may be late."""
 
 DEAD_AFTER = 10.0
-"""Seconds without an answer after which jobs that wait for the switch, and can do without it, move to their members. A
-switch that restarts is back by then."""
+"""Seconds without an answer after which jobs that wait for the switch, and can do without it, move to their members. A switch
+that restarts is back by then."""
 
 
 class Watcher:
     """Looks at every switch of the topology, each in a thread of its own, until closed.
 
-    A look is one call that reads the cookie of the switch's program; it takes no part in the arbitration, so it disturbs
-    nobody. A switch without a program has restarted (or is new) and is reconciled; so is every switch when it is first
-    seen, since a command may have been killed there. One that runs another program is left alone: only ``netsum switch
-    push`` replaces it. One that does not answer is ``down`` after some looks. Whenever that changes, the others are
-    reconciled, so that paths and trees avoid it, or paths use it again. A failure is logged once, and tried again after
-    pauses that grow to ``MAX_PAUSE``. Jobs that a switch has left waiting for ``dead_after`` seconds
-    are moved to their members (:func:`netsum_controller.jobs.moving.leave_dead_switch`).
+    A look is one call that reads the cookie of the switch's program, without arbitration, so it disturbs nobody. A switch
+    without a program has restarted (or is new) and is reconciled; so is every switch when it is first seen, since a command may
+    have been killed there. One that runs another program is left alone: only ``netsum switch push`` replaces it. One that does
+    not answer is ``down`` after some looks. Whenever that changes, the others are reconciled, so that paths and trees avoid it,
+    or use it again. A failure is logged once, and retried after pauses that grow to ``MAX_PAUSE``. Jobs that a switch has kept
+    waiting for ``dead_after`` seconds move to their members (:func:`netsum_controller.jobs.moving.leave_dead_switch`).
     """
 
     def __init__(
@@ -68,8 +67,6 @@ class Watcher:
 
 
 class _Watch:
-    """One switch."""
-
     def __init__(
         self, site: Site, name: str, period: float, reconcile: Callable[[Site, str], Report], dead_after: float
     ) -> None:
@@ -103,7 +100,7 @@ class _Watch:
                 self._failures += 1
                 self._tell(str(error))
             except Exception:
-                # Whatever it is, the switch must still be watched.
+                # Whatever happened, the switch must still be watched.
                 self._failures += 1
                 log.exception("watching switch %s", self._name, extra=self._about)
             self._stop.wait(min(self._period * 2 ** min(self._failures, 16), max(MAX_PAUSE, self._period)))
@@ -120,7 +117,7 @@ class _Watch:
             self._unanswered += 1
             if self._unanswered >= DOWN_AFTER:
                 self._site.down.add(self._name)
-                if self._site.topology.links:  # the others go on without it: what it has is out of date
+                if self._site.topology.links:  # the others go on without it, so what it has is out of date
                     self._around = None
             self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             dead = self._unanswered >= DOWN_AFTER and time.monotonic() - self._answered >= self._dead_after

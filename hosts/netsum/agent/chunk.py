@@ -1,4 +1,4 @@
-"""One chunk made by hand: any header field may be set, also to what no host would send."""
+"""One chunk made by hand: any header field may be set, even to values that no host would send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTHS = {field.name: field.bits for field in HEADER_FIELDS}
 
 
 def parse_setting(text: str) -> tuple[str, int]:
-    """``block_id=7`` as a field and its value; ValueError names a field that the header lacks, or what does not fit."""
+    """``block_id=7`` as a field and its value; ValueError if there is no such field, or the value does not fit."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} is not FIELD=VALUE")
@@ -36,15 +36,15 @@ def parse_values(text: str) -> list[int]:
     try:
         return [int(part, 0) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{text!r}: the gradients are whole numbers with commas between them") from None
+        raise ValueError(f"{text!r}: the gradients must be whole numbers separated by commas") from None
 
 
 def build(fields: Mapping[str, Any], values: Sequence[int], *, lane: Lane, chunks: int | None, room: int) -> bytes:
     """Header and payload.
 
-    ``values`` are repeated over ``chunks`` chunks (default: as many as they need, zeros behind them); a negative one is
-    its two's complement. No values make an empty contribution with ``room`` chunks behind it. What ``fields`` does not
-    set follows from the payload. ValueError when a value does not fit the lane, or the chunks are not 0..16.
+    ``values`` are repeated over ``chunks`` chunks (default: as few as they need, padded with zeros); negative ones become their
+    two's complement. Without values, it is an empty contribution followed by ``room`` chunks. Fields that are not set follow
+    from the payload. ValueError if a value does not fit the lane, or the chunks are not 0..16.
     """
     if not 0 <= (chunks or room) <= MAX_CHUNKS:
         raise ValueError(f"a payload has at most {MAX_CHUNKS} chunks of {CHUNK_BYTES} bytes")
@@ -65,7 +65,7 @@ def build(fields: Mapping[str, Any], values: Sequence[int], *, lane: Lane, chunk
 
 
 def read_descriptor(path: Path) -> Descriptor:
-    """A member's descriptor file. Raises ValueError or OSError, naming the file."""
+    """A member's descriptor file. Raises ValueError or OSError, which name the file."""
     try:
         return Descriptor.from_json(path.read_text("utf-8"))
     except ValueError as error:
@@ -75,7 +75,7 @@ def read_descriptor(path: Path) -> Descriptor:
 def conversation(
     switch: tuple[str, str, int], host: tuple[str, str, int], interface: str | None, frames: tuple[str, str] | None
 ) -> Descriptor:
-    """A descriptor for people without one: only its addresses, each (IP, MAC, UDP port), and its link are meant."""
+    """A descriptor for people without one: only its link and its addresses, each (IP, MAC, UDP port), are meaningful."""
     if interface:
         link = Link("packet", interface=interface)
     elif frames:
@@ -89,7 +89,7 @@ def conversation(
 
 
 def exchange(transport: Transport, message: bytes, wait: float, enough: int) -> list[bytes]:
-    """Send ``message`` and return what comes back within ``wait`` seconds of the last packet, at most ``enough``."""
+    """Send ``message``; returns the packets that come back, at most ``enough``, until none has come for ``wait`` seconds."""
     transport.send([(message,)])
     came: list[bytes] = []
     while len(came) < enough:

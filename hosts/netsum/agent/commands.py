@@ -1,6 +1,4 @@
-"""``netsum packet``: send one chunk made by hand, watch an interface, read a capture. click and rich are imported here
-only.
-"""
+"""``netsum packet``: send one chunk made by hand, watch an interface, read a capture. Only this file imports click and rich."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _LANES = {str(lane.bits): lane for lane in Lane}
 
 
 class _Wrong(click.ClickException):
-    """It was asked wrong: exit code 2."""
+    """A usage error: exit code 2."""
 
     exit_code = 2
 
@@ -73,12 +71,12 @@ def _endpoint(option: str) -> Callable[[Any], Any]:
     "--dest", type=click.IntRange(0, 255), default=EVERYONE, show_default=True, help="Rank that gets the result."
 )
 @click.option("--status", type=click.Choice([status.name for status in Status]), default="OK", show_default=True)
-@click.option("--values", help="Gradients, as 1,2,3: lanes as they are on the wire, nothing is added to them.")
-@click.option("--chunks", type=int, help="Repeat the gradients over so many 256-byte chunks.")
-@click.option("--room", type=int, default=0, help="Chunks of room behind an empty contribution.")
+@click.option("--values", help="Gradients, such as 1,2,3: the lanes as they are on the wire, without a bias.")
+@click.option("--chunks", type=int, help="Repeat the gradients over this many 256-byte chunks.")
+@click.option("--room", type=int, default=0, help="Chunks of room after an empty contribution.")
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any header field, as it is on the wire.")
-@click.option("--wait", type=float, default=1.0, show_default=True, help="Seconds to wait for what comes back.")
-@click.option("--count", type=click.IntRange(1), default=16, show_default=True, help="Packets to wait for at most.")
+@click.option("--wait", type=float, default=1.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--count", type=click.IntRange(1), default=16, show_default=True, help="Most packets to wait for.")
 @click.option("--lanes", "most", type=click.IntRange(0), default=8, show_default=True, help="Gradients to print.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
 def send(**options: Any) -> None:
@@ -102,23 +100,22 @@ def send(**options: Any) -> None:
         _print_message("received", answer, options)
     if not came:
         click.echo(
-            f"nothing came back within {options['wait']:g} s: a contribution is answered when it completes its block,"
-            " or repeats a finished one; what is malformed is dropped",
+            f"nothing came back within {options['wait']:g} s: a contribution is answered if it completes its block"
+            " or repeats a finished one; malformed ones are dropped",
             err=True,
         )
 
 
 def _descriptor(options: dict[str, Any]) -> Descriptor:
-    """The descriptor file's, or one of the addresses given."""
     if options["descriptor"]:
         both = [name for name in ("switch", "host", "udp_port", "interface", "frames") if options[name]]
         if both:
-            raise ValueError(f"--descriptor has the addresses and the link: leave out --{both[0].replace('_', '-')}")
+            raise ValueError(f"--descriptor has the addresses and the link: omit --{both[0].replace('_', '-')}")
         return chunk.read_descriptor(options["descriptor"])
     missing = [name for name in ("switch", "host", "udp_port") if not options[name]]
     if missing:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise ValueError(f"give a --descriptor, or say {names}")
+        raise ValueError(f"give a --descriptor, or {names}")
     frames = None
     if options["frames"]:
         local, comma, remote = options["frames"].partition(",")
@@ -135,7 +132,6 @@ def _descriptor(options: dict[str, Any]) -> Descriptor:
 
 
 def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
-    """Header and payload that the options describe."""
     lane = _LANES[options["lane"]]
     fields = {
         "job_id": member.job_id if member else 1,
@@ -151,7 +147,7 @@ def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
     fields |= dict(chunk.parse_setting(text) for text in options["settings"])
     values = chunk.parse_values(options["values"]) if options["values"] else []
     if options["chunks"] is not None and not values:
-        raise ValueError("--chunks needs --values; an empty contribution has --room")
+        raise ValueError("--chunks needs --values; for an empty contribution use --room")
     return chunk.build(fields, values, lane=lane, chunks=options["chunks"], room=options["room"])
 
 
@@ -169,8 +165,8 @@ def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
 
 @packet.command()
 @click.argument("interface")
-@click.option("--count", "-c", type=click.IntRange(0), default=0, help="Stop after so many packets; 0: never.")
-@click.option("--seconds", type=click.FloatRange(0), help="Stop after so long.")
+@click.option("--count", "-c", type=click.IntRange(0), default=0, help="Stop after this many packets; 0: never.")
+@click.option("--seconds", type=click.FloatRange(0), help="Stop after this time.")
 @click.option("--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a packet.")
@@ -230,7 +226,7 @@ def show(
     elif found:
         _print_table(found)
     else:
-        click.echo(f"{capture} has no netsum packet that you asked for", err=True)
+        click.echo(f"{capture} has no netsum packet that matches", err=True)
 
 
 @packet.command()
@@ -249,7 +245,7 @@ def _print_table(found: list[Seen]) -> None:
     for seen in found:
         table.add_row(f"{(seen.time - start) * 1000:.3f}", seen.source, seen.destination, *_row(seen))
     console = Console()
-    # A pipe has no width: nothing is to be cut off there.
+    # A pipe has no width, so nothing must be cut off there.
     (console if console.is_terminal else Console(width=200)).print(table)
 
 
@@ -268,7 +264,7 @@ def _facts(seen: Seen) -> dict[str, Any]:
 
 
 def _sentence(error: Exception) -> str:
-    """What the error says to a person: for the system's, without its number."""
+    """The error for a person, without the system's error number."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

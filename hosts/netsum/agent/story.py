@@ -1,4 +1,4 @@
-"""What a packet is, told in words: one row of text a packet, for tables and for lines."""
+"""Describes packets in words: one row of text for each, for tables and for lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name
 
 
 def kind(header: Header, *, from_switch: bool) -> str:
-    """What the packet is for, in two words at most."""
+    """What the packet is, in at most two words."""
     if header.hop == Hop.UP:
         return "partial" if header.grad_cnt else "empty partial"
     if not from_switch and header.hop != Hop.DOWN:
@@ -40,17 +40,16 @@ def kind(header: Header, *, from_switch: bool) -> str:
         return "answer"
     if header.grad_cnt or not header.data_cnt or header.status:
         return "result"
-    # The sum is in the slot, and not in this packet: to be fetched, or somebody else's.
+    # The sum is in the slot and not in this packet: it must be fetched, or is for another rank.
     return "notice" if header.dest == EVERYONE else "header-only result"
 
 
 def from_switch(source: str) -> bool:
-    """Does the packet come from a switch? ``source`` is ``ip:port``."""
+    """Whether the packet comes from a switch; ``source`` is ``ip:port``."""
     return source.rpartition(":")[2] == str(UDP_PORT)
 
 
 def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
-    """The packet in words."""
     status = value_name("status", header.status)
     if header.status == Status.REFUSED:
         status += f": {REASON_NAMES.get(header.age_op, header.age_op)}"
@@ -80,7 +79,6 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
 
 
 def line(parts: Row) -> str:
-    """The row as one line of text."""
     return (
         f"{parts.kind:<18} job {parts.job} block {parts.block} gen {parts.generation} source {parts.source}  "
         f"{parts.counts}  {parts.operation} {parts.payload}  {parts.status}"
@@ -88,7 +86,7 @@ def line(parts: Row) -> str:
 
 
 def lanes(header: Header, payload: bytes) -> np.ndarray[tuple[int], np.dtype[np.unsignedinteger]]:
-    """The payload's lanes as unsigned integers, biased as they are on the wire; what is cut off is left out."""
+    """The payload's lanes as unsigned integers, biased as on the wire; without lanes that are cut off."""
     if header.lane > Lane.L64:
         return np.empty(0, np.uint8)
     width = Lane(header.lane).bytes

@@ -31,7 +31,7 @@ def agreed_sum(
     history: History,
     error: CallError | None,
 ) -> Flow:
-    """The flow of a sum or mean; returns the layout's segments. ``error``: why this rank gives the call up, if it does."""
+    """The flow of a sum or mean; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lane = options.float_lane(array.dtype)
     sender = Sender(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(fixed_point.widened(array))
@@ -40,25 +40,24 @@ def agreed_sum(
     if left_over is not None:
         with np.errstate(over="ignore"):
             blocks = blocks + left_over
-        error = not_finite(context.rank, blocks.reshape(array.shape), " with what late calls have carried over")
+        error = not_finite(context.rank, blocks.reshape(array.shape), " including what late calls carried over")
     try:
         codes = block_codes(sender.cut.all_rows(blocks), sender.cut.number, finite=error is None)
         agreed = yield from agree(context, signature, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
-            # The next call may start when this one has submitted its last block: by then every rank must hold the prediction,
-            # or none.
+            # The next call may start once this one has submitted its last block: by then all ranks must hold the prediction.
             history.predictions.learn(signature, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
         lanes = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
-        # In a job that degrades, blocks of zeros are sent, too: a rank that has lost the codes must be able to count its blocks.
+        # A job that degrades sends blocks of zeros too: a rank that has lost the codes must still be able to count its blocks.
         result = yield from sender.send(blocks, lanes, agreed, skip_zeros=not context.degrade)
         scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
         context.report.note_quantum(fixed_point.coarsest_quantum(scaled, lane, context.workers))
         # A result without a scale is as good as none.
         context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
         if error is not None:
-            raise error  # The others have not heard of it: they were done without this rank.
+            raise error  # the others do not know of it, since they finished without this rank
     except BaseException:
         _put_back(carried, signature, left_over)
         raise
@@ -68,7 +67,6 @@ def agreed_sum(
 
 
 def _put_back(carried: Carried | None, signature: Signature, left_over: Array | None) -> None:
-    """Nothing of the call counts, so what earlier calls had left over was not contributed. (What is not finite never can
-    be.)"""
+    """The call failed, so what earlier calls had left over was not contributed. (Values that are not finite never can be.)"""
     if carried is not None and left_over is not None and np.isfinite(left_over).all():
         carried.leave(signature, left_over)

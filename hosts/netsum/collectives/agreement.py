@@ -1,4 +1,4 @@
-"""What every collective begins with: the ranks agree that they make the same call, and on how large its values are."""
+"""How every collective begins: the ranks agree that they make the same call, and on how large its values are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NO_CODES: Final[Codes] = np.zeros(0, np.uint16)
 
 
 class Verdict:
-    """What the statuses of a call's results come to. All ranks see the same ones."""
+    """The combined status of a call's results, which is the same on all ranks."""
 
     def __init__(self) -> None:
         self.highest = Status.OK
@@ -45,7 +45,7 @@ class Verdict:
         self.highest = max(self.highest, Status(status))
 
     def raise_failure(self, own: CallError | None) -> None:
-        """Raise what the members' statuses ask for; the member that failed raises its own error."""
+        """Raise the error that the statuses call for; the member that failed raises its ``own``."""
         if self.highest == Status.MISMATCH:
             raise Mismatch("another rank made a different call (operation, type or size)")
         if self.highest == Status.ABORT:
@@ -55,10 +55,10 @@ class Verdict:
 class Agreement:
     """The agreed codes (``values``), which arrive block by block.
 
-    In a job that degrades, the others may have agreed without this member's codes (``late``), or what they agreed on may be
-    gone (``unknown`` codes; ``unheard``: the result of the first block, which says what the call is). A member is ``mute``
-    and adds nothing to the call if it has an error that the others have not heard of, if it has nothing to give, or if no
-    rank said what the call is (``nobody``).
+    In a job that degrades, the others may have agreed without this member's codes (``late``), or results may be gone: those of
+    codes (``unknown``), or that of the first block, which says what the call is (``unheard``). A member is ``mute`` and adds
+    nothing to the call if it has an error that the others do not know of, if it has nothing to give, or if no rank said what
+    the call is (``nobody``).
     """
 
     def __init__(self, own: Codes, opening: Codes, call: str = "") -> None:
@@ -79,7 +79,6 @@ class Agreement:
         self.unknown = np.zeros(len(own), np.bool_)
 
     def record_first(self, header: Header, payload: memoryview) -> None:
-        """The first block's result has come."""
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         self.nobody = not header.data_cnt
@@ -89,12 +88,11 @@ class Agreement:
         self.answered = True
 
     def record_first_lost(self) -> None:
-        """There will be no result for the first block."""
         self.unheard = self.answered = True
 
     @property
     def differ(self) -> bool:
-        """Whether the first block's result is there and says that the ranks made different calls."""
+        """Whether the first block's result has arrived and says that the ranks made different calls."""
         if not self.answered or self.unheard or self.verdict.highest != Status.OK:
             return False
         if self.first is None:
@@ -102,9 +100,8 @@ class Agreement:
         return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
-        """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this
-        rank cannot know what the call is, nor whether it was given up after one block, and so none of the ids that
-        follow."""
+        """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this rank
+        cannot know what the call was, nor how many blocks it had, and so none of the ids that follow."""
         if self.unheard:
             raise Desynchronized(
                 "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "
@@ -121,7 +118,7 @@ class Agreement:
     def _different(self) -> str:
         ours = f"this rank's is {self._call}"
         if self.first is None:
-            others = "what the others' are is not known"
+            others = "the others' are not known"
         elif (theirs := other_call(self.first[:SIGNATURE_LANES], self._opening)) is None:
             others = "the others made several"
         elif theirs == cut_short(self._call):
@@ -131,7 +128,6 @@ class Agreement:
         return f"the ranks made different calls (operation, type, shape or options): {ours}, {others}"
 
     def record_codes(self, start: int, count: int, header: Header, payload: memoryview) -> None:
-        """The result of a block of codes has come."""
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= count * CODE_LANE.bytes:
@@ -140,14 +136,13 @@ class Agreement:
         self.missing -= 1
 
     def record_lost(self, start: int, count: int) -> None:
-        """There will be no result for a block of codes."""
         self.lost = True
         self.unknown[start : start + count] = True
         self.missing -= 1
 
     def unfit(self, numbers: Numbers) -> NDArray[np.bool_] | None:
-        """To which of these blocks this member cannot contribute, because its values are larger than what was agreed, or
-        nobody can tell what was. None: it can contribute to all."""
+        """Which of these blocks this member cannot contribute to, because its values are larger than was agreed, or it does not
+        know what was. None: it can contribute to all."""
         if self.mute:
             return np.ones(len(numbers), np.bool_)
         if not (self.late or self.lost) or not len(self._own):
@@ -156,16 +151,15 @@ class Agreement:
         return np.asarray((self._own[which] > self.values[which]) | self.unknown[which])
 
     def known(self, numbers: range) -> Condition:
-        """A condition: the codes of these blocks have come. Those in the first block have."""
+        """The condition that the codes of these blocks have arrived, as those in the first block have."""
         last = min(numbers.stop, len(self._own))
         return lambda: last <= FIRST_CODES or self.missing == 0
 
     def complete(self) -> bool:
-        """Whether all codes have come, or are known to be lost."""
         return self.missing == 0
 
     def nonzero(self, numbers: range) -> Numbers:
-        """Those of these blocks that are not zeros on every rank."""
+        """The blocks among these that are not zeros on every rank."""
         there = self.values[numbers.start : numbers.stop] != ZERO_CODE
         return numbers if there.all() else numbers.start + np.flatnonzero(there)
 
@@ -175,7 +169,7 @@ class Agreement:
 
 
 def open_call(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Agreement:
-    """Submit the first block of a call, whose result tells whether all ranks make the same call."""
+    """Submit the first block of a call. Its result tells whether all ranks make the same call."""
     lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
     lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
     head = codes[:FIRST_CODES]
@@ -198,8 +192,8 @@ def open_call(context: Context, signature: Signature, codes: Codes, own_error: C
 def agree(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Flow:
     """Start a call: compare signatures and take the maximum of every code over the ranks.
 
-    ``own_error`` (or the context's) is why this member gives the call up; then every rank raises, this one that error. Returns
-    the agreed codes as a function of how many the caller needs: it yields until they are there.
+    ``own_error`` (or the context's) is why this member gives the call up, if it does; then every rank raises, and this one raises
+    that error. Returns the :class:`Agreement`, whose later codes are still arriving.
 
     Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next.
     """
@@ -212,10 +206,10 @@ def agree(context: Context, signature: Signature, codes: Codes, own_error: CallE
 
 
 def ranks_present(context: Context, agreed: Agreement) -> Flow:
-    """The ranks that a firm call is made by, the same on every rank: all but those that were evicted before. (Who is evicted
-    later may be among them.)
+    """The ranks that take part in a firm call, the same on every rank: all but those evicted before it. (A rank evicted later may
+    be among them.)
 
-    Cost: nothing, where all are there; else one round trip and one chunk, in which each rank says that it is.
+    Cost: nothing if no rank was evicted; otherwise one round trip and one chunk, in which each rank says that it is there.
     """
     if agreed.members is None or agreed.members >= context.workers:
         return range(context.workers)

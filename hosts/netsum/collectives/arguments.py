@@ -24,20 +24,18 @@ def as_array(x: Any) -> Array:
 
 
 def as_rows(x: Any) -> Array:
-    """The same for an exchange: at least one dimension, and values that are plain bytes."""
+    """Like :func:`as_array`, but for an exchange: at least one dimension, and values that are plain bytes."""
     array = np.atleast_1d(as_array(x))
     check_plain(array)
     return array
 
 
 def check_plain(array: Array) -> None:
-    """Raise Unsupported if the array holds Python objects, which cannot be sent as bytes."""
     if array.dtype.hasobject:
         raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
 
 
 def check_root(root: int, size: int) -> None:
-    """Raise Unsupported if ``root`` is not a rank."""
     if not 0 <= root < size:
         raise Unsupported(f"root {root} is not one of the {size} ranks")
 
@@ -51,19 +49,19 @@ def rows_by_rank(counts: Sequence[int], size: int) -> list[int]:
 
 
 def rows_to_each(counts: Sequence[int] | None, rows: int, size: int) -> list[int]:
-    """How many of ``rows`` rows go to each rank: ``counts``, or equally many."""
+    """How many of ``rows`` rows go to each rank: ``counts``, or equal numbers."""
     if counts is None:
         if rows % size:
-            raise Unsupported(f"{rows} rows cannot be cut into {size} equal parts; give counts")
+            raise Unsupported(f"{rows} rows cannot be divided into {size} equal parts; give counts")
         return [rows // size] * size
     numbers = rows_by_rank(counts, size)
     if sum(numbers) != rows:
-        raise Unsupported(f"counts are {sum(numbers)} rows together, the array has {rows}")
+        raise Unsupported(f"counts add up to {sum(numbers)} rows, the array has {rows}")
     return numbers
 
 
 def rows_from_each(counts: Sequence[int] | None, rows: int, rank: int, size: int) -> list[int]:
-    """How many rows each rank has, this one ``rows``: ``counts``, or as many as this one."""
+    """How many rows each rank has: ``counts``, or as many as this one, which has ``rows``."""
     if counts is None:
         return [rows] * size
     numbers = rows_by_rank(counts, size)
@@ -86,7 +84,7 @@ def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsuppo
 
 
 def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[Context], Flow]:
-    """The flow, whose result goes into ``out`` if there is one."""
+    """The flow, with its result written into ``out`` if there is one."""
     if out is None:
         return flow
 
@@ -94,10 +92,10 @@ def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[C
         result = yield from flow(context)
         if result is None:
             return None
-        if out.shape != result.shape:  # numpy would broadcast it over rows that nobody has given
+        if out.shape != result.shape:  # numpy would broadcast it over the missing rows
             gone = ", ".join(map(str, context.report.evicted))
             raise CallError(
-                f"out is {out.shape}, the result {result.shape}: it has no rows of rank {gone}, which was evicted"
+                f"out is {out.shape}, the result {result.shape}: it lacks the rows of rank {gone}, which was evicted"
             )
         out[...] = result
         return out

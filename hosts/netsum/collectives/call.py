@@ -1,4 +1,4 @@
-"""A call: as a method of the communicator has prepared it (:class:`Call`), and as it runs (:class:`Context`)."""
+"""A call: as a method of the communicator prepares it (:class:`Call`), and as it runs (:class:`Context`)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Submission(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What a flow needs to know of its communicator.
+    """What a flow needs to know about its communicator.
 
     Attributes:
         window: takes the call's blocks.
         gen: the call's generation number.
         degrade: blocks of this job age out, unless the call is ``firm``.
-        give: whether this rank contributes; if not, it takes part and adds nothing.
+        give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
     """
 
@@ -56,8 +56,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is
-    the size of this rank's array. ``firm``, ``give`` and ``error``: see :class:`Context`."""
+    """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the
+    size of this rank's array; ``firm``, ``give`` and ``error`` are those of :class:`Context`."""
 
     collective: str
     flow: Callable[[Context], Flow]
@@ -68,7 +68,7 @@ class Call(Generic[Result]):
 
 
 class Caller(ABC):
-    """What the collectives need of the communicator that has them as its methods."""
+    """What the collectives need from the communicator whose methods they are."""
 
     _descriptor: Descriptor
     _history: History
@@ -80,17 +80,16 @@ class Caller(ABC):
 
     @property
     def size(self) -> int:
-        """How many members the job has, including those that were evicted: ranks are 0..size-1."""
+        """Number of members of the job, including evicted ones: ranks are 0..size-1."""
         return self._descriptor.workers
 
     @property
     def _degrades(self) -> bool:
-        """Whether the job's blocks age out."""
         return self._descriptor.block_exp_ms > 0
 
     @abstractmethod
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:
-        """Begin a call after all earlier ones."""
+        """Begin a call, after all earlier ones."""
 
     @abstractmethod
     def _give_up(
@@ -107,8 +106,8 @@ class Caller(ABC):
         background: bool = False,
         predicted: bool = False,
     ) -> Work[Result]:
-        """Check the arguments (``prepare``) and begin the call. If they are wrong the other ranks are told, so that none of
-        them waits. ``background``: a thread drives the call, too. ``predicted``: the call asks for predicted scales."""
+        """Check the arguments (``prepare``) and begin the call. If they are wrong, the other ranks are told so that none of them
+        waits. ``background``: a thread also drives the call. ``predicted``: the call asks for predicted scales."""
         try:
             call = prepare()
         except Exception as error:

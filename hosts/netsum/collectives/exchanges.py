@@ -1,12 +1,12 @@
 """The exchanges that a communicator offers: broadcast, all_gather, gather, scatter, all_to_all, and barrier.
 
-They are one thing: bytes of one rank that come to another, or to everyone. The source contributes its bytes, the others
-empty contributions; the switch's COPY sends them on. A block is finished when every rank has answered, so no slot is used
-again before the receivers hold it: reliable like a reduction, and in the same window. Its blocks never age out, since
-nothing could stand for the source's.
+All of them move bytes from one rank to another, or to everyone. The source contributes its bytes, the others contribute nothing;
+the switch's COPY passes them on. A block is finished when every rank has answered, so no slot is reused before the receivers
+hold it: this is as reliable as a reduction, and uses the same window. The blocks never age out, since nothing could replace the
+source's bytes.
 
-Bytes for one rank alone may cost that rank a second round trip, and the room once more. This happens when the last to
-answer was a rank that neither has nor gets the bytes: its packet has no room for them, and the result comes as a notice.
+Bytes for one rank may cost that rank a second round trip, and the room once more. This happens if the last rank to answer neither
+has nor gets the bytes: its packet has no room for them, and the result arrives as a notice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from netsum.work import SUBMITTED, Flow, Work
 
 
 class Part(NamedTuple):
-    """``size`` bytes of ``source`` for ``dest`` (a rank, or EVERYONE)."""
+    """``size`` bytes from ``source`` for ``dest`` (a rank, or EVERYONE)."""
 
     source: int
     dest: int
@@ -48,18 +48,17 @@ class Part(NamedTuple):
 
 
 def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
-    """The flow of an exchange; returns the parts' bytes, those that this rank neither has nor gets as None. Parts from or for
-    ranks that were evicted before are left out, on every rank alike; Aborted where no other part is left.
+    """The flow of an exchange; returns each part's bytes, or None for a part that this rank neither has nor gets. Parts from or
+    for ranks that were evicted earlier are left out on every rank; Aborted if no part is left.
 
-    ``mine`` are the parts whose source this rank is, in their order, as flat arrays of uint8. What a rank sends to itself
-    is not sent.
+    ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
     """
     agreed = yield from agree(context, signature, NO_CODES)
     there = yield from ranks_present(context, agreed)
     left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
     if parts and all(left_out):
         who = ", ".join(map(str, context.report.evicted))
-        raise Aborted(f"rank {who} was evicted, and there is nothing in this call for the others without it")
+        raise Aborted(f"rank {who} was evicted, and without it this call has nothing for the others")
     rank = context.rank
     own = iter(mine)
     results: list[Array | None] = []
@@ -80,7 +79,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         for numbers in sender.cut.groups():
             left -= len(numbers)
             if given is not None:
-                # A copy: contributions are kept for a window longer than the call, and the caller's array is the caller's then.
+                # A copy, because contributions are kept for a window longer than the call, when the array is the caller's again.
                 rows = sender.cut.rows(given, numbers).copy()
                 group = sender.submit(rows, numbers, source=rank, more=left > 0)
             else:
@@ -98,22 +97,21 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         elif result is not None:
             sender.cut.place(result, group.lanes, group.numbers)
     if context.report.lost:
-        raise Behind(context.report)  # also where somebody was evicted: of what is gone, nobody can tell
+        raise Behind(context.report)  # even if somebody was evicted: nobody can tell what the lost results held
     if bereft:
-        # Finished, and nobody has given anything: the switch does not wait for a member that was evicted.
-        raise Aborted(f"rank {min(bereft)} was evicted before it had sent what this call is to bring")
+        # The block finished without a payload: the switch does not wait for a member that was evicted.
+        raise Aborted(f"rank {min(bereft)} was evicted before it had sent its part")
     return results
 
 
 def join_rows(parts: Sequence[Array | None], counts: Sequence[int], like: Array) -> Array:
-    """The parts of all ranks one behind the other, ``counts`` rows each, without those that were left out; new."""
+    """A new array of all ranks' parts one after the other, ``counts`` rows each, without those that were left out."""
     there = [rank for rank, part in enumerate(parts) if part is not None]
     rows = [part for part in parts if part is not None]
     return np.concatenate(rows).view(like.dtype).reshape(sum(counts[rank] for rank in there), *like.shape[1:])
 
 
 def _stays(context: Context, part: Part) -> bool:
-    """Whether the part's bytes need not be sent."""
     return part.source == part.dest or context.workers == 1
 
 
@@ -137,11 +135,8 @@ def gather_rows(context: Context, collective: str, array: Array, counts: Sequenc
 
 
 class Exchanges(Caller):
-    """Methods of :class:`netsum.Communicator`; :mod:`netsum.errors` are what they raise.
-
-    They carry bytes of any plain type. Every rank is waited for, also in a job that degrades. What is said of
-    :meth:`broadcast` and :meth:`all_gather` holds for all of them.
-    """
+    """Methods of :class:`netsum.Communicator`, which raise :mod:`netsum.errors`. They carry bytes of any plain type, and wait for
+    every rank even in a job that degrades. The arguments and errors of :meth:`broadcast` and :meth:`all_gather` apply to all."""
 
     def broadcast(
         self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
@@ -151,16 +146,16 @@ class Exchanges(Caller):
         Args:
             x: array of any plain type, of the same shape and type on every rank; only the root's values count.
             root: a rank.
-            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
+            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one.
             timeout: seconds; default: the communicator's.
 
         Raises:
-            Unsupported, BadTimeout: an argument does not go. The others raise Aborted.
+            Unsupported, BadTimeout: an argument is wrong. The others raise Aborted.
             Aborted: also if the root was evicted.
             Mismatch, Behind, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
 
-        Cost, for S bytes: S out of the root; S into every rank, and as much out of it as room for that (BMv2's packets do not
-        grow); two round trips.
+        Cost, for S bytes: S out of the root; S into every other rank, and as much out of it to make room for the result (BMv2's
+        packets do not grow); two round trips.
         """
         return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout).wait()
 
@@ -195,9 +190,9 @@ class Exchanges(Caller):
     ) -> Array:
         """Every rank gets all ranks' rows (along the first axis), in the order of ranks.
 
-        ``counts``: how many rows each rank has; default: as many as this one. Rows of ranks that were evicted are left out
-        (``report.evicted``), in :meth:`gather` and :meth:`all_to_all`, too. Cost, for S bytes a rank: S out of each as data and
-        (n - 1) S as room, n S in.
+        ``counts`` is how many rows each rank has; default: as many as this one. Rows of evicted ranks are left out
+        (``report.evicted``), here and in :meth:`gather` and :meth:`all_to_all`. Cost, for S bytes a rank: S out of each as data
+        and (n - 1) S as room, n S in.
         """
         return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout).wait()
 
@@ -273,9 +268,9 @@ class Exchanges(Caller):
     ) -> Array:
         """Each rank gets its rows (along the first axis) of the root's ``x``.
 
-        At the root ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets
-        (or, with ``counts``, of the rows at least). ``counts``: how many rows each rank gets; default: equally many. Cost,
-        for S bytes at the root: S out of it, S/n into each rank and as much out of it as room; headers elsewhere.
+        At the root, ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (with
+        ``counts``, only its rows must). ``counts`` is how many rows each rank gets; default: equal numbers. Cost, for S bytes at
+        the root: S out of it, S/n into each rank and as much out of it as room; headers elsewhere.
         """
         return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout).wait()
 
@@ -314,11 +309,11 @@ class Exchanges(Caller):
     def all_to_all(
         self, x: ArrayLike, out: Array | None = None, *, counts: ArrayLike | None = None, timeout: float | None = None
     ) -> Array:
-        """Each rank gets from each rank the rows (along the first axis) that are for it, in the order of ranks.
+        """Each rank gets its rows (along the first axis) from every rank, in the order of ranks.
 
-        ``counts``: a matrix, ``counts[i][j]`` rows from rank i to rank j, the same on every rank. Default: each rank's rows
-        are cut into equally many for everyone. Cost, for S bytes a rank: S (n - 1)/n out of each as data and as much as
-        room, the same in; headers for what goes between others.
+        ``counts`` is a matrix, the same on every rank: ``counts[i][j]`` rows go from rank i to rank j. Default: each rank's rows
+        are divided equally. Cost, for S bytes a rank: S (n - 1)/n out of each as data and as much as room, the same in; headers
+        for what goes between others.
         """
         return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout).wait()
 
@@ -335,7 +330,7 @@ class Exchanges(Caller):
         else:
             matrix = np.asarray(counts)
             if matrix.shape != (size, size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
-                raise Unsupported(f"counts must be a {size} x {size} matrix of numbers of rows")
+                raise Unsupported(f"counts must be a {size} x {size} matrix of row counts")
             rows_to_each(matrix[self.rank].tolist(), len(array), size)
         error = wrong_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
 
@@ -351,11 +346,11 @@ class Exchanges(Caller):
         return Call("all_to_all", write_out(out, flow), array.nbytes, error=error)
 
     def barrier(self, timeout: float | None = None) -> None:
-        """Return when every rank has called it. Cost: one round trip, one chunk each way."""
+        """Wait until every rank has called it. Cost: one round trip, one chunk each way."""
         self._begin("barrier", self._barrier, timeout).wait()
 
     def barrier_async(self, timeout: float | None = None) -> Work[None]:
-        """Begin :meth:`barrier`; ``wait()`` on what this returns returns when every rank has begun it."""
+        """Begin :meth:`barrier`; ``wait()`` on the result waits until every rank has begun it."""
         return self._begin("barrier", self._barrier, timeout, background=True)
 
     def _barrier(self) -> Call[None]:

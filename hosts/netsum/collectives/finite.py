@@ -1,4 +1,4 @@
-"""A sum, a minimum or a maximum needs finite numbers."""
+"""Sums, minima and maxima need finite numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from netsum.fixed_point import FLOATS, Array
 
 
 def not_finite(rank: int, array: Array, what: str = "") -> NotFinite | None:
-    """The error for the first NaN or infinity of an array; None if there is none. ``what`` says what else is in the array
-    besides the caller's values."""
+    """The error for the first NaN or infinity in an array; None if there is none. ``what`` says what the array includes besides
+    the caller's values."""
     if array.dtype.name not in FLOATS:
         return None
     bad = ~np.isfinite(array)

@@ -1,8 +1,8 @@
-"""A call whose arguments are wrong on this rank: the others are told, so that nobody waits for it.
+"""Tells the others that this rank's arguments are wrong, so that nobody waits for it.
 
-This rank cannot know what the others call, but every call begins with one opening block: an ABORT there ends it for everyone,
+This rank cannot know what the others call, but every call begins with one opening block, and an ABORT there ends it for everyone
 after one id. If the others' scales may be predicted, their data goes out together with the opening, in blocks that this rank
-cannot count. Then it says MISMATCH, which ends the communicator on every rank at once.
+cannot count. Then it says MISMATCH, which ends the communicator on every rank.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from netsum.work import Flow
 
 
 def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
-    """The flow. Raises ``error``; Mismatch if the others' scales may be predicted (``predicts``); Desynchronized if the
-    others had finished the opening before this rank came and went on, as they may in a job that degrades."""
+    """The flow. Raises ``error``; Mismatch if the others' scales may be predicted (``predicts``); Desynchronized if, in a job
+    that degrades, the others finished the opening without this rank."""
     verdict = Verdict()
     heard: list[Header | None] = []
 

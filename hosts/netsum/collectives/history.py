@@ -1,5 +1,4 @@
-"""What a communicator remembers from one call to the next of the same kind: predicted exponents, and gradients that came
-too late."""
+"""What a communicator remembers between calls of the same kind: predicted exponents, and gradients that came too late."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ KINDS: Final = 1024
 """How many kinds of calls predictions are kept for."""
 
 Signature = tuple[object, ...]
-"""What must be equal on all ranks for their calls to be the same; calls of one kind have one signature."""
+"""What must be equal on all ranks for their calls to be the same. Calls of one kind have the same signature."""
 
 
 @dataclass
 class Predictions:
-    """Exponents for the next call of the same kind, by signature. They are made from results, so every rank holds the same."""
+    """Exponents for the next call of the same kind, by signature. They follow from results, so all ranks hold the same."""
 
     exponents: dict[Signature, NDArray[np.int64]] = field(default_factory=dict)
 
     def learn(self, signature: Signature, following: NDArray[np.int64]) -> None:
-        """Remember the exponents for the next call. When there are too many kinds, the one learnt longest ago is forgotten."""
+        """Remember the exponents for the next call. If there are too many kinds, forget the one learnt longest ago."""
         self.exponents.pop(signature, None)
         self.exponents[signature] = following
         if len(self.exponents) > KINDS:
@@ -41,12 +40,12 @@ class Carried:
     rest: dict[Signature, Array] = field(default_factory=dict)
 
     def pop(self, signature: Signature) -> Array | None:
-        """What earlier calls have left over. It belongs to the caller from here on."""
+        """Take what earlier calls have left over."""
         return self.rest.pop(signature, None)
 
     def leave(self, signature: Signature, rest: Array) -> None:
-        """Remember what a call could not contribute. Calls may overlap, so there may be something already. If the two
-        together are no longer finite, the next call says so."""
+        """Remember what a call could not contribute, in addition to what an overlapping call has left. If the sum is not finite,
+        the next call says so."""
         before = self.rest.get(signature)
         with np.errstate(over="ignore"):
             self.rest[signature] = rest if before is None else before + rest
@@ -54,7 +53,7 @@ class Carried:
 
 @dataclass
 class History:
-    """A communicator's memory. ``count_redone(blocks)`` is told how many blocks a wrong prediction has cost."""
+    """A communicator's memory. ``count_redone(blocks)`` is called with the number of blocks that a wrong prediction cost."""
 
     count_redone: Callable[[int], None]
     predictions: Predictions = field(default_factory=Predictions)

@@ -1,4 +1,4 @@
-"""Sums of integers: exact, in the narrowest lanes that hold the sum of values as large as the largest on any rank."""
+"""Sums of integers: exact, in the narrowest lanes that hold n times the largest value on any rank."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def integer_sum(context: Context, array: Array, layout: Layout, signature: Signa
     lane = exponents.lane_of_code(int(agreed.values[0]))
     if lane is None:
         raise DoesNotFit(
-            f"a sum of {context.workers} values does not fit 64 bits where one is larger than "
-            f"{fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a rank has one"
+            f"a rank has a value larger than {fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a sum of "
+            f"{context.workers} of those does not fit 64 bits"
         )
     sender = Sender(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(array)

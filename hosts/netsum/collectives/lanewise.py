@@ -21,7 +21,7 @@ OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 def lanewise(
     context: Context, array: Array, layout: Layout, op: str, signature: Signature, error: CallError | None
 ) -> Flow:
-    """The flow; returns the layout's segments. ``error``: why this rank gives the call up, if it does."""
+    """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     agreed = yield from agree(context, signature, NO_CODES, error)
     lanes = OwnLanes(array.dtype, op in ORDER)
     sender = Sender(context, layout, OPS[op], lanes.lane)

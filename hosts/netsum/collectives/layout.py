@@ -1,8 +1,8 @@
-"""How an array is cut into blocks, and put together again.
+"""Cuts an array into blocks, and puts it together again.
 
 A call has *segments*, each for one rank or for everyone; no block holds elements of two. In lanes, a segment is padded to whole
-blocks, so that block b is elements b * width to (b + 1) * width of the padded array; on the wire the last block of a segment is
-no longer than it needs to be.
+blocks, so that block b is elements b * width to (b + 1) * width of the padded array. On the wire, the last block of a segment is
+only as long as it needs to be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netsum.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
 GROUP: Final = 64
-"""Blocks that are converted in one go: enough that numpy's overhead vanishes, few enough to stay in the cache."""
+"""Blocks converted at once: enough to make numpy's overhead negligible, few enough to stay in the cache."""
 
 
 def chunked(size: int) -> int:
@@ -26,7 +26,7 @@ def chunked(size: int) -> int:
 
 
 class Layout:
-    """The segments of a call: ``counts`` are their numbers of elements, ``owners`` who gets each (a rank, or EVERYONE)."""
+    """The segments of a call: ``counts`` are their numbers of elements, ``owners`` says who gets each (a rank, or EVERYONE)."""
 
     def __init__(self, counts: Sequence[int], owners: Sequence[int] = (EVERYONE,)) -> None:
         self.counts = tuple(counts)
@@ -34,11 +34,9 @@ class Layout:
 
     @classmethod
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
-        """A layout of one segment."""
         return cls((count,), (owner,))
 
     def cut(self, width: int, lane_bytes: int) -> Cut:
-        """The layout in blocks of ``width`` lanes."""
         return Cut(self, width, lane_bytes)
 
 
@@ -63,11 +61,11 @@ class Cut:
 
     @property
     def simple(self) -> bool:
-        """One segment: the array needs no padding between its parts."""
+        """Whether there is one segment, so that the array needs no padding between parts."""
         return len(self._counts) == 1
 
     def padded(self, array: Array) -> Array:
-        """The C-contiguous array, flat, with its segments padded with zeros to whole blocks; a view if there is one segment."""
+        """The C-contiguous array, flat, each segment padded with zeros to whole blocks; a view if there is one segment."""
         array = array.reshape(-1)
         if self.simple:
             return array
@@ -79,7 +77,7 @@ class Cut:
         return padded
 
     def groups(self) -> Iterator[range]:
-        """The numbers of the blocks, a group at a time."""
+        """The blocks' numbers, a group at a time."""
         for start in range(0, self.number, GROUP):
             yield range(start, min(start + GROUP, self.number))
 
@@ -109,8 +107,8 @@ class Cut:
         return part.reshape(len(numbers), self.width)
 
     def place(self, array: Array, rows: Array, numbers: Numbers, mine: NDArray[np.bool_] | None = None) -> None:
-        """The way back from :meth:`rows`: put these blocks into a padded array, only those that are ``mine``. What is
-        beyond the array's end is padding."""
+        """The inverse of :meth:`rows`: put these blocks (only those that are ``mine``) into a padded array. Anything beyond the
+        array's end is padding."""
         if mine is None and isinstance(numbers, range):
             first = numbers.start * self.width
             count = min(rows.size, len(array) - first)
@@ -138,7 +136,7 @@ class Cut:
         return np.asarray(np.arange(self.width) >= used[np.asarray(numbers, np.int64), None])
 
     def mine(self, rank: int, numbers: Numbers) -> NDArray[np.bool_] | None:
-        """Which of these blocks' results this rank gets; None: all."""
+        """Which of these blocks' results this rank gets; None for all."""
         if all(owner in (EVERYONE, rank) for owner in self._owners):
             return None
         return np.array([self.owner[number] in (EVERYONE, rank) for number in numbers])

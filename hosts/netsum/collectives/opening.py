@@ -1,12 +1,11 @@
-"""Members whose descriptors came as files first find out whether they are all of one run.
+"""Members that got their descriptors as files first find out whether they all belong to the same run.
 
-The files of an earlier run name the same epoch and the same blocks, whose results may still be in the switch's slots, and a
-file cannot tell that it was copied. So each member puts a random number into a lane of its own, and sends nothing more
-before it has seen that number in the result. A block takes one contribution from each rank, and a finished block never
-changes. So of all processes that ever come with a rank's file, one finds its number there; every other one learns that its
-file was used before.
+The files of an earlier run name the same epoch and the same blocks, whose results may still be in the switch's slots, and a file
+cannot tell that it was copied. So each member puts a random number into a lane of its own, and sends nothing more until it has
+seen that number in the result. A block takes one contribution from each rank, and a finished block never changes. So of all
+processes that ever use a rank's file, one finds its number there, and all others learn that their file was used before.
 
-Cost, before the first call alone: two round trips, 8 bytes a rank each way.
+Cost, only before the first call: two round trips, 8 bytes a rank each way.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def same_run(context: Context) -> Flow:
     except StopIteration as end:
         (table,) = end.value
     except (CallError, Desynchronized) as error:
-        raise Desynchronized(_used(f"its first block is not open any more: {error}")) from error
+        raise Desynchronized(_used(f"its first block is no longer open: {error}")) from error
     if table[context.rank] != mark:
         raise Desynchronized(_used("another process has taken part with it"))
 

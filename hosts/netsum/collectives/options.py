@@ -1,4 +1,4 @@
-"""How to reduce: what a caller may ask for, and with which types."""
+"""How to reduce: the options that a caller may ask for, and with which types."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TYPES: Final = {
 
 @dataclass(frozen=True)
 class Options:
-    """How to reduce. ``late``: what to do about ranks that come too late, in a job that degrades. ``lane``: the lane of a
-    sum of floats if it is not that of their type."""
+    """How to reduce. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum of floats,
+    if not that of their type."""
 
     op: str
     scale: str = "agreed"
@@ -45,11 +45,10 @@ class Options:
         return self.op, self.scale, self.firm, self.lane
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
-        """The lane that carries a sum of floats of this type."""
         return float_lane(dtype) if self.lane is None else self.lane
 
     def dither(self, rank: int, gen: int) -> np.random.Generator | None:
-        """What stochastic rounding draws from: the same numbers on every run, others on every rank and in every call."""
+        """The generator for stochastic rounding. It repeats on every run, but differs between ranks and calls."""
         return np.random.default_rng([rank, gen]) if self.rounding == "stochastic" else None
 
     @property
@@ -61,10 +60,10 @@ class Options:
 def check_options(
     dtype: np.dtype[Any], op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False
 ) -> Options:
-    """The options, if values of this type can be reduced that way; Unsupported otherwise, before anything is sent.
+    """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent.
 
-    A job that degrades does not predict scales: all ranks would have to send a block that does not fit again, also those
-    that have not seen it fail.
+    A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
+    not see it fail.
     """
     name = dtype.name
     for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
@@ -85,7 +84,7 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
 
 
 def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
-    """The options for a sum of floats in lanes of so many bits (None: the type's own). Unsupported where that does not go."""
+    """The options for a sum of floats in lanes of this many bits (None: the type's own); Unsupported if that is not possible."""
     if rounding not in ROUNDINGS:
         raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
     if bits is None and rounding == "nearest":

@@ -1,9 +1,9 @@
 """Sums and means of floats at exponents that are predicted from the last call of the same kind.
 
-The data goes out at once, behind the first block, which compares the calls. Blocks that did not fit their exponents on some
-rank, or were far below them on every rank, are sent again at exponents that are agreed on.
+The data goes out at once, right after the first block, which compares the calls. Blocks that did not fit their exponents on some
+rank, or were far below them on every rank, are repeated at exponents that the ranks agree on.
 
-Cost: the data; one round trip more, and the blocks again, where predictions were wrong.
+Cost: the data; where predictions were wrong, another round trip and those blocks again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
 from netsum.exponents import LOWEST, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
-from netsum.wire.schema import Lane, Op, Status
+from netsum.wire.schema import GIVING_UP, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
 
 
@@ -34,11 +34,11 @@ def predicted_sum(
     history: History,
     error: CallError | None,
 ) -> Flow:
-    """The flow of a sum or mean for which there is a prediction; returns the layout's segments. ``error``: why this rank
-    gives the call up, if it does.
+    """The flow of a sum or mean for which there is a prediction; returns the layout's segments. ``error`` is why this rank gives
+    the call up, if it does.
 
     The next call submits nothing until every result of this one is held: another rank may still learn from a result that blocks
-    must be sent again, and those come first.
+    must be repeated, and those come first.
     """
     exponents = history.predictions.exponents[signature]
     summing = _PredictedSum(context, array, layout, options, exponents, error)
@@ -55,7 +55,7 @@ def predicted_sum(
 
 
 class _PredictedSum:
-    """One sum under way. ``exponents`` are those of its blocks: the predicted ones, or those that were agreed on later."""
+    """One sum under way. ``exponents`` are those of its blocks: predicted, or agreed on later."""
 
     def __init__(
         self,
@@ -97,21 +97,21 @@ class _PredictedSum:
             yield lambda: opened.differ or self._context.window.queued < GROUP
             if opened.differ:
                 break
-        # Ranks whose calls differ may never send each other's blocks; one that gives up does.
+        # Ranks whose calls differ may never finish each other's blocks; a rank that gives up does.
         yield lambda: opened.differ or (opened.answered and all(group.complete() for group in groups))
         opened.check(self._error)
         return groups
 
     def receive(self, groups: list[Group]) -> Flow:
-        """Decode what came; returns the numbers of the blocks whose exponents must be agreed on, and all exponents for the next
-        call as far as the results tell them: one more than the sum's own, since a sum may be smaller than its parts.
+        """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents
+        for the next call as far as the results tell: one more than the sum's own, since a sum may be smaller than its parts.
 
-        Every rank has the same results, and so the same doubts: about blocks that did not fit on some rank, and about those
-        whose sums are all small. Either the values are small, or they cancel out, and the agreement tells which.
+        All ranks have the same results, and so the same doubts: blocks that did not fit on some rank, and blocks whose sums are
+        all small. In those, either the values are small or they cancel out, and the agreement tells which.
         """
         for group in groups:
             self.sender.finish(group)
-        if self.sender.verdict.highest >= Status.ABORT:
+        if self.sender.verdict.highest in GIVING_UP:
             yield SUBMITTED
         self.sender.verdict.raise_failure(self._error)
         smallest = self._smallest()
@@ -126,8 +126,8 @@ class _PredictedSum:
         return np.flatnonzero(np.concatenate(doubtful)), np.concatenate(following)
 
     def _smallest(self) -> int:
-        """A block whose largest sum is so many quanta has values within :func:`coarseness` of its exponent: 1/n of the sum
-        is of one rank, and less than a quantum of that is rounding."""
+        """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some
+        rank has 1/n of the sum, and less than a quantum of that is rounding."""
         workers = self._context.workers
         lost = coarseness(self._lane, workers) - (workers - 1).bit_length()
         bits = fixed_point.scale_bits(self._lane, workers)
@@ -136,11 +136,11 @@ class _PredictedSum:
     def _largest_sums(self, group: Group) -> NDArray[np.float64]:
         """The largest magnitude of each block's sums, in quanta."""
         sums = fixed_point.decode_integers(group.lanes, group.data_cnt, self._lane, self._context.workers)
-        sums[self.sender.cut.beyond(group.numbers)] = 0  # padding, where there is no sum
+        sums[self.sender.cut.beyond(group.numbers)] = 0  # padding
         return np.asarray(np.abs(sums.astype(np.float64)).max(axis=1))
 
     def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, history: History) -> Flow:
-        """Send those of the doubtful blocks again, at the exponents that were agreed on, whose prediction was wrong."""
+        """Repeat the doubtful blocks whose prediction was wrong, at the exponents that were agreed on."""
         predicted, exact = self.exponents[doubtful], float_exponents(agreed)
         coarse = predicted - exact > coarseness(self._lane, self._context.workers)
         again = (agreed != ZERO_CODE) & ((exact > predicted) | coarse)
@@ -156,14 +156,13 @@ class _PredictedSum:
             self.sender.store(group, self._lanes, self.result)
 
     def note_quantum(self) -> None:
-        """Tell the report how coarse the coarsest block is."""
         scaled = self.exponents[self.exponents > LOWEST]
         quantum = fixed_point.coarsest_quantum(scaled, self._lane, self._context.workers)
         self._context.report.note_quantum(quantum)
 
 
 def coarseness(lane: Lane, workers: int) -> int:
-    """How many bits a predicted exponent may be above the one that the ranks would have agreed on: two that the prediction
-    adds, those by which a sum may be larger than its parts, and an eighth of what the lane has, so that values may fall a
-    little without another round."""
+    """How many bits a predicted exponent may exceed the one that the ranks would have agreed on: two that the prediction adds,
+    the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may shrink a little
+    without another round."""
     return 2 + (workers - 1).bit_length() + fixed_point.scale_bits(lane, workers) // 8

@@ -1,7 +1,8 @@
-"""The product over the ranks, on the hosts: no P4 switch multiplies lanes of 2048 bits, and factors have no common scale.
+"""The product over the ranks, computed on the hosts: no P4 switch multiplies lanes of 2048 bits, and factors have no common
+scale.
 
-Every rank gathers all arrays and multiplies them in the order of ranks, so all get the same bits. Every rank is waited for,
-also in a job that degrades. Cost, for S bytes a rank: that of an all_gather, n times an allreduce's.
+Every rank gathers all arrays and multiplies them in the order of ranks, so all get the same bits. It waits for every rank, even
+in a job that degrades. Cost: that of an all_gather, n times an allreduce's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def product(context: Context, array: Array) -> Flow:
 
 
 def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) -> None:
-    """All ranks see whose factors are not finite, and raise. ``ranks``: whose the rows are."""
+    """Raise on every rank if some rank's factors are not finite. ``ranks`` are those of the rows."""
     bad, own = ~np.isfinite(factors), ranks.index(rank)
     if bad[own].any():
         where = int(bad[own].argmax())
@@ -40,7 +41,7 @@ def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int,
 
 
 def _multiply_integers(factors: Array) -> Array:
-    """Products that are exact: where 64 bits might not do, Python's integers do."""
+    """Exact products: if 64 bits may not suffice, they are computed with Python's integers."""
     limits = np.iinfo(factors.dtype)
     with np.errstate(divide="ignore"):
         bits = np.log2(np.abs(factors.astype(np.float64))).sum(axis=0)

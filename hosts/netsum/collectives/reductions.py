@@ -1,11 +1,11 @@
 """The reductions that a communicator offers: allreduce, reduce and reduce_scatter.
 
-They are one thing: every rank contributes an array, the switch combines the arrays block by block, and a layout says who
-gets which part of the result.
+In all of them every rank contributes an array, the switch combines the arrays block by block, and a layout says who gets which
+part of the result.
 
-Cost, for S bytes of lanes a rank: S out; in, what the rank gets, and a header for each block that it does not get. One
-round trip more for the agreement (none with predicted scales). Lanes: float32, float16 and bfloat16 4 bytes an element,
-float64 8, integers as many as the sum needs; min, max, and, or, xor the type's own width.
+Cost, for S bytes of lanes a rank: S out; in, what the rank gets, and a header for each block that it does not get. The agreement
+adds a round trip (none with predicted scales). Lanes of a sum: 4 bytes an element for float32, float16 and bfloat16, 8 for
+float64, as many as needed for integers. All other operations use the type's own width.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from netsum.work import SUBMITTED, Flow, Work
 def reduce_array(
     context: Context, collective: str, array: Array, layout: Layout, options: Options, history: History
 ) -> Flow:
-    """The flow of a reduction of a C-contiguous array; returns the layout's segments, new and flat. Those that this rank
-    does not get hold nothing. Chooses the arithmetic by operation and type."""
+    """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
+    segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
     signature: Signature = (collective, array.dtype.name, array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         signature += (layout.counts, layout.owners)
@@ -60,7 +60,7 @@ def reduce_array(
         float_sum = predicted_sum if known else agreed_sum
         parts = yield from float_sum(context, array, layout, options, signature, history, error)
     if error is not None:
-        raise error  # The others have not heard of it: they were done without this rank.
+        raise error  # the others do not know of it, since they finished without this rank
     if context.report.lost:
         raise Behind(context.report)
     if options.late == "raise" and context.report.degraded:
@@ -69,7 +69,7 @@ def reduce_array(
 
 
 class Reductions(Caller):
-    """Methods of :class:`netsum.Communicator`; :class:`netsum.errors` are what they raise."""
+    """Methods of :class:`netsum.Communicator`, which raise :mod:`netsum.errors`."""
 
     def allreduce(
         self,
@@ -87,34 +87,31 @@ class Reductions(Caller):
         """Reduce ``x`` over all ranks; every rank gets the result.
 
         Args:
-            x: array of any shape and size; equal shapes and types on all ranks.
-            op: ``sum``, ``mean`` (of float16, bfloat16, float32, float64; ``sum`` also of signed and unsigned integers of 8 to
-                64 bits), ``min``, ``max`` (these and bool), ``and``, ``or``, ``xor`` (integers and bool). ``product`` (as
-                ``sum``) runs on the hosts, at the cost of an :meth:`all_gather`.
-            out: array to put the result in, of x's shape and type; may be ``x`` itself. Default: a new one.
-            scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the
-                last call of the same kind and skip that round trip; blocks that do not fit, or that it is far too coarse for,
-                are sent again.
-            bits: 8 or 16: carry a sum or mean of floats in lanes of so many bits, for a quarter or half of the bytes of
-                float32; the quantum grows as below, with w = ``bits``. Default: 32, for float64 64.
-            rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an
-                element of the sum is then off by less than n quanta.
-            late: in a job that degrades, what to do about ranks that come too late. ``accept``: take partial results (``mean``
-                divides by how many are in it). ``carry``: the same, and what this rank came too late with goes into its
-                next call of the same kind (sums and means of floats). ``wait``, on all ranks alike: wait for every rank.
-                ``raise``: Degraded.
-            give: False: take part without adding ``x``, which only tells shape and type; the result counts this rank as
-                late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
+            x: array of any shape and size; the same shape and type on all ranks.
+            op: ``sum``, ``mean``, ``product``, or another operation of :class:`netsum.wire.Op`, such as ``max``; docs/hosts.md
+                says which types each takes. ``product`` runs on the hosts, at the cost of an :meth:`all_gather`.
+            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one.
+            scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the last call
+                of the same kind and skip that round trip; blocks for which it is too small or far too coarse are repeated.
+            bits: 8 or 16: carry a sum or mean of floats in lanes of this many bits, a quarter or half of float32's bytes; the
+                quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
+            rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element
+                of the sum is then off by less than n quanta.
+            late: in a job that degrades, what to do about late ranks. ``accept``: take partial results (``mean`` divides by the
+                number of ranks in it). ``carry``: the same, and what this rank sent too late goes into its next call of the same
+                kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise Degraded.
+            give: False: take part without adding ``x``, which only tells the shape and type; the result counts this rank as late.
+                For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
             timeout: seconds; default: the communicator's.
 
         Returns:
-            ``out``, or a new array. Integer results are exact. A float sum is off by at most n/2 quanta an element
-            (n ranks), a quantum at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w =
-            32 (64 for float64); with predicted scales e is up to floor(b / 8) + 2 + ceil(log2 n) more, 2^b being the largest
-            power of two in a lane. ``report.quantum`` says what it was.
+            ``out``, or a new array. Integer results are exact. An element of a float sum is off by at most n/2 quanta (n ranks),
+            a quantum being at most 2^(e+1) / floor((2^w - 1) / 2n) in a block whose magnitudes are below 2^e, with w = 32 (64 for
+            float64). With predicted scales e is up to floor(b / 8) + 2 + ceil(log2 n) larger, where 2^b is the largest power of
+            two in a lane. ``report.quantum`` tells the actual quantum.
 
         Raises:
-            Unsupported: type, operation or ``out`` does not go. The others raise Aborted, as for every error of arguments.
+            Unsupported: the type, the operation or ``out`` is wrong. The others raise Aborted, as for all wrong arguments.
             NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
             DoesNotFit: an integer sum does not fit the type; on every rank.
             Mismatch: the ranks made different calls; on every rank.
@@ -183,9 +180,9 @@ class Reductions(Caller):
     ) -> Array | None:
         """Reduce ``x`` over all ranks; ``root`` gets the result, the others None.
 
-        Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and
-        DoesNotFit is raised by the root alone. Cost: S bytes of lanes out of every rank, S into the root, a header for each
-        block into the others.
+        Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only
+        the root raises DoesNotFit. Cost: S bytes of lanes out of every rank, S into the root, a header for each block into the
+        others.
         """
         return self._begin("reduce", partial(self._reduce, x, root, op, out, late), timeout).wait()
 
@@ -227,10 +224,10 @@ class Reductions(Caller):
     ) -> Array:
         """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
 
-        ``counts``: how many rows each rank gets, together as many as ``x`` has; default: equally many. The other arguments,
-        result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and DoesNotFit
-        is raised by the ranks in whose part it happens. Cost: S bytes of lanes out of every rank, S/n into it, a header for
-        each block of the others' parts.
+        ``counts`` is how many rows each rank gets, adding up to those of ``x``; default: equal numbers. The other arguments,
+        result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only the ranks
+        whose part does not fit raise DoesNotFit. Cost: S bytes of lanes out of every rank, S/n into it, and a header for each
+        block of the others' parts.
         """
         prepare = partial(self._reduce_scatter, x, op, out, counts, late)
         return self._begin("reduce_scatter", prepare, timeout).wait()

@@ -1,4 +1,4 @@
-"""Sends the blocks of a call and takes their results: a group of blocks at a time, as fast as the window takes them."""
+"""Sends the blocks of a call and collects their results, a group of blocks at a time, as fast as the window takes them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from netsum.work import SUBMITTED, Condition, Flow
 
 
 class Lanes(Protocol):
-    """How the values of a call become lanes, and lanes values: :mod:`netsum.fixed_point` has one for each kind of
-    arithmetic."""
+    """Converts the values of a call to lanes and back: :mod:`netsum.fixed_point` has one for each kind of arithmetic."""
 
     @property
     def lane(self) -> Lane:
@@ -31,18 +30,17 @@ class Lanes(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the values that come back."""
+        """Type of the decoded values."""
 
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
-        """Values of these blocks' results, one row a block. ``data_cnt`` ranks contributed to each, of ``src_cnt`` that
-        answered."""
+        """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed."""
 
 
 class Group:
-    """Some blocks of a call, one a row, and their results as they come."""
+    """Some blocks of a call, one a row, and their results as they arrive."""
 
     def __init__(self, numbers: Numbers, width: int, lane: Lane) -> None:
         self.numbers = numbers
@@ -55,16 +53,14 @@ class Group:
         self.statuses = [0] * rows
         self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
         self.mine: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
-        self._late: list[int] = []  # rows whose result is without this member's contribution
+        self._late: list[int] = []  # rows whose result lacks this member's contribution
         self._lost: list[int] = []
         self._degraded = 0
 
     def complete(self) -> bool:
-        """Whether every result is there, or known to be lost."""
         return self.missing == 0
 
     def record_result(self, row: int, header: Header, payload: memoryview) -> None:
-        """The result of one block has come."""
         self.missing -= 1
         self.statuses[row] = header.status
         self.data_cnt[row] = header.data_cnt
@@ -78,19 +74,18 @@ class Group:
             self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
 
     def record_loss(self, row: int) -> None:
-        """There will be no result for this block."""
         self.missing -= 1
         self._lost.append(row)
 
     def missed(self) -> list[int]:
-        """Numbers of the blocks whose result is without this member's contribution."""
+        """Numbers of the blocks whose result lacks this member's contribution."""
         rows = {*self._late, *self._lost}
         if self.passed is not None:
             rows.update(int(row) for row in np.flatnonzero(self.passed))
         return [int(self.numbers[row]) for row in sorted(rows)]
 
     def report_to(self, report: Report, *, unfit: bool = True) -> None:
-        """Add this complete group to the call's report. ``unfit``: blocks were passed because their values did not fit."""
+        """Add this complete group to the call's report. With ``unfit``, blocks were passed because their values did not fit."""
         report.blocks += self.rows
         report.degraded += self._degraded
         report.late += len(self._late)
@@ -108,8 +103,8 @@ class Sender:
 
     Attributes:
         cut: the blocks.
-        verdict: what the statuses of the results come to.
-        missed: numbers of the blocks whose result is without this member's contribution.
+        verdict: the combined status of the results.
+        missed: numbers of the blocks whose result lacks this member's contribution.
     """
 
     def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane) -> None:
@@ -122,8 +117,8 @@ class Sender:
         context.outline.blocks += self.cut.number
 
     def send(self, array: Array, lanes: Lanes, agreed: Agreement, *, skip_zeros: bool = False) -> Flow:
-        """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, padded too and in the lanes' dtype.
-        ``skip_zeros``: blocks that are zeros on every rank are not sent."""
+        """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, also padded, in the lanes' dtype. With
+        ``skip_zeros``, blocks that are zeros on every rank are not sent."""
         result = np.zeros(len(array), lanes.dtype)  # blocks that are not sent stay 0
         pending: deque[Group] = deque()
         for group_numbers in self.cut.groups():
@@ -151,7 +146,7 @@ class Sender:
         self._context.outline.skipped += blocks
 
     def _receive(self, pending: deque[Group], lanes: Lanes, result: Array) -> None:
-        """Decode the groups that are complete, in order, into the result."""
+        """Decode the complete groups into the result, in order."""
         while pending and pending[0].complete():
             group = pending.popleft()
             self.finish(group)
@@ -159,7 +154,6 @@ class Sender:
                 self.store(group, lanes, result)
 
     def store(self, group: Group, lanes: Lanes, result: Array) -> None:
-        """Decode a complete group into the result."""
         rows = lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt)
         self.cut.place(result, rows, group.numbers, group.mine)
 
@@ -171,7 +165,7 @@ class Sender:
         self.missed += group.missed()
 
     def room(self) -> Condition:
-        """A condition: the window has taken most of what was submitted, so the next group can be converted."""
+        """The condition that the window has taken most of what was submitted, so that the next group can be converted."""
         window = self._context.window
         return lambda: window.queued < GROUP
 
@@ -187,8 +181,8 @@ class Sender:
         more: bool = False,
     ) -> Group:
         """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
-        status; rows that are ``passed`` are answered and nothing is added. ``source``: this rank, if no other has payloads for
-        these blocks. ``more``: the call's next blocks go together with these."""
+        status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other has payloads for these
+        blocks; ``more`` says that the call's next blocks go together with these."""
         group = Group(numbers, self.cut.width, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
@@ -213,8 +207,8 @@ class Sender:
         return group
 
     def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
-        """Submit empty contributions to the blocks ``numbers``, whose payloads are those of ``source``; with room for the
-        results if they are ``wanted``. ``more``: as in :meth:`submit`."""
+        """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
+        they are ``wanted``; ``more`` is as in :meth:`submit`."""
         group = Group(numbers, self.cut.width, self._lane)
         for row, number in enumerate(numbers):
             dest, firm = self.cut.owner[number], self._context.firm

@@ -1,1 +1,1 @@
-"""netsum in other people's training loops. Each module imports its framework; nothing else does."""
+"""netsum in training frameworks. Each module imports its framework; nothing else does."""

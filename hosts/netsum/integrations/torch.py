@@ -8,7 +8,7 @@
         average_gradients(model, comm)
         optimiser.step()
 
-Every rank then holds the same gradients bit for bit, and so the same weights, if it began with the same ones.
+All ranks then hold the same gradients bit for bit, and so the same weights if they began with the same ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from netsum.communicator import Communicator
 from netsum.work import Work
 
 BUCKET_BYTES: Final = 25 << 20
-"""Gradients that travel together: many small ones cost a round trip, one call for all would wait for the last copy."""
+"""Gradients sent together: many small calls each cost a round trip, and one call for all would wait for the last copy."""
 
 
 def average_gradients(
@@ -37,10 +37,10 @@ def average_gradients(
     """Replace every gradient by its mean over the ranks, in place.
 
     Args:
-        model: the same model on every rank. Parameters that need a gradient and have none count as zeros, so that ranks
-            that used different parts of the model still make the same calls; they get a gradient.
+        model: the same model on every rank. Parameters that need a gradient but have none count as zeros, and get one, so that
+            ranks that used different parts of the model still make the same calls.
         comm: the job.
-        bucket_bytes: gradients of one dtype are sent together up to so many bytes.
+        bucket_bytes: gradients of one dtype are sent together up to this many bytes.
         scale, timeout: as in :meth:`netsum.Communicator.allreduce`.
 
     float16, float32 and float64 travel as they are, bfloat16 as float32. Gradients may be on any device; they are

@@ -1,1 +1,1 @@
-"""Collectives without a switch: the members of a job send each other what a switch would have combined."""
+"""Collectives without a switch: the members of a job combine each other's contributions."""

@@ -1,4 +1,4 @@
-"""The rows of a batch, and how another rank's are combined with them: by the rules of a switch (docs/protocol.md)."""
+"""The rows of a batch. Another rank's rows are combined with them by the rules of a switch (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from netsum.fixed_point import WIRE_LANES, Array
 from netsum.peers.plan import Rows
 from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
 from netsum.wire.codec import Header
-from netsum.wire.schema import COMBINING, EVERYONE, AgeOp, Lane, Op, Status
+from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 
 _UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
-"""What combines unsigned lanes: a sum is modulo 2^w."""
+"""What combines unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _SIGNATURE: Final = ("gen_id", "op", "lane", "dest")
 
 
 class Message(NamedTuple):
-    """Some rows of a batch of ``total`` rows on the way: ``records`` of :data:`RECORD`; ``data``, uint8[rows, block_bytes],
-    filled up with zeros."""
+    """Some rows of a batch of ``total`` rows: ``records`` are :data:`RECORD`, ``data`` is uint8[rows, block_bytes] padded with
+    zeros."""
 
     first_id: int
     total: int
@@ -36,7 +36,7 @@ class Message(NamedTuple):
 
 
 def unpack(message: bytes, width: int) -> Message:
-    """Read what :meth:`Batch.pack` wrote, for blocks of ``width`` bytes; ValueError says what is wrong with it."""
+    """The inverse of :meth:`Batch.pack`, for blocks of ``width`` bytes; ValueError says what is wrong with the message."""
     if len(message) < MESSAGE.size:
         raise ValueError(f"a message of {len(message)} bytes")
     first_id, total, number = MESSAGE.unpack_from(message)
@@ -60,7 +60,7 @@ def unpack(message: bytes, width: int) -> Message:
 
 
 class Batch:
-    """What one rank has of a batch: at first its own contributions."""
+    """One rank's state of a batch, at first its own contributions."""
 
     def __init__(self, blocks: Sequence[Block], block_bytes: int) -> None:
         number = len(blocks)
@@ -71,7 +71,7 @@ class Batch:
             size = len(block.payload)
             self._records[row] = (
                 *(row, block.gen, size, block.op, block.lane, block.dest, block.status),
-                *(not block.passing, bool(size), block.passing, SIGNED * (block.status < Status.ABORT)),
+                *(not block.passing, bool(size), block.passing, SIGNED * (block.status not in GIVING_UP)),
             )
             if size:
                 self._data[row, :size] = np.frombuffer(block.payload, np.uint8)
@@ -80,7 +80,7 @@ class Batch:
         return len(self._records)
 
     def pack(self, first_id: int, rows: Rows, bare: Rows) -> bytes:
-        """The message with these rows, of those in ``bare`` the records alone."""
+        """The message with these rows. Those in ``bare`` travel as records alone."""
         index = np.array(rows)
         records = self._records[index]
         here = (records["size"] > 0) & ~np.isin(index, bare)
@@ -95,7 +95,7 @@ class Batch:
         )
 
     def take(self, message: Message) -> None:
-        """Put these rows in place of our own."""
+        """Replace our own rows by these."""
         index = message.records["row"].astype(np.int64)
         here = (message.records["flags"] & HERE) != 0
         self._records[index] = message.records
@@ -125,7 +125,7 @@ class Batch:
         self._records[index] = ours
 
     def _add(self, index: NDArray[np.int64], records: Array, data: NDArray[np.uint8]) -> None:
-        """Combine payloads, of rows with the same operation and lanes at once."""
+        """Combine payloads; rows with the same operation and lane width are done together."""
         kinds = records["op"].astype(np.int64) << 8 | records["lane"]
         for kind in np.unique(kinds).tolist():
             chosen = kinds == kind
@@ -138,8 +138,7 @@ class Batch:
             self._data[index[chosen]] = ours.view(np.uint8)
 
     def result(self, row: int, job_id: int, block_id: int, rank: int) -> tuple[Header, memoryview]:
-        """The finished row as the switch would bring it to ``rank``: with payload where it is for that rank and nothing is the
-        matter."""
+        """The finished row as a switch would send it to ``rank``: with a payload if it is for that rank and the status is OK."""
         record = self._records[row]
         status, dest, size = int(record["status"]), int(record["dest"]), int(record["size"])
         if status != Status.OK or dest not in (EVERYONE, rank):

@@ -1,7 +1,7 @@
-"""Which algorithm for how many ranks and bytes: whichever was fastest when it was measured.
+"""Chooses the algorithm by the number of ranks and bytes: whichever was fastest when it was measured.
 
-The table is ``choice.json`` beside this file, written by ``make algorithms`` (docs/measuring.md) on one machine, over its
-loopback: a start, not the truth about other networks. ``NETSUM_ALGORITHM`` or ``netsum.join(algorithm=...)`` take another.
+The table is ``choice.json`` beside this file, written by ``make algorithms`` (docs/measuring.md) on one machine over loopback:
+a starting point that other networks need not confirm. ``NETSUM_ALGORITHM`` or ``netsum.join(algorithm=...)`` overrides it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ from typing import Final
 TABLE_FILE: Final = Path(__file__).with_name("choice.json")
 
 Table = dict[int, dict[int, str]]
-"""For numbers of ranks, and for each of them bytes of a batch: the algorithm."""
+"""Number of ranks -> bytes of a batch -> the algorithm."""
 
 
 def choose(workers: int, nbytes: int) -> str:
-    """The algorithm for a batch of ``nbytes``: that of the nearest measured number of ranks, and of the nearest measured size,
-    both in ratio."""
+    """The algorithm for a batch of ``nbytes``: that of the nearest number of ranks and the nearest size that were measured."""
     table = measured()
     row = table[_nearest(workers, table)]
     return row[_nearest(nbytes, row)]
 
 
 def _nearest(number: int, measured_ones: Iterable[int]) -> int:
-    """The measured number with the smallest ratio to ``number``; of two, the smaller."""
+    """The measured number with the smallest ratio to ``number``; if two tie, the smaller."""
     number = max(number, 1)
     return min(sorted(measured_ones), key=lambda one: max(one, number) / min(one, number))
 
 
 @lru_cache(maxsize=1)
 def measured() -> Table:
-    """The table, read when it is first needed."""
     data = json.loads(TABLE_FILE.read_text("utf-8"))
     return {
         int(workers): {int(size): str(name) for size, name in sizes.items()}

@@ -1,7 +1,7 @@
-"""The two ends of a connection between members. It carries frames one way, from the member that made it.
+"""The two ends of a connection between members. It carries frames one way, from the member that opened it.
 
-Whoever has something to say connects, so two members never wait for each other to do it. A connection may break at any time, also
-by a stranger's hand; it is made again, and what was lost is sent again (:mod:`netsum.peers.conversation`).
+Whoever has something to send connects, so two members never wait for each other to do it. A connection may break at any time,
+even through a stranger. It is then opened again, and what was lost is repeated (:mod:`netsum.peers.conversation`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
 
 PATIENCE: Final = 2.0
-"""Seconds until both ends must have proven themselves, and until something that was sent must have been acknowledged by TCP."""
+"""Seconds within which both ends must prove who they are, and TCP must acknowledge what was sent."""
 RETRY: Final = 0.01
-"""Seconds after which a connection that broke is made again; then after twice as long, again and again, ..."""
+"""Seconds before a broken connection is opened again; each further attempt waits twice as long, ..."""
 MAX_RETRY: Final = 0.25
-"""... at most."""
+"""... up to this."""
 READ_BYTES: Final = 1 << 18
-"""Read from a connection at once, at most."""
+"""Most bytes of one read from a connection."""
 
 _LINUX: Final = (
-    (getattr(socket, "TCP_USER_TIMEOUT", 18), int(PATIENCE * 1000)),  # else TCP tries for minutes, less and less often
-    # Microseconds, in newer kernels. Else TCP waits for 200 ms at least until it sends a lone message again: where 2 in 100
-    # packets are lost, an average round trip then takes ten times as long. Acknowledgements must come earlier than that, too.
+    (getattr(socket, "TCP_USER_TIMEOUT", 18), int(PATIENCE * 1000)),  # otherwise TCP keeps trying for minutes
+    # Microseconds, in newer kernels. Otherwise TCP waits at least 200 ms before it repeats a lone message: with 2 % of packets
+    # lost, that makes the average round trip ten times as long. Acknowledgements must come sooner than the repeats.
     (45, 10_000),  # TCP_RTO_MIN_US
     (46, 8_000),  # TCP_DELACK_MAX_US
 )
@@ -42,11 +42,10 @@ Selector = selectors.BaseSelector
 
 
 class BrokenError(OSError):
-    """The connection cannot go on: it was closed, or the other end is nobody that we know."""
+    """The connection is unusable: it was closed, or the other end is not who it should be."""
 
 
 def prepare(sock: socket.socket) -> socket.socket:
-    """Settings of all connections."""
     stays_home(sock)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,11 +56,11 @@ def prepare(sock: socket.socket) -> socket.socket:
 
 
 class Outgoing:
-    """What goes to one other member. It connects when there is something to send, and again when the connection breaks: then an
-    empty frame goes first, since earlier ones may be lost."""
+    """The connection to one other member. It is opened when there is something to send, and again when it breaks: an empty
+    frame then goes first, because earlier ones may be lost."""
 
     def __init__(self, identity: Identity, rank: int, host: str, address: Address, room: int) -> None:
-        """``host``: our own address. ``room``: bytes that may wait to be sent; what is beyond that is lost."""
+        """``host`` is our own address; ``room`` is how many bytes may wait to be sent, the rest is dropped."""
         self.last_error: str | None = None
         self._identity = identity
         self._rank = rank
@@ -79,7 +78,7 @@ class Outgoing:
         self._pause = RETRY
 
     def send(self, body: Packet, selector: Selector) -> None:
-        """Send the frame after all earlier ones, as soon as it can be."""
+        """Send the frame after all earlier ones, as soon as possible."""
         if self._waiting_bytes > self._room:
             return
         self._waiting.append(body)
@@ -90,7 +89,7 @@ class Outgoing:
             self.go_on(selector, selectors.EVENT_WRITE)
 
     def look_after(self, now: float, selector: Selector) -> None:
-        """Connect if that is due; give a connection up that comes to nothing."""
+        """Connect if that is due; abandon an attempt that nobody answers."""
         if self._sock is None:
             if self._waiting and now >= self._next:
                 self._connect(now, selector)
@@ -110,7 +109,7 @@ class Outgoing:
             self._break(error.strerror or str(error), selector)
 
     def go_on(self, selector: Selector, events: int) -> None:
-        """The socket can be read from or written to."""
+        """The selector says that the socket is ready."""
         assert self._sock is not None
         try:
             if events & selectors.EVENT_READ:
@@ -121,7 +120,7 @@ class Outgoing:
             self._break(error.strerror or str(error), selector)
 
     def _read(self, sock: socket.socket) -> None:
-        """The greeting; behind it nothing comes."""
+        """Read the greeting, the only thing that comes this way."""
         try:
             data = sock.recv(GREETING.size - len(self._greeting) or 1)
         except BlockingIOError:
@@ -132,7 +131,7 @@ class Outgoing:
         if len(self._greeting) == GREETING.size:
             answer = self._identity.answer(self._greeting, self._rank)
             if answer is None:
-                raise BrokenError("another process than the member's answers")
+                raise BrokenError("a process answers that is not the member's")
             hello, self._seal = answer
             self._rest = memoryview(hello)
 
@@ -163,7 +162,6 @@ class Outgoing:
         self.close(selector)
 
     def close(self, selector: Selector) -> None:
-        """End the connection, if there is one."""
         if self._sock is not None:
             selector.unregister(self._sock)
             self._sock.close()
@@ -171,10 +169,11 @@ class Outgoing:
 
 
 class Incoming:
-    """A connection that was accepted. ``rank``: of the member at its other end, when it has proven itself."""
+    """A connection that was accepted. ``rank`` is that of the member at the other end, once it has proven who it is."""
 
     def __init__(self, identity: Identity, sock: socket.socket, ranks: Collection[int], largest: int) -> None:
-        """``ranks``: that may be at the other end. ``largest``: bytes of a frame's body. OSError: it is broken already."""
+        """``ranks`` are those that may be at the other end; ``largest`` is the most bytes of a frame's body. Raises OSError if
+        the connection is already broken."""
         self.rank: int | None = None
         self.began = time.monotonic()
         self._identity = identity
@@ -187,12 +186,12 @@ class Incoming:
         self._sock.send(self._greeting)
 
     def fileno(self) -> int:
-        """The socket's; -1: it is closed."""
+        """The socket's file descriptor; -1 once it is closed."""
         return self._sock.fileno()
 
     def read(self) -> list[bytes]:
-        """The bodies of the frames that have come. Raises OSError when the connection cannot go on: :class:`BrokenError` if its
-        other end is no member's process, or somebody has changed what it sent."""
+        """The bodies of the frames that have arrived. Raises OSError when the connection is unusable: :class:`BrokenError` if
+        the other end is not a member's process, or somebody has altered what it sent."""
         try:
             data = self._sock.recv(HELLO.size - len(self._come) if self._seal is None else READ_BYTES)
         except BlockingIOError:
@@ -232,5 +231,4 @@ class Incoming:
         return bodies
 
     def close(self) -> None:
-        """End the connection."""
         self._sock.close()

@@ -1,10 +1,10 @@
-"""One member's end of a conversation with another: messages in order, each once, although connections may break.
+"""One member's end of a conversation with another: every message once and in order, although connections may break.
 
-A connection carries what is sent on it in order, but nobody knows how much of that arrived when it breaks. So messages are
-numbered, and kept until the other end says that it has them (``ack``). An end that lacks some asks for them (AGAIN), and gets
-all from ``ack`` on once more. It knows that it lacks some when it is told that frames may be lost, when the other end
-is further than it, or when later messages have come. Without loss none is sent twice, and one in :data:`ACK_EVERY` is
-acknowledged by a frame of its own, the others by frames that are sent anyway. No socket, no thread; the clock is passed in.
+A connection carries what is sent on it in order, but when it breaks nobody knows how much arrived. So messages are numbered, and
+kept until the other end acknowledges them (``ack``). An end that lacks some asks for them (AGAIN) and gets everything from
+``ack`` on once more. It knows that it lacks some when it is told that frames may be lost, when the other end is ahead of it, or
+when later messages have arrived. Without loss nothing is sent twice, and one message in :data:`ACK_EVERY` is acknowledged by a
+frame of its own, the others by frames that are sent anyway. No socket and no thread; the clock is passed in.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from netsum.stats import Stats
 
 ACK_EVERY: Final = 8
 EARLY: Final = 64
-"""Messages kept that have overtaken another one, at most. (Connections keep the order; a test's network need not.)"""
+"""Most messages kept that have overtaken another. (Connections keep the order; a test's network need not.)"""
 REORDERING: Final = 3
-"""So many must have come before the one that they overtook is taken for lost."""
+"""How many messages must overtake one before it counts as lost."""
 
 
 class Head(NamedTuple):
-    """A frame's head (:data:`netsum.peers.wire.HEAD`)."""
-
     flags: int
     algorithm: int
     at: int
@@ -35,7 +33,7 @@ class Head(NamedTuple):
 
 
 class Conversation:
-    """With one other member. ``heard``: when something came last."""
+    """A conversation with one other member. ``heard`` is when something last arrived."""
 
     def __init__(self, algorithm: int, stats: Stats) -> None:
         self.heard: float | None = None
@@ -43,35 +41,32 @@ class Conversation:
         self._stats = stats
         self._kept: deque[bytes] = deque()  # messages that the other end is not known to have
         self._first = 0  # number of the first of these
-        self._sent = 0  # so many of them are sent
+        self._sent = 0  # how many of them are sent
         self._trip = RoundTrip()
-        self._timed: tuple[int, float] | None = (
-            None  # what will have been acknowledged, and since when it is on its way
-        )
-        self._expected = 0  # number of the next message to come
+        self._timed: tuple[int, float] | None = None  # the acknowledgement awaited, and since when
+        self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}
-        self._owed = 0  # messages that have come since the last frame was sent
+        self._owed = 0  # messages that have arrived since the last frame was sent
         self._asked = False  # the other end wants to hear from us
-        self._lacks = False  # the other end is to send again
-        self._lacked = -1  # what it was asked for last because later messages had come
+        self._lacks = False  # the other end is to repeat
+        self._lacked = -1  # the last message asked for because later ones had arrived
 
     @property
     def settled(self) -> bool:
-        """The other end has everything."""
+        """Whether the other end has everything."""
         return not self._kept
 
     def forget(self) -> None:
-        """The other end needs nothing more."""
+        """Drop what is kept: the other end needs nothing more."""
         self._first += self._sent
         self._sent = 0
         self._kept.clear()
 
     def post(self, message: bytes) -> None:
-        """Send the message after all earlier ones."""
         self._kept.append(message)
 
     def poll(self, now: float, flags: int, at: int) -> list[tuple[bytes, ...]]:
-        """The frames to be sent now, head and message; without news a head alone, if the other end is to hear something."""
+        """The frames to send now, each a head and a message; a head alone if only an answer or an acknowledgement is due."""
         wanted = self._lacks or self._asked or self._owed >= ACK_EVERY or flags & Flag.ANSWER
         if self._sent == len(self._kept):
             return [(self.head(flags, at),)] if wanted else []
@@ -84,17 +79,16 @@ class Conversation:
         return frames
 
     def head(self, flags: int, at: int) -> bytes:
-        """The head of the next frame."""
         flags |= Flag.AGAIN * self._lacks
         self._owed, self._asked, self._lacks = 0, False, False
         return HEAD.pack(flags, self._algorithm, at, self._first + self._sent, self._expected)
 
     def lost(self) -> None:
-        """What the other end has sent so far may be lost."""
+        """Note that what the other end has sent so far may be lost."""
         self._lacks = True
 
     def receive(self, head: Head, message: memoryview, now: float) -> list[bytes]:
-        """Take a frame of the other end; the messages whose turn it is now."""
+        """Take a frame from the other end; returns the messages that are now in order."""
         self.heard = now
         while self._sent and self._first < head.ack:
             self._kept.popleft()

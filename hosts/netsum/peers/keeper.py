@@ -1,5 +1,5 @@
-"""Keeps a member in touch with the others while none of its calls is under way: what they have not received is sent again, and
-what they send is acknowledged. (A switch does that for its members: results stay in its slots.)"""
+"""Keeps a member in touch with the others between its calls: it repeats what they have not received, and acknowledges what they
+send. (With a switch this is not needed: results stay in its slots.)"""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Final
 
 IDLE: Final = 0.02
-"""Seconds between two looks, at most."""
+"""Most seconds between two calls of ``tend``."""
 BUSY: Final = 0.005
-"""The same, where nothing tells that something has come, or somebody else looks."""
+"""The same, if there is no descriptor to poll, or another thread is doing the work."""
 
 
 class Keeper:
-    """A thread that calls ``tend`` when something has come, and now and then."""
+    """A thread that calls ``tend`` when something has arrived, and now and then."""
 
     def __init__(self, tend: Callable[[], bool], fileno: Callable[[], int | None]) -> None:
-        """``tend()`` sends and receives what there is, and is False when somebody else does. ``fileno()``: a descriptor that is
-        readable when something has come, or None."""
+        """``tend()`` sends and receives whatever is due, or returns False if another thread does. ``fileno()`` is a descriptor
+        that is readable when something has arrived, or None."""
         self._tend = tend
         self._fileno = fileno
         self._stopped = threading.Event()
@@ -37,7 +37,6 @@ class Keeper:
             readable.poll(int(IDLE * 1000))
 
     def stop(self) -> None:
-        """End the thread. May be called twice."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,5 +1,5 @@
-"""All conversations of one member: messages to and from each other member, and how far the others are. No socket, no thread; the
-clock is passed in."""
+"""All conversations of one member: messages to and from every other member, and how far the others are. No socket and no thread;
+the clock is passed in."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from netsum.peers.wire import FRAME, HEAD, RANK, Flag
 from netsum.stats import Stats
 
 ASK_FIRST: Final = 0.05
-"""Seconds of waiting for somebody after which everybody is asked how far they are; then after twice as long, again and again."""
+"""Seconds of waiting before everybody is asked how far they are; each further question waits twice as long, ..."""
 ASK_AFTER: Final = 0.25
-"""The longest of these times."""
+"""... up to this."""
 _IDS: Final = 1 << 32
 
 Frame = tuple[Payload, ...]
-"""A frame's body as parts; its first byte is the rank at the other end."""
+"""A frame's body in parts; its first byte is the rank at the other end."""
 
 
 class Mailer:
-    """``at``: id of the first block that this member has not begun; told in every frame."""
+    """``at`` is the id of the first block that this member has not begun; every frame tells it."""
 
     def __init__(self, peers: Iterable[int], algorithm: int, at: int, stats: Stats) -> None:
-        """``peers``: ranks of the others. ``algorithm``: its number, told in every frame."""
+        """``peers`` are the other ranks; ``algorithm`` is its number, which every frame tells."""
         self.at = at
         self.stats = stats
         self.others_at: dict[int, int] = {}
-        """The same of each of the others, as far as heard."""
+        """By rank, its ``at`` as last heard."""
         self.algorithms: dict[int, int] = {}
-        """Theirs, as far as heard."""
+        """By rank, its algorithm as last heard."""
         self.differing: dict[int, int] = {}
-        """Ranks whose call differs: the first block that they do not go on with."""
+        """Ranks whose call differs, each with the first block that it will not finish."""
         self.gone: set[int] = set()
         """Ranks that have left."""
         self.unanswered = dict.fromkeys(peers, 0)
-        """How often each was asked since something has come from it. (A member that was stopped itself has not asked.)"""
+        """How many questions each rank has left unanswered. (While this process was stopped, it asked none.)"""
         self._ends = {rank: Conversation(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
         self._ask_at: float | None = None
@@ -45,20 +45,19 @@ class Mailer:
 
     @property
     def settled(self) -> bool:
-        """The others have all that was posted."""
+        """Whether the others have everything that was posted."""
         return all(end.settled for end in self._ends.values())
 
     def heard(self, rank: int) -> float | None:
-        """When something came from this rank last."""
+        """When something last arrived from this rank."""
         return self._ends[rank].heard
 
     def post(self, rank: int, message: bytes) -> None:
-        """Send the message to a rank."""
         if rank not in self.gone:
             self._ends[rank].post(message)
 
     def poll(self, now: float, *, waiting: bool) -> list[Frame]:
-        """What is to be sent now. ``waiting``: this member waits for others."""
+        """The frames to send now. ``waiting``: this member waits for others."""
         flags = self._flags | Flag.ANSWER * self._asks(now, waiting)
         return self._counted(
             (RANK.pack(rank) + head, *message)
@@ -86,8 +85,8 @@ class Mailer:
         return counted
 
     def say(self, flag: Flag, at: int) -> list[Frame]:
-        """Tell everyone, in a frame each. BYE, and DIFFER with the first block not gone on with, are told in all later ones, too;
-        ANSWER is not."""
+        """Tell everyone, each in a frame of its own. Later frames repeat BYE, and DIFFER with the first block that this member
+        will not finish, but not ANSWER."""
         if flag is Flag.DIFFER:
             self.at = at
         if flag is not Flag.ANSWER:
@@ -97,7 +96,7 @@ class Mailer:
         )
 
     def receive(self, frame: memoryview, now: float) -> tuple[int, list[bytes]]:
-        """Take a frame, its first byte the sender's rank: the rank, and the messages whose turn it is now."""
+        """Take a frame, whose first byte is the sender's rank; returns the rank and the messages that are now in order."""
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += FRAME.size + len(frame) - RANK.size
@@ -115,7 +114,7 @@ class Mailer:
         self.algorithms[rank] = head.algorithm
         if head.flags & Flag.DIFFER:
             self.differing.setdefault(rank, head.at)
-        if (head.at - self.others_at.get(rank, head.at)) % _IDS < _IDS // 2:  # not of a frame that was overtaken
+        if (head.at - self.others_at.get(rank, head.at)) % _IDS < _IDS // 2:  # unless a later frame overtook this one
             self.others_at[rank] = head.at
         if head.flags & Flag.BYE:
             self.gone.add(rank)

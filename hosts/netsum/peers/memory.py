@@ -9,7 +9,7 @@ from netsum.transports.memory import MemoryTransport
 
 
 def memory_peers(ranks: Sequence[int]) -> dict[int, MemoryTransport]:
-    """A transport for each rank; what one sends to another the other receives."""
+    """A transport for each rank; they deliver to each other."""
     transports = {rank: MemoryTransport() for rank in ranks}
 
     def deliver(sender: int) -> Callable[[bytes], None]:

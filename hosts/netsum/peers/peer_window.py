@@ -1,11 +1,7 @@
-"""What stands in a window's place when no switch combines: the members of the job combine each other's contributions.
+"""The window of a job without a switch, whose members combine each other's contributions.
 
-Blocks have serials and ids as in :class:`netsum.window.Window`, and the same rule holds: a block is begun only when every result
-up to one window before it is held, and contributions are kept for a window more. So no two ranks are further apart than a window,
-and all can go back to the first block that anybody lacks, should the job move on (:meth:`PeerWindow.blocks_from`).
-
-Blocks that were submitted together (:attr:`netsum.block.Block.more`) are a *batch*, at most half a window of them; batches are
-the same on every rank, and so must the algorithm be. Each runs through an algorithm's plan, several at a time.
+Blocks that were submitted together (:attr:`netsum.block.Block.more`) form a *batch* of at most half a window. Batches are the
+same on every rank, and so must the algorithm be. Each batch executes the algorithm's plan, several of them at a time.
 """
 
 from __future__ import annotations
@@ -21,25 +17,23 @@ from netsum.descriptor import ALGORITHMS, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.execution import Differ, Execution
 from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
-from netsum.peers.run import Differ, Run
 from netsum.peers.wire import LONGEST, Flag
 from netsum.refusal import Disagreement, Refusal
 from netsum.stats import Stats
 from netsum.transports.base import Transport
+from netsum.window import FAREWELLS, WAIT_SLICE
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
 LINGER: Final = 2.0
-"""Seconds that a member that leaves waits for others to acknowledge what it has sent."""
-_SLICE: Final = 0.002
-_TELLINGS: Final = 3
-SILENT: Final = 1.0
-"""Seconds after which a rank that has spoken, is asked and says nothing is missing ..."""
+"""Seconds that a leaving member waits for the others to acknowledge what it has sent."""
 QUESTIONS: Final = 3
-"""... or one that never has: when it was asked so often, which the other must have been, too."""
-
+"""A rank counts as missing when it has left this many questions in a row unanswered ..."""
+SILENT: Final = 1.0
+"""... and, if it was heard before, has been silent for so many seconds."""
 
 _plan = lru_cache(maxsize=256)(make_plan)
 
@@ -51,12 +45,9 @@ class PeerWindow:
     needs_tending = True
 
     def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:
-        """``stats`` to go on with."""
+        """``stats`` to continue with, if any."""
         self.stats = Stats() if stats is None else stats
-        self.base = 0  # every result below is held
-        self.next_serial = 0  # of the next block to be begun
-        self.submitted = 0
-        self.heard = 0
+        self.base = self.next_serial = self.submitted = self.heard = 0
         self._descriptor = descriptor
         self._rank = descriptor.rank
         self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
@@ -66,25 +57,23 @@ class PeerWindow:
         self._longest = max(1, min(descriptor.window // 2, LONGEST))
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
-        self._open: list[Block] = []  # submitted, and more of the same batch is to come
+        self._open: list[Block] = []  # a batch of which more is to come
         self._batches: deque[list[Block]] = deque()
-        self._blocks: dict[int, Block] = {}  # of the batches that were begun, as long as they may be needed
+        self._blocks: dict[int, Block] = {}  # of the batches that have begun, as long as they may be needed
         self._kept_from = 0
-        self._runs: dict[int, Run] = {}  # by the serial of the batch's first block
-        self._finished: dict[int, int] = {}  # batches beyond `base`: first serial, and the one behind the last
-        self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that are not begun
+        self._executions: dict[int, Execution] = {}  # by the serial of the batch's first block
+        self._finished: dict[int, int] = {}  # batches beyond `base`: first serial -> the one after the last
+        self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that have not begun
         self._trouble: Refusal | None = None
-        self._since: float | None = None  # when the oldest block became the one that is waited for
+        self._since: float | None = None  # since when the oldest block has been waited for
         self._oldest = -1
 
     @property
     def speaks(self) -> bool:
-        """Whether this member asks the controller for all."""
         return self._rank == self._ranks[0]
 
     @property
     def prefix(self) -> int:
-        """Every result below this serial is held."""
         return self.base
 
     @property
@@ -94,18 +83,15 @@ class PeerWindow:
 
     @property
     def queued(self) -> int:
-        """Blocks that wait for the window."""
         return self.submitted - self.next_serial
 
     def block_id(self, serial: int) -> int:
-        """A block's id on the wire."""
         return (self._descriptor.first_block_id + serial) & ID_MASK
 
     def _serial(self, block_id: int) -> int:
         return self.base + id_distance(block_id, self.block_id(self.base))
 
     def submit(self, block: Block) -> int:
-        """Queue the next block; returns its serial."""
         self._open.append(block)
         if not block.more or len(self._open) == self._longest:
             self._batches.append(self._open)
@@ -114,8 +100,6 @@ class PeerWindow:
         return self.submitted - 1
 
     def blocks_from(self, block_id: int) -> list[Block] | None:
-        """All that was submitted from this block on, for a window that is to go on there; None when a contribution is not there
-        any more."""
         first = self._serial(block_id)
         if not self._kept_from <= first <= self.next_serial:
             return None
@@ -123,18 +107,15 @@ class PeerWindow:
         return begun + [block for batch in self._batches for block in batch] + self._open
 
     def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:  # noqa: ARG002
-        """Always False: an algorithm cannot be taken up half-way."""
+        """Always False: an algorithm cannot be resumed half-way."""
         return False
 
     def poll(self, now: float) -> list[Frame]:
-        """Begin what may be begun; the frames to be sent now. Raises what the switch's window raises when a packet comes:
-        :class:`Refusal` and :class:`Disagreement`."""
         self._begin()
         self._raise_trouble()
         return self.outgoing(now)
 
     def outgoing(self, now: float) -> list[Frame]:
-        """The frames to be sent now, for what is begun already."""
         if not self._waiting:
             self._since = None
         elif self._since is None or self.base != self._oldest:
@@ -160,8 +141,7 @@ class PeerWindow:
                 raise Disagreement(self.base)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` has something to send although nothing arrives: questions can wait for the next poll."""
-        return None
+        return None  # questions can wait for the next poll
 
     def _begin(self) -> None:
         limit = self.base + max(self._descriptor.window, 1)
@@ -171,25 +151,23 @@ class PeerWindow:
             self._blocks.update(enumerate(blocks, first))
             self.stats.blocks += len(blocks)
             self.mailer.at = self.block_id(self.next_serial)
-            run = self._run(first, blocks)
-            self._runs[first] = run
+            self._executions[first] = self._execution(first, blocks)
             for rank, message in self._early.pop(first, []):
                 self._take(first, rank, message)
             self._advance(first)
             if any(first < serial < self.next_serial for serial in self._early):
                 self._differ(first)
 
-    def _run(self, first: int, blocks: list[Block]) -> Run:
+    def _execution(self, first: int, blocks: list[Block]) -> Execution:
         size = self._descriptor.block_bytes
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
         plan = _plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
-        batch = Batch(blocks, size)
-        return Run(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
+        return Execution(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a frame of another member. Raises nothing: trouble is for whoever waits (:meth:`poll`)."""
+        """Take a frame from another member. Trouble is left to :meth:`poll`, for whoever waits there."""
         rank, messages = self.mailer.receive(packet, now)
         for data in messages:
             try:
@@ -198,7 +176,7 @@ class PeerWindow:
                 self.stats.malformed += 1
                 continue
             first = self._serial(message.first_id)
-            if first in self._runs:
+            if first in self._executions:
                 self._take(first, rank, message)
                 self._advance(first)
             elif self.next_serial <= first <= self.base + 2 * self._descriptor.window:
@@ -208,7 +186,7 @@ class PeerWindow:
 
     def _take(self, first: int, rank: int, message: Message) -> None:
         try:
-            self._runs[first].take(rank, message)
+            self._executions[first].take(rank, message)
         except Differ:
             self._differ(first)
 
@@ -216,18 +194,19 @@ class PeerWindow:
         self._trouble = self._trouble or Refusal(serial, Outcome.SIGNATURE)
 
     def _advance(self, first: int) -> None:
-        """Let a batch go on, and hand out its results when it is at its end."""
-        run = self._runs[first]
+        """Let a batch go on; when it is done, deliver its results."""
+        execution = self._executions[first]
+        batch = execution.batch
         try:
-            run.advance()
+            execution.advance()
         except Differ:
             self._differ(first)
-        if not run.done:
+        if not execution.done:
             return
-        del self._runs[first]
-        for row in range(len(run.batch)):
+        del self._executions[first]
+        for row in range(len(batch)):
             block = self._blocks[first + row]
-            header, payload = run.batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
+            header, payload = batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
             if header.status == Status.MISMATCH or not self._fits(block, header, len(payload)):
                 self._differ(first + row)
             elif not block.delivered:
@@ -235,7 +214,7 @@ class PeerWindow:
                 self.stats.degraded += header.degraded
                 if block.on_result is not None:
                     block.on_result(header, payload)
-        self._finished[first] = first + len(run.batch)
+        self._finished[first] = first + len(batch)
         while self.base in self._finished:
             self.base = self._finished.pop(self.base)
         while self._kept_from < self.base - self._descriptor.window:
@@ -250,13 +229,10 @@ class PeerWindow:
         ours = header.gen_id == block.gen and fits(block, header, size, len(self._ranks), degrade=True)
         return ours and (size > 0) == brings
 
-    def overrule(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is one reason only
-        """Tell the others that this member does not go on with the blocks that it waits for; repeated with all that is sent
-        later."""
+    def overrule(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is only one reason
         return self.mailer.say(Flag.DIFFER, self.block_id(self.base))
 
     def tend(self, transport: Transport, timeout: float = 0.0) -> None:
-        """Receive and send for the others, and begin nothing; wait up to ``timeout`` seconds for something."""
         packets = transport.recv(timeout)
         now = time.monotonic()
         for packet in packets:
@@ -264,21 +240,20 @@ class PeerWindow:
         transport.send(self.outgoing(now))
 
     def leave(self, transport: Transport) -> None:
-        """See to it that the others have what they need of this member, as long as they answer, and tell them that it is gone."""
         until = time.monotonic() + LINGER
         self.tend(transport)
         transport.send(self.mailer.say(Flag.ANSWER, self.mailer.at))
         while not self.mailer.settled and time.monotonic() < until:
-            self.tend(transport, _SLICE)
-        for _ in range(_TELLINGS):
+            self.tend(transport, WAIT_SLICE)
+        for _ in range(FAREWELLS):
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
-        """Whom the oldest block waits for: a sentence, and the ranks. Only who has said that it has not come to the block, says
-        nothing although it is asked, or has left is named."""
+        """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have
+        left."""
         others = [rank for rank in self._ranks if rank != self._rank]
         causes = {rank: cause for rank in others if (cause := self._cause(rank, now))}
-        if not causes:  # who has left had come to the block, but need not have brought it to its end
+        if not causes:  # a rank that left had reached the block, but need not have finished it
             causes = {rank: "which has left" for rank in others if rank in self.mailer.gone}
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
@@ -289,12 +264,12 @@ class PeerWindow:
         return "every rank has begun the block, and answers", ()
 
     def _has_told(self, rank: int) -> bool:
-        """Whether it has said anything since the oldest block is waited for."""
+        """Whether it has been heard since the oldest block is waited for."""
         heard = self.mailer.heard(rank)
         return heard is not None and self._since is not None and heard >= self._since
 
     def _cause(self, rank: int, now: float) -> str:
-        """Why a rank is known to hold the oldest block up; "": it is not."""
+        """Why a rank is known to hold up the oldest block; "" if it is not."""
         mailer = self.mailer
         heard, at = mailer.heard(rank), mailer.others_at.get(rank)
         behind = at is None or self._serial(at) <= self.base

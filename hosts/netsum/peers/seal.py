@@ -1,12 +1,12 @@
-"""Who is at the other end of a connection, and that every frame on it is theirs, whole, and in its turn.
+"""Proves who is at the other end of a connection, and that every frame on it is theirs, unaltered and in order.
 
 Each process draws a random number, its *session*, and each connection gets another. Both ends derive the connection's key from
-these, from the two ranks and from the epoch's key, which is never sent to another member. A frame bears a hash of its body and of
-its place in the connection under that key. So what a stranger records is of no use on any other connection, to any other member
-or process, or in any other order; what it adds or changes ends the connection, and the member connects again.
+these, from the two ranks and from the epoch's key, which members never send each other. A frame carries a keyed hash of its
+body and of its position in the connection. So what a stranger records is useless on any other connection, to any other member
+or process, and in any other order; what it adds or alters ends the connection, and the member connects again.
 
-A member goes on with the first process of a rank that proves itself, and with no other (copies of one descriptor may run twice).
-Frames are not secret: who hears them can read them. No socket.
+A member accepts the first process of a rank that proves itself and no other (copies of one descriptor may run twice). Frames are
+not secret: anyone who captures them can read them. No socket.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PERSON: Final = b"netsum peers"
 
 
 class Seal:
-    """Of one connection. Both ends make the same: one to tag the frames, the other to check them."""
+    """The seal of one connection. Both ends make the same: one tags the frames, the other checks them."""
 
     def __init__(self, key: bytes, between: bytes) -> None:
-        """``between``: all that tells this connection from every other one."""
+        """``between`` is everything that distinguishes this connection from others."""
         own_key = blake2b(between, key=key, digest_size=32, person=_PERSON).digest()
         self._keyed = blake2b(key=own_key, digest_size=TAG_BYTES, person=_PERSON)
         self._frames = 0
@@ -41,7 +41,6 @@ class Seal:
         return tag.digest()
 
     def holds(self, tag: bytes, body: Packet) -> bool:
-        """Whether this is the tag of the next frame."""
         return hmac.compare_digest(self.tag(body), tag)
 
 
@@ -60,7 +59,7 @@ class Identity:
         return GREETING.pack(self._session, secrets.token_bytes(16))
 
     def answer(self, greeting: bytes, rank: int) -> tuple[bytes, Seal] | None:
-        """The hello to a rank, and the seal of what follows. None: it is not the process that is known for this rank."""
+        """The hello to a rank, and the seal of what follows; None if this is not the process known for that rank."""
         session, _ = GREETING.unpack(greeting)
         if self._sessions.get(rank, session) != session:
             return None
@@ -68,8 +67,8 @@ class Identity:
         return HELLO.pack(self._rank, self._session, seal.tag(())), seal
 
     def meet(self, greeting: bytes, hello: bytes) -> tuple[int, Seal] | None:
-        """The rank that answers our greeting, and the seal of what follows. None: it is no member's process, or another one
-        than the first of its rank."""
+        """The rank that answers our greeting, and the seal of what follows; None if it is not a member's process, or not the
+        first one of its rank."""
         rank, session, tag = HELLO.unpack(hello)
         seal = self._seal(greeting, rank, session, self._rank)
         if not seal.holds(tag, ()) or self._sessions.setdefault(rank, session) != session:

@@ -20,17 +20,17 @@ from netsum.transports.base import Packet
 from netsum.transports.sockets import BATCH, parse_address
 
 UNPROVEN: Final = 64
-"""Connections that have not proven to be a member's, at most, beside one for each member; the oldest makes way."""
+"""Most connections that have not yet proven to be a member's, besides one for each member; the oldest makes room."""
 _BACKLOG: Final = 1024
 _LOOK: Final = 0.005
-"""Seconds between two looks at connections that are to be made or given up."""
+"""Seconds between two checks for connections to open or abandon."""
 
 
 class PeerSocket:
     """Where a member accepts connections, in all its epochs. It tells the controller this address when it joins."""
 
     def __init__(self, address: str) -> None:
-        """Bound to an address of this host, HOST or HOST:PORT; JoinError if that does not go."""
+        """``address`` is one of this host's, HOST or HOST:PORT; JoinError if it cannot be bound."""
         host, port = parse_address(address) if ":" in address else (address, 0)
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         stays_home(self.sock)
@@ -45,17 +45,15 @@ class PeerSocket:
 
     @property
     def address(self) -> str:
-        """HOST:PORT."""
         host, port = self.sock.getsockname()
         return f"{host}:{port}"
 
     def close(self) -> None:
-        """Give it back. May be called twice."""
         self.sock.close()
 
 
 def own_address(controller: str) -> str | None:
-    """The IPv4 address of this host from which the controller at this URL is reached; None if there is none."""
+    """This host's IPv4 address towards the controller at this URL; None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             parts = urllib.parse.urlsplit(controller)
@@ -68,11 +66,9 @@ def own_address(controller: str) -> str | None:
 
 
 class PeerTransport:
-    """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end; a packet of that
-    byte alone says that earlier ones from there may be lost.
-
-    Connections that are from no member's address, or do not prove to be a member's, are closed, and counted in ``strangers``.
-    """
+    """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end; a packet of only
+    that byte says that earlier ones from there may be lost. Connections from an address that is no member's, or that cannot
+    prove to be a member's, are closed and counted in ``strangers``."""
 
     def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False) -> None:
         """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
@@ -102,13 +98,13 @@ class PeerTransport:
         self._come: list[memoryview] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._fileno = self._selector.fileno()  # asked for by another thread, perhaps while we close
+        self._fileno = self._selector.fileno()  # kept, because another thread may ask while we close
         self._next_look = 0.0
         self._closed = False
 
     @property
     def last_error(self) -> str | None:
-        """What a connection said last when it broke."""
+        """Why a connection last broke."""
         return next((each.last_error for each in self._outgoing.values() if each.last_error), None)
 
     def send(self, packets: Sequence[Packet]) -> None:
@@ -129,7 +125,7 @@ class PeerTransport:
         return come
 
     def _look(self, now: float) -> None:
-        """Now and then: make connections that are to be made, give up those that come to nothing."""
+        """Now and then: open connections that are due, abandon those that nobody answers."""
         if now < self._next_look:
             return
         self._next_look = now + _LOOK
@@ -142,7 +138,7 @@ class PeerTransport:
         for _ in range(BATCH):
             try:
                 sock, (host, _port) = self._listener.accept()
-            except OSError:  # there is none, or no room for more
+            except OSError:  # none waits, or there is no room for more
                 return
             ranks = [rank for rank, address in self._peers.items() if address[0] == host]
             try:
@@ -172,7 +168,7 @@ class PeerTransport:
             return
         if incoming.rank is None:
             return
-        if known is None:  # it has proven itself just now, and takes the place of an earlier one
+        if known is None:  # it has just proven itself, and replaces an earlier one
             if incoming.rank in self._incoming:
                 self._close(self._incoming[incoming.rank])
             del self._unproven[incoming]
@@ -191,7 +187,7 @@ class PeerTransport:
         incoming.close()
 
     def fileno(self) -> int | None:
-        # A forked process has no listener any more, and is not to touch its parent's selector.
+        # A forked process has no listener any more, and must not touch its parent's selector.
         return None if self._closed or self._listener.fileno() < 0 else self._fileno
 
     def close(self) -> None:

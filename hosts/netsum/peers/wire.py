@@ -1,9 +1,9 @@
 """What members say to each other, byte by byte; big-endian (docs/wire.md, "Between members").
 
-A connection carries frames one way. The member that accepts it sends a greeting (:data:`GREETING`), the member that made it a
-hello (:data:`HELLO`) and then *frames*: a :data:`FRAME` head and a body, which is empty (earlier frames may be lost) or a
-:data:`HEAD` and perhaps a message. A *message* is a :data:`MESSAGE` head, so many row records (:data:`RECORD`), and the rows'
-payloads, one after the other.
+A connection carries frames one way. The member that accepts it sends a greeting (:data:`GREETING`). The member that opened it
+sends a hello (:data:`HELLO`) and then *frames*: a :data:`FRAME` head and a body, which is either empty (earlier frames may be
+lost) or a :data:`HEAD` with or without a message. A *message* is a :data:`MESSAGE` head, row records (:data:`RECORD`), and the
+rows' payloads one after the other.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ import numpy as np
 RANK: Final = struct.Struct(">B")
 TAG_BYTES: Final = 16
 GREETING: Final = struct.Struct(">16s16s")
-"""The session of the process that accepted; a random number of this connection."""
+"""The session of the process that accepted, and a random number for this connection."""
 HELLO: Final = struct.Struct(f">B16s{TAG_BYTES}s")
-"""The rank and the session of the process that connected; the tag that proves both (:mod:`netsum.peers.seal`)."""
+"""The rank and session of the process that connected, and the tag that proves both (:mod:`netsum.peers.seal`)."""
 FRAME: Final = struct.Struct(f">I{TAG_BYTES}s")
-"""Bytes of the body; its tag."""
+"""The number of bytes of the body, and its tag."""
 
 HEAD: Final = struct.Struct(">BBIQQ")
 """Flags (:class:`Flag`); the sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); the first block that it has
-not begun; the message's number, counted from 0 in each direction between two members (without DATA: the next one's); the
-first number that the sender has not received."""
+not begun; the message's number, counted from 0 in each direction (without DATA, the number of the next message); and the first
+number that the sender has not received."""
 
 
 class Flag(IntFlag):
     """What a frame is."""
 
     DATA = 1  # it holds a message
-    AGAIN = 2  # the sender lacks messages: send all from `ack` on once more
+    AGAIN = 2  # the sender lacks messages: repeat everything from `ack` on
     ANSWER = 4  # the sender wants to hear from the receiver
     BYE = 8  # the sender leaves, and needs nothing more
-    DIFFER = 16  # the sender's call is not the others': nobody can go on
+    DIFFER = 16  # the sender's call differs from the others': nobody can continue
 
 
 MESSAGE: Final = struct.Struct(">IHH")
-"""Id of the batch's first block; rows of the batch; records that follow."""
+"""The id of the batch's first block, the number of its rows, and the number of records that follow."""
 
 RECORD: Final = np.dtype(
     [
@@ -57,17 +57,17 @@ RECORD: Final = np.dtype(
         ("flags", "u1"),
     ]
 )
-"""One row: what the header of a contribution says, or of several combined."""
+"""One row: the header of one contribution, or of several that were combined."""
 
 SIGNED: Final = 1
-"""Flag of a record: gen_id, op, lane and dest are somebody's who has not given up."""
+"""Flag of a record: gen_id, op, lane and dest come from a rank that has not given up."""
 HERE: Final = 2
 """Flag of a record: the payload is in the message."""
 
 LONGEST: Final = 64
-"""Rows of a batch at most: a call goes on submitting only while fewer blocks wait."""
+"""Most rows of a batch: a call submits more only while fewer blocks are waiting."""
 
 
 def message_bytes(block_bytes: int) -> int:
-    """The most that a message has."""
+    """Bytes of the largest message."""
     return MESSAGE.size + LONGEST * (RECORD.itemsize + block_bytes)

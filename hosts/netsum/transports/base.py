@@ -1,6 +1,6 @@
-"""What a transport is: it carries netsum packets (header and payload, nothing below) between one member and its switch.
+"""The interface of a transport, which carries netsum packets (header and payload) between one member and its switch.
 
-Unreliable by contract: a packet may be lost, doubled or reordered. What arrives is whole.
+It is unreliable by contract: packets may be lost, duplicated or reordered, but those that arrive are whole.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 Packet = Sequence[bytes | bytearray | memoryview]
-"""One packet as the parts it is made of, sent one after the other without being copied together."""
+"""One packet in parts, which are sent one after the other without being copied together."""
 
 
 @runtime_checkable
@@ -17,16 +17,14 @@ class Transport(Protocol):
     """Sends to and receives from one switch. Not thread-safe; one thread sends and receives at a time."""
 
     def send(self, packets: Sequence[Packet]) -> None:
-        """Send the packets in this order. What the network cannot take now is lost, which the protocol repairs."""
+        """Send the packets in this order. Those that the network cannot take now are lost, which the protocol repairs."""
 
     def recv(self, timeout: float | None) -> list[memoryview]:
-        """All packets that have arrived, at most a batch; wait up to ``timeout`` seconds for the first.
-
-        0 does not wait, None waits for ever. The buffers are valid until the next call.
-        """
+        """The packets that have arrived, at most a batch; wait up to ``timeout`` seconds for the first (0: do not wait; None:
+        wait for ever). The buffers are valid until the next call."""
 
     def fileno(self) -> int | None:
         """A descriptor that is readable when packets wait, or None."""
 
     def close(self) -> None:
-        """Give everything back. May be called twice."""
+        """Release all resources. May be called twice."""

@@ -1,4 +1,4 @@
-"""A bad network on purpose: drops, doubles, reorders and delays packets in each direction, from a seed."""
+"""A deliberately bad network: drops, duplicates, reorders and delays packets in each direction, from a seed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Faults:
     Attributes:
         drop, duplicate, reorder: probabilities, each for one packet.
         delay: how long a reordered packet is held back, seconds.
-        burst: packets that are lost together on average, 1 or more; ``drop`` stays the part of all packets that is lost.
+        burst: packets that are lost together on average, 1 or more; ``drop`` remains the fraction of all packets lost.
         latency: how long every packet is held, seconds.
-        jitter: up to how much longer, uniformly, seconds; it reorders too.
+        jitter: additional uniformly random latency up to this, seconds; it also reorders.
     """
 
     drop: float = 0.0
@@ -63,7 +63,7 @@ class _Held:
 
 
 class _Direction:
-    """The packets of one direction: what becomes of each, and those that are held."""
+    """One direction: decides what happens to each packet, and holds those that are delayed."""
 
     def __init__(self, faults: Faults, seed: str, counts: FaultCounts, clock: Callable[[], float]) -> None:
         self.faults = faults
@@ -83,7 +83,7 @@ class _Direction:
         return released
 
     def copies(self, packet: Packet) -> int:
-        """How often to pass the packet on now; what is to come later is held."""
+        """How many copies of the packet to pass on now; later ones are held."""
         counts, faults, rng = self._counts, self.faults, self._rng
         counts.packets += 1
         if self._lost():
@@ -106,8 +106,8 @@ class _Direction:
         return copies - late
 
     def _lost(self) -> bool:
-        """Gilbert's model: in a burst every packet is lost. It ends with probability 1/burst, and begins as often as makes
-        ``drop`` the part that is lost; with burst 1, each packet by itself."""
+        """Gilbert's model: in a burst every packet is lost. A burst ends with probability 1/burst, and begins often enough to
+        make ``drop`` the fraction that is lost. If burst is 1, packets are lost independently."""
         faults = self.faults
         if faults.drop in (0.0, 1.0) or faults.burst == 1.0:
             return self._rng.random() < faults.drop
@@ -125,10 +125,8 @@ class _Direction:
 
 
 class FaultyTransport:
-    """Wraps ``inner``. Same seed and same order of packets: same faults. Closing closes ``inner``.
-
-    ``cut`` may be set at any time: while it is True nothing passes, in either direction.
-    """
+    """Wraps ``inner``; closing it closes ``inner``. The same seed and the same order of packets give the same faults. While
+    ``cut`` is True, nothing passes in either direction; it may be set at any time."""
 
     def __init__(
         self,
@@ -140,8 +138,8 @@ class FaultyTransport:
         receiving: Faults | None = None,
         counts: FaultCounts | None = None,
     ) -> None:
-        """``faults``: of what is sent, and of what is received unless ``receiving`` says otherwise. ``counts`` to go on with,
-        for a member whose transport is opened anew."""
+        """``faults`` apply to both directions unless ``receiving`` is given. ``counts`` continues those of an earlier
+        transport."""
         self._inner = inner
         self._clock = clock
         self.cut = False
@@ -152,11 +150,10 @@ class FaultyTransport:
 
     @property
     def last_error(self) -> str | None:
-        """What the link said last, if it says anything."""
         return getattr(self._inner, "last_error", None)
 
     def stall(self, seconds: float) -> None:
-        """Whoever sends or receives next stands still until so many seconds from now, as if the process got no processor."""
+        """Make the next send or receive wait until this many seconds from now, as if the process got no processor time."""
         self._stalled_until = self._clock() + seconds
 
     def _stand_still(self) -> None:
@@ -202,7 +199,7 @@ class FaultyTransport:
         return max(0.0, min(moments) - self._clock()) if moments else None
 
     def fileno(self) -> int | None:
-        # Readable says too little here: held packets become due by time.
+        # A readable descriptor is not enough: held packets become due with time.
         return None
 
     def close(self) -> None:

@@ -11,11 +11,11 @@ from netsum.transports.shared_wire import Inbox, SharedWire
 
 
 class FramesTransport:
-    """One datagram is one frame, between ``local`` and the switch port's ``remote``. Several members of one process may use the
+    """Each datagram is one frame between ``local`` and the switch port's ``remote``. Several members of one process may share the
     same wire."""
 
     def __init__(self, frame_format: FrameFormat, local: Address, remote: Address) -> None:
-        """``local`` and ``remote`` are (address, UDP port) of the link's ends. Raises OSError when another process has
+        """``local`` and ``remote`` are the link's ends as (address, UDP port). Raises OSError if another process has
         ``local``."""
         self._inbox = Inbox(frame_format)
         self._wire = SharedWire.attach(local, remote, self._inbox)

@@ -13,7 +13,7 @@ from netsum.transports.udp import UdpTransport
 
 
 def open_link(descriptor: Descriptor) -> Transport:
-    """Open the link of ``descriptor``. Raises JoinError that says which one failed and why."""
+    """Open the link of ``descriptor``. Raises JoinError."""
     link, host, switch = descriptor.link, descriptor.host, descriptor.switch
     try:
         if link.kind == "udp":

@@ -12,7 +12,7 @@ from netsum.transports.sockets import BATCH
 
 
 class MemoryTransport:
-    """One end. What is sent goes to ``deliver`` as bytes, in the sender's thread; :meth:`put` fills the inbox."""
+    """One end. Packets are passed to ``deliver`` as bytes, in the sender's thread; :meth:`put` fills the inbox."""
 
     def __init__(self, deliver: Callable[[bytes], None] | None = None) -> None:
         self.deliver = deliver
@@ -21,7 +21,7 @@ class MemoryTransport:
         self._closed = False
 
     def put(self, packet: bytes) -> None:
-        """Something for this end to receive; from any thread."""
+        """Give this end a packet to receive; may be called from any thread."""
         with self._arrived:
             self._inbox.append(packet)
             self._arrived.notify()
@@ -54,7 +54,7 @@ class MemoryTransport:
 
 
 def memory_pair() -> tuple[MemoryTransport, MemoryTransport]:
-    """Two ends: what one sends the other receives."""
+    """Two connected ends."""
     left, right = MemoryTransport(), MemoryTransport()
     left.deliver, right.deliver = right.put, left.put
     return left, right

@@ -1,7 +1,7 @@
-"""UDP sockets that hear some addresses only, and no errors.
+"""UDP sockets that receive only from certain addresses, and no errors.
 
-A connected socket hears one address only, too. But any ICMP message about it, from whomever, becomes an error of its next
-system call: a stranger could end a member with one packet.
+A connected socket also receives only from one address, but any ICMP message about it, whoever sent it, becomes an error of its
+next system call: a stranger could end a member with one packet.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WHOLE: Final = 0xFFFF
 
 
 def hear_only(sock: socket.socket, addresses: Iterable[Address]) -> None:
-    """Have the kernel drop what comes from elsewhere, before it takes room in the socket's buffer: to be called before the
-    socket is bound, and again when the (numeric) addresses change. Linux only; elsewhere nothing is done. OSError: one of
-    them is no IPv4 address."""
+    """Have the kernel drop packets from elsewhere before they take up room in the socket's buffer. Call it before the socket is
+    bound, and again when the (numeric) addresses change. Linux only; does nothing elsewhere. Raises OSError if one of them is
+    not an IPv4 address."""
     if sys.platform != "linux":
         return
     program = b""

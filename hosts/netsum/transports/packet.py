@@ -16,37 +16,27 @@ _SOL_PACKET = 263
 _PACKET_IGNORE_OUTGOING = 23
 
 
-class PacketTransport:
+class PacketTransport(SocketBatch):
     """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread."""
 
     def __init__(self, frame_format: FrameFormat, interface: str) -> None:
-        """Raises NetsumError where there is no AF_PACKET, OSError when there is no such interface or no permission."""
+        """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
         if sys.platform != "linux":
             raise NetsumError("a packet link needs Linux; use a udp or frames link")
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
             sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
             sock.bind((interface, _ETH_P_IP))
-            self._batch = SocketBatch(sock)
+            super().__init__(sock)
         except BaseException:
             sock.close()
             raise
         self._format = frame_format
 
-    @property
-    def last_error(self) -> str | None:
-        return self._batch.last_error
-
     def send(self, packets: Sequence[Packet]) -> None:
         prefix = self._format.prefix
-        self._batch.send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
+        super().send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
 
     def recv(self, timeout: float | None) -> list[memoryview]:
         payload = self._format.payload
-        return [packet for frame in self._batch.recv(timeout) if (packet := payload(frame)) is not None]
-
-    def fileno(self) -> int:
-        return self._batch.fileno()
-
-    def close(self) -> None:
-        self._batch.close()
+        return [packet for frame in super().recv(timeout) if (packet := payload(frame)) is not None]

@@ -1,11 +1,8 @@
-"""One end of a wire that several members of this process share: those of two jobs, or of a job's groups, on a rootless host.
-
-The end is one UDP socket. Whoever receives hands the others' frames over to them.
-"""
+"""One end of a wire shared by several members of this process: those of two jobs, or of a job's groups, on a rootless host. It is
+one UDP socket; whoever receives passes the others' frames on to them."""
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,14 +12,14 @@ from netsum.frames import FrameFormat
 from netsum.home import in_child
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
-from netsum.transports.sockets import open_datagrams
+from netsum.transports.sockets import Datagrams
 
 _SLICE: Final = 0.001
-"""Seconds that a member waits while another one receives, before it looks again whether to do so itself."""
+"""Seconds that a member waits while another one receives, before it checks whether to receive itself."""
 
 
 class Inbox:
-    """What has come for one member while another one was receiving."""
+    """What arrived for one member while another one was receiving."""
 
     def __init__(self, frame_format: FrameFormat) -> None:
         self.format = frame_format
@@ -30,7 +27,6 @@ class Inbox:
         self.filled = threading.Event()
 
     def drain(self) -> list[memoryview]:
-        """All that has come."""
         self.filled.clear()
         drained = []
         while self.packets:
@@ -39,26 +35,21 @@ class Inbox:
 
 
 class SharedWire:
-    """A socket between ``local`` and ``remote``, and who uses it. Made by :meth:`attach`."""
+    """A socket between ``local`` and ``remote``, and its users. Made by :meth:`attach`."""
 
     _open: ClassVar[dict[tuple[Address, Address], SharedWire]] = {}
     _guard: ClassVar = threading.Lock()
 
     def __init__(self, ends: tuple[Address, Address]) -> None:
         self._ends = ends
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self.batch = open_datagrams(sock, *ends)
-        except BaseException:
-            sock.close()
-            raise
+        self.batch = Datagrams(*ends)
         self._users: tuple[Inbox, ...] = ()
         self._receiving = threading.Lock()
         self._sending = threading.Lock()
 
     @classmethod
     def attach(cls, local: Address, remote: Address, inbox: Inbox) -> SharedWire:
-        """The wire between these ends, opened if nobody in this process has it yet. OSError when another process has it."""
+        """The wire between these ends, opened if nobody in this process has it yet. OSError if another process has it."""
         with cls._guard:
             wire = cls._open.get((local, remote)) or cls((local, remote))
             cls._open[local, remote] = wire
@@ -71,7 +62,7 @@ class SharedWire:
         cls._open, cls._guard = {}, threading.Lock()
 
     def detach(self, inbox: Inbox) -> None:
-        """Give the wire back; the last one closes it. May be called twice."""
+        """Stop using the wire; the last user closes it. May be called twice."""
         with self._guard:
             if inbox not in self._users:
                 return
@@ -103,7 +94,7 @@ class SharedWire:
         return [packet for frame in self.batch.recv(timeout) if (packet := payload(frame)) is not None]
 
     def _sort(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
-        # Not for long: the others wait for us. And copies, since the next to receive uses the buffers again.
+        # Only briefly, because the others wait for us; and copies, because the next to receive reuses the buffers.
         for frame in self.batch.recv(_SLICE if timeout is None else min(timeout, _SLICE)):
             for user in self._users:
                 packet = user.format.payload(frame)

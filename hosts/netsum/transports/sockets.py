@@ -14,22 +14,22 @@ from netsum.transports.base import Packet
 from netsum.transports.only_from import Address, hear_only
 
 BATCH = 64
-"""Packets that one :meth:`SocketBatch.recv` brings at most."""
+"""Most packets that one :meth:`SocketBatch.recv` returns."""
 
 BUFFER_BYTES = 8 << 20
-"""Asked for as socket buffers: more than a window of the largest blocks, so that the kernel drops none."""
+"""Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
 
 _SLOT_BYTES = 4608  # the largest packet, 4096 bytes of payload and its headers, rounded up
 _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
         *(errno.ENOBUFS, errno.ENETDOWN, errno.EPERM, errno.EACCES),
-        # What Linux makes of the kinds of ICMP messages, but for "fragmentation needed": any stranger can send them.
+        # Linux turns ICMP messages into these, except for "fragmentation needed". Any stranger can send them.
         *(errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EHOSTDOWN),
         *(errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, getattr(errno, "ENONET", errno.EHOSTDOWN)),
     }
 )
-"""Errors after which a datagram is lost, as on any network; it is sent again, and a timeout tells the caller."""
+"""Errors that count as the loss of a datagram: it is repeated, and a timeout tells the caller."""
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
@@ -38,7 +38,7 @@ class SocketBatch:
     """A non-blocking datagram socket with a pool of receive buffers. Owns the socket."""
 
     def __init__(self, sock: socket.socket, remote: Address | None = None) -> None:
-        """``remote``: where to send, for a socket that is not connected."""
+        """``remote`` is where to send if the socket is not connected."""
         self.sock = sock
         self._remote = remote
         stays_home(sock)
@@ -53,7 +53,6 @@ class SocketBatch:
         self.last_error: str | None = None
 
     def send(self, packets: Sequence[Packet]) -> None:
-        """Send each packet as one datagram."""
         for packet in packets:
             try:
                 self._send_one(packet)
@@ -80,19 +79,19 @@ class SocketBatch:
         if error.errno == errno.EMSGSIZE:
             size = sum(len(part) for part in packet)
             raise CommunicatorError(
-                f"a packet of {size} bytes is too big for the way to the switch: raise the MTU or lower the job's `chunks`"
+                f"a packet of {size} bytes is too big for the path to the switch: raise the MTU or lower the job's `chunks`"
             ) from error
         if error.errno not in LOST:
             raise error
         self.last_error = error.strerror
 
     def recv(self, timeout: float | None) -> list[memoryview]:
-        """The datagrams that wait, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
+        """The waiting datagrams, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
         received: list[memoryview] = []
         receive = self.sock.recv_into
         waited = timeout == 0
         slots = self._slots
-        for _ in range(BATCH + 1):  # errors count, too: who causes them does not keep us here
+        for _ in range(BATCH + 1):  # errors count too, so that whoever causes them cannot keep us here
             if len(received) == BATCH:
                 break
             slot = slots[len(received)]
@@ -117,18 +116,30 @@ class SocketBatch:
         self.sock.close()
 
 
-def open_datagrams(sock: socket.socket, local: Address, remote: Address) -> SocketBatch:
-    """The UDP socket, bound to ``local``, and hearing ``remote`` alone. OSError when the address is taken or not ours."""
-    remote = socket.gethostbyname(remote[0]), remote[1]
-    hear_only(sock, [remote])
-    sock.bind(local)
-    if sys.platform != "linux":
-        sock.connect(remote)
-    return SocketBatch(sock, remote if sys.platform == "linux" else None)
+class Datagrams(SocketBatch):
+    """A UDP socket bound to ``local`` that receives only from ``remote``."""
+
+    def __init__(self, local: Address, remote: Address) -> None:
+        """Raises OSError if the port is taken or the address not ours."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self.prepare(sock)
+            remote = socket.gethostbyname(remote[0]), remote[1]
+            hear_only(sock, [remote])
+            sock.bind(local)
+            if sys.platform != "linux":
+                sock.connect(remote)
+            super().__init__(sock, remote if sys.platform == "linux" else None)
+        except BaseException:
+            sock.close()
+            raise
+
+    def prepare(self, sock: socket.socket) -> None:
+        """Set options before the socket is bound."""
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """As much as we may: root may pass the system's limit."""
+    """Ask for as much as possible: root may exceed the system's limit."""
     if sys.platform == "linux":
         for force, option in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
             try:

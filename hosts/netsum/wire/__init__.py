@@ -1,4 +1,4 @@
-"""The wire: its schema as data, the codec, and what is generated from the schema."""
+"""The wire format: its schema as data, the codec, and everything generated from the schema."""
 
 from netsum.wire.codec import Header, pack_header, parse_header, parse_record
 from netsum.wire.schema import Lane, Op, Outcome, Status

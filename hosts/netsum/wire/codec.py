@@ -1,29 +1,21 @@
 """Packs and parses headers and records; made from the schema when the module is imported.
 
-A header costs about a microsecond each way: the schema's fields are grouped into byte-aligned units once, and the
-two functions are generated from the groups, as :mod:`dataclasses` does for its methods.
+A header costs about a microsecond each way: the schema's fields are grouped into whole bytes once, and the two functions
+are generated from the groups, as :mod:`dataclasses` does for its methods.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from netsum.wire.schema import (
-    EVERYONE,
-    HEADER_BYTES,
-    HEADER_FIELDS,
-    RECORD_BITS,
-    RECORD_FIELDS,
-    VERSION,
-    Field,
-    Lane,
-)
+from netsum.wire import schema
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, HEADER_FIELDS, RECORD_BITS, RECORD_FIELDS, VERSION, Lane
 
 
 class Header(NamedTuple):
-    """Trio-ML header and extension as one tuple of ints; ``grad_cnt`` has its high bits joined."""
+    """Trio-ML header and extension as one tuple of ints; ``grad_cnt`` includes its high bits."""
 
     job_id: int
     block_id: int
@@ -46,41 +38,20 @@ class Header(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of payload that follow the header."""
         return self.grad_cnt << self.lane
 
 
-_FORMATS = {8: "B", 16: "H", 32: "I", 64: "Q"}
+_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
 _SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
 
 
-def _units(fields: Sequence[Field]) -> list[tuple[str, list[tuple[Field, int]]]]:
-    """Group fields into byte-aligned units: (struct code, [(field, shift within the unit)])."""
-    units: list[tuple[str, list[tuple[Field, int]]]] = []
-    group: list[Field] = []
-    for field in fields:
-        group.append(field)
-        width = sum(member.bits for member in group)
-        if width in _FORMATS:
-            shift = width
-            members = []
-            for member in group:
-                shift -= member.bits
-                members.append((member, shift))
-            units.append((_FORMATS[width], members))
-            group = []
-    if group:
-        raise ValueError(f"fields do not end on a unit: {[field.name for field in group]}")
-    return units
-
-
 def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes | memoryview], Header]]:
-    units = _units(HEADER_FIELDS)
-    layout = struct.Struct(">" + "".join(code for code, _ in units))
+    units = list(schema.byte_groups(HEADER_FIELDS))
+    layout = struct.Struct(">" + "".join(_FORMATS[size] for _, size, _ in units))
     packed = []
     parts: dict[str, list[str]] = {name: [] for name in Header._fields}
-    for index, (_, members) in enumerate(units):
+    for index, (_, _, members) in enumerate(units):
         terms = []
         for field, shift in members:
             name, low = _SPLIT.get(field.name, (field.name, 0))
@@ -117,14 +88,9 @@ def parse_header(data: bytes | memoryview) -> Header:
 
 
 def parse_record(data: bytes) -> dict[str, int]:
-    """Split a block record, as a query brings it back, into its fields."""
+    """Split a block record, as a query returns it, into its fields."""
     size = RECORD_BITS // 8
     if len(data) < size:
         raise ValueError(f"a block record has {size} bytes, this one has {len(data)}")
     value = int.from_bytes(data[:size], "big")
-    shift = RECORD_BITS
-    record = {}
-    for field in RECORD_FIELDS:
-        shift -= field.bits
-        record[field.name] = value >> shift & ((1 << field.bits) - 1)
-    return record
+    return {field.name: value >> low & ((1 << field.bits) - 1) for field, low in schema.positions(RECORD_FIELDS)}

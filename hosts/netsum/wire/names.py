@@ -1,10 +1,10 @@
-"""Which fields of the schema have names for their values: read by everything that shows a packet to a person."""
+"""Names for the values of some fields, for everything that shows a packet to a person."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from netsum.wire.schema import EVERYONE, BlockState, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, REFUSALS, BlockState, Hop, Lane, Op, Status
 
 VALUE_NAMES: Final[dict[str, dict[int, str]]] = {
     "op": {op.value: op.name for op in Op},
@@ -16,10 +16,10 @@ VALUE_NAMES: Final[dict[str, dict[int, str]]] = {
 }
 """Field name to (value to name). A value that is not listed has no name."""
 
-REASON_NAMES: Final[dict[int, str]] = {outcome.value: outcome.name for outcome in Outcome if outcome < 16}
+REASON_NAMES: Final[dict[int, str]] = {outcome.value: outcome.name for outcome in sorted(REFUSALS)}
 """Names of ``age_op`` on a REFUSED answer."""
 
 
 def value_name(field: str, value: int) -> str:
-    """The name of ``value`` in ``field``, or the number in decimal where it has none."""
+    """The name of ``value`` in ``field``; the number in decimal if it has none."""
     return VALUE_NAMES.get(field, {}).get(value, str(value))

@@ -20,7 +20,7 @@ local SRC_ID_BYTE = 6
 local DEST_BYTE = 14
 local DATA_CNT_BYTE = 15
 local EVERYONE = 255
-local REASONS = {[0] = "ACCEPTED", [1] = "COMPLETED", [2] = "DUPLICATE", [3] = "REPLAYED", [4] = "STALE", [5] = "AGED", [6] = "SWEPT", [8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
+local REASONS = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
 local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
 local HEADER = {

@@ -10,6 +10,7 @@ The Trio-ML header has the names and widths of "Using Trio" (SIGCOMM 2022, figur
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
@@ -40,6 +41,27 @@ class Field:
     name: str
     bits: int
     doc: str
+
+
+def positions(fields: Sequence[Field]) -> Iterator[tuple[Field, int]]:
+    """Each field and its lowest bit, the fields together being one big-endian number."""
+    low = sum(field.bits for field in fields)
+    for field in fields:
+        low -= field.bits
+        yield field, low
+
+
+def byte_groups(fields: Sequence[Field]) -> Iterator[tuple[int, int, list[tuple[Field, int]]]]:
+    """Fields grouped into whole bytes: (offset, bytes, [(field, its lowest bit in the group)])."""
+    offset, group = 0, []
+    for field in fields:
+        group.append(field)
+        width = sum(member.bits for member in group)
+        if width % 8 == 0:
+            yield offset, width // 8, list(positions(group))
+            offset, group = offset + width // 8, []
+    if group:
+        raise ValueError(f"fields do not end on a byte: {[field.name for field in group]}")
 
 
 TRIO_FIELDS: Final = (
@@ -205,6 +227,8 @@ REFUSALS: Final = frozenset(
     }
 )
 """Outcomes that the sender is told, as the reason of a REFUSED answer: in ``age_op``, so they have 4 bits."""
+REJECTIONS: Final = frozenset({*REFUSALS, Outcome.MALFORMED, Outcome.CHECKSUM})
+"""Outcomes of packets that count for nothing: those refused, and those dropped without an answer."""
 CLOSINGS: Final = frozenset({Outcome.COMPLETED, Outcome.AGED})
 """Outcomes of a packet that closed its block."""
 GOING_UP: Final = frozenset({*CLOSINGS, Outcome.RESENT, Outcome.ASKED})

@@ -1,4 +1,4 @@
-"""Writes the table of operations into ``docs/wire.md``, from the schema: ``make p4``."""
+"""Writes the table of operations in ``docs/wire.md`` from the schema: ``make p4``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def _row(op: Op) -> str:
 
 
 def page_text(page: str) -> str:
-    """The page with the table of now."""
     head, rest = page.split(_BEGIN)
     tail = rest.partition(_END)[2]
     title = "| op | the slot's new lane | values | types | empty stands for |\n|---|---|---|---|---|\n"

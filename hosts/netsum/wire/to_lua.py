@@ -1,9 +1,9 @@
 """Writes the Wireshark dissector, ``netsum.lua`` beside this file, from the schema: ``python -m netsum.wire.to_lua``.
 
-The dissector takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and
-leaves all others alone. Every field of the schema is ``netsum.NAME``; ``netsum.gradients`` joins the two parts of
-grad_cnt, and ``netsum.lane8`` ... ``netsum.lane64`` are the gradients. Block records, as queries bring them back, are a
-protocol of their own, ``netsum_record``, for captures of link type USER0 (147).
+The dissector takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and leaves all
+others alone. Every field of the schema is ``netsum.NAME``; ``netsum.gradients`` joins the two parts of grad_cnt, and
+``netsum.lane8`` ... ``netsum.lane64`` are the gradients. Block records, as queries return them, are a protocol of their own,
+``netsum_record``, for captures of link type USER0 (147).
 """
 
 from __future__ import annotations
@@ -150,29 +150,8 @@ DissectorTable.get("wtap_encap"):add(wtap.USER0, record)
 """
 
 
-def _units(fields: Sequence[Field]) -> list[tuple[int, int, list[tuple[Field, int]]]]:
-    """Group fields into whole bytes: (offset, bytes, [(field, shift within the unit)])."""
-    units = []
-    offset = 0
-    group: list[Field] = []
-    for field in fields:
-        group.append(field)
-        width = sum(member.bits for member in group)
-        if width % 8:
-            continue
-        shift = width
-        members = []
-        for member in group:
-            shift -= member.bits
-            members.append((member, shift))
-        units.append((offset, width // 8, members))
-        offset += width // 8
-        group = []
-    return units
-
-
 def _lua_kind(size: int) -> str:
-    """Wireshark's type of a unit of so many bytes."""
+    """Wireshark's type for this many bytes."""
     for most, kind in ((1, "UINT8"), (2, "UINT16"), (4, "UINT32"), (8, "UINT64")):
         if size <= most:
             return f"ftypes.{kind}"
@@ -186,7 +165,7 @@ def _table(names: Mapping[int, str]) -> str:
 def _layout(name: str, fields: Sequence[Field], lead: int = 0) -> str:
     """A Lua list that says where each field is; ``lead`` bytes come before the first."""
     lines = [f"local {name} = {{"]
-    for offset, size, members in _units(fields):
+    for offset, size, members in schema.byte_groups(fields):
         for field, shift in members:
             parts = [f'name = "{field.name}"', f'doc = "{field.doc}"', f"offset = {lead + offset}", f"bytes = {size}"]
             parts.append(f"kind = {_lua_kind(size)}")
@@ -198,15 +177,11 @@ def _layout(name: str, fields: Sequence[Field], lead: int = 0) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _byte_of(name: str) -> int:
-    """Offset of the byte that the header's field starts in."""
-    names = [field.name for field in schema.HEADER_FIELDS]
-    return sum(field.bits for field in schema.HEADER_FIELDS[: names.index(name)]) // 8
-
-
 def lua_text() -> str:
-    """The whole file."""
     query_bytes = sum(field.bits for field in schema.QUERY_FIELDS) // 8
+    byte_of = {
+        field.name: offset for offset, _, members in schema.byte_groups(schema.HEADER_FIELDS) for field, _ in members
+    }
     constants = {
         "UDP_PORT": schema.UDP_PORT,
         "VERSION": schema.VERSION,
@@ -219,13 +194,13 @@ def lua_text() -> str:
         "AGAIN": int(schema.Status.AGAIN),
         "UP": int(schema.Hop.UP),
         "DOWN": int(schema.Hop.DOWN),
-        "VERSION_BYTE": _byte_of("version"),
-        "LANE_BYTE": _byte_of("lane"),
-        "GRADIENTS_BYTE": _byte_of("grad_cnt_high"),
-        "REASON_BYTE": _byte_of("age_op"),
-        "SRC_ID_BYTE": _byte_of("src_id"),
-        "DEST_BYTE": _byte_of("dest"),
-        "DATA_CNT_BYTE": _byte_of("data_cnt"),
+        "VERSION_BYTE": byte_of["version"],
+        "LANE_BYTE": byte_of["lane"],
+        "GRADIENTS_BYTE": byte_of["grad_cnt_high"],
+        "REASON_BYTE": byte_of["age_op"],
+        "SRC_ID_BYTE": byte_of["src_id"],
+        "DEST_BYTE": byte_of["dest"],
+        "DATA_CNT_BYTE": byte_of["data_cnt"],
         "EVERYONE": schema.EVERYONE,
     }
     sections = [

@@ -43,8 +43,8 @@ def _runs(numbers: Collection[int]) -> list[tuple[int, int]]:
 
 
 def _predicate(name: str, bits: int, members: Collection[IntEnum]) -> str:
-    """A macro that is true of these members and of no other value of the field. BMv2 pays for each operator, so it is a mask
-    where one will do and a single comparison will not."""
+    """A macro that is true for these members and for no other value of the field. BMv2 pays for each operator, so it is a mask if
+    a single comparison is not enough and a mask is."""
     numbers = {int(member) for member in members}
     values = range(1 << bits)
     tests = []
@@ -78,8 +78,8 @@ def _predicates() -> list[str]:
 
 
 def _operations() -> list[str]:
-    """Macros for aggregate.p4: what each operation does to a field; an action for each, on a header of n chunks; and the
-    choice among them. STORE comes second there, since most packets sum, and one in each block stores."""
+    """Macros for aggregate.p4: what each operation does to a field, an action for each on a header of n chunks, and the choice
+    among them. STORE comes second, because most packets sum, and one in each block stores."""
     lines = []
     for op in schema.COMBINING:
         expression = re.sub(r"\bours\b", "hdr.h.f", op.p4)
@@ -97,20 +97,18 @@ def _operations() -> list[str]:
 
 
 def _wide_header(chunks: int) -> str:
-    """A payload header of so many chunks: one header with many fields costs BMv2 far less than many headers."""
+    """A payload header of this many chunks: one header with many fields costs BMv2 far less than many headers."""
     fields = [Field(f"f{index}", schema.CHUNK_BYTES * 8, "one chunk") for index in range(chunks)]
     return _header(f"chunks{chunks}_h", fields)
 
 
 def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
-    """For each field of a register's cell: a macro that cuts it out of the cell, and one that puts a value in its place.
+    """For each field of a register's cell, two macros: one extracts it from the cell, one shifts a value into its place.
 
-    The program works on the record as one number: BMv2 pays for every field that is written, hardly for its width.
+    The program treats the record as one number: BMv2 pays for every field that is written, hardly for its width.
     """
     lines = []
-    low = sum(field.bits for field in fields)
-    for field in fields:
-        low -= field.bits
+    for field, low in schema.positions(fields):
         name = field.name.upper()
         cut, place = f"{prefix}_{name}(r)", f"AS_{name}(x)"
         lines.append(f"#define {cut:<22} r[{low + field.bits - 1}:{low}]")
@@ -119,11 +117,15 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
 
 
 def _record_macros() -> list[str]:
+    """For the record's fields also a macro that compares one with a constant: BMv2 masks once, where cutting the field out
+    takes a shift and two masks."""
     lines = _macros(schema.RECORD_FIELDS, "RECORD", "record_raw_t")
-    signature = sum(_place(field) for field in schema.RECORD_FIELDS if field.name in schema.SIGNATURE_FIELDS)
-    seen = sum(_place(field) for field in schema.RECORD_FIELDS if field.name == "seen")
-    lines.append(f"const record_raw_t SIGNATURE_BITS = {signature:#x};")
-    lines.append(f"const record_raw_t SEEN_BITS = {seen:#x};")
+    ones = {field.name: ((1 << field.bits) - 1) << low for field, low in schema.positions(schema.RECORD_FIELDS)}
+    for name, mask in ones.items():
+        has = f"HAS_{name.upper()}(r, x)"
+        lines.append(f"#define {has:<22} ((r & {mask:#x}) == AS_{name.upper()}(x))")
+    lines.append(f"const record_raw_t SIGNATURE_BITS = {sum(ones[name] for name in schema.SIGNATURE_FIELDS):#x};")
+    lines.append(f"const record_raw_t SEEN_BITS = {ones['seen']:#x};")
     return lines
 
 
@@ -131,18 +133,7 @@ def _comment(fields: Sequence[Field]) -> str:
     return "\n".join(f"//   {field.name:<14} {field.bits:>3}  {field.doc}" for field in fields)
 
 
-def _place(wanted: Field) -> int:
-    """All ones in a field's place in the record."""
-    low = schema.RECORD_BITS
-    for field in schema.RECORD_FIELDS:
-        low -= field.bits
-        if field is wanted:
-            return ((1 << field.bits) - 1) << low
-    raise ValueError(f"{wanted.name} is no field of the record")
-
-
 def p4_text() -> str:
-    """The whole file."""
     constants = [
         f"const bit<16> NETSUM_PORT = {schema.UDP_PORT};",
         f"const bit<4> NETSUM_VERSION = {schema.VERSION};",

@@ -1,6 +1,6 @@
 """Calculations and checksums. A calculation becomes a function of its fields and of the validity of their headers.
 
-"Payload" is what the parser left over, as in BMv2's code; its documentation promises the headers in between too.
+"Payload" is what the parser left, as in BMv2's code; its documentation also counts the headers in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netsum_switch.program import Json, Program
 
 
 class _Run(NamedTuple):
-    """Consecutive inputs that are there together: (Python text, width) of each, and their header's validity if any."""
+    """Consecutive inputs that are present together: (Python text, width) of each, and their header's validity if any."""
 
     valid: str
     parts: list[tuple[str, int]]
@@ -27,7 +27,7 @@ class _Run(NamedTuple):
         return sum(width for _, width in self.parts)
 
     def number(self, padding: int = 0) -> str:
-        """Python for the bits end to end as one number, with zero bits behind them."""
+        """Python for the concatenated bits as one number, with zero bits behind them."""
         low = self.width + padding
         terms = []
         for text, width in self.parts:
@@ -106,7 +106,7 @@ class Checksums:
         return any(each["type"] == "payload" for each in calculation["input"])
 
     def call(self, name: str) -> str:
-        """Python that calls the calculation with the variables at hand (and ``rest``, for one with payload)."""
+        """Python that calls the calculation with the variables in scope (and ``rest``, for one with payload)."""
         parameters = self._parameters(self._program.calculations[name])
         return f"calculate_{ident(name)}({', '.join(parameters)})"
 
@@ -127,13 +127,13 @@ class Checksums:
 
     @staticmethod
     def _csum16(source: Source, run: _Run) -> None:
-        """The common case, IPv4's, without bytes in between: see hashes.csum16."""
+        """The common case, IPv4's, without making bytes first: see hashes.csum16."""
         words = run.number(-run.width % 16)
         source.line(f"words = {words} if {run.valid} else 0" if run.valid else f"words = {words}")
         source.line("return -words % 65535 if words else 65535")
 
     def verify(self, source: Source) -> None:
-        """Write the verification, which sets ``checksum_error``. A checksum in a header that is not valid is right."""
+        """Write the verification, which sets ``checksum_error``. A checksum in an invalid header counts as right."""
         for checksum in self._program.checksums:
             if not checksum.get("verify", True):
                 continue

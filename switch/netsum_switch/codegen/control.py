@@ -51,7 +51,7 @@ class Control:
 
     @staticmethod
     def _fallback(table: Json) -> list[Node]:
-        """Where a table goes when ``next_tables`` does not say: an action that is no longer there."""
+        """Where a table leads when ``next_tables`` does not say, since it names an action that was removed."""
         known = "base_default_next" in table and "__HIT__" not in table["next_tables"]
         return [table["base_default_next"]] if known or not table["next_tables"] else []
 
@@ -117,7 +117,7 @@ class Control:
         source.line("action = row[0]")
 
     def _key(self, key: Json) -> str:
-        """A key field's value: 0 in a header that is not valid."""
+        """A key field's value: 0 if its header is invalid."""
         target = key["target"]
         if isinstance(target, str):
             return field_var(target, "$valid$")

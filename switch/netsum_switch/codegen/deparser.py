@@ -21,7 +21,7 @@ def pack(header: HeaderInfo) -> str:
 
 
 def _terms(header: HeaderInfo) -> list[str]:
-    """Python for each field at its place in the header as one number."""
+    """Python for each field, shifted to its place in the header as one number."""
     low = header.size * 8
     terms = []
     for field in header.fields:
@@ -58,9 +58,9 @@ def _pack_varbit(header: HeaderInfo) -> str:
 
 
 def shared_headers(program: Program, written: Collection[str], assigned: Collection[str]) -> dict[str, list[bool]]:
-    """Headers that egress writes to in part: which of their fields it does. ``assigned`` are the variables that it sets.
+    """Which fields egress writes to, by header, of those that it writes to in part. ``assigned``: the variables that it sets.
 
-    The other fields are the same in all copies of a packet and are put together once. Not for stacks, whose headers move.
+    The other fields are the same in all copies of a packet and are packed once. Stacks are left out: their headers move.
     """
     moving = {name for elements in program.stacks.values() for name in elements}
     shared = {}
@@ -78,8 +78,8 @@ def write_deparser(
     """Write the deparser into ``frame``.
 
     Args:
-        written: The headers that the egress control writes to: the others were packed once, before the packet was copied.
-        shared: What `shared_headers` says of them. ``packed`` holds the numbers of what is the same in all copies.
+        written: The headers that the egress control writes to; the others were packed once, before the packet was copied.
+        shared: What `shared_headers` returned. ``packed`` holds the numbers that are the same in all copies.
     """
     source.line("pieces = []")
     for name in program.deparse_order:
@@ -108,7 +108,7 @@ def _write_shared(source: Source, header: HeaderInfo, place: int, changes: Seque
 
 
 def write_packing(source: Source, program: Program, written: Collection[str]) -> None:
-    """Pack what was changed in ingress and egress leaves alone, once for all replicas."""
+    """Pack the headers that ingress changed and egress does not, once for all replicas."""
     for name in program.deparse_order:
         if name not in written:
             with source.block(f"if {dirty_var(name)} and {valid_var(name)}:"):

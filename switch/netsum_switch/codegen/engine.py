@@ -21,14 +21,14 @@ from netsum_switch.program import Program
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program and its generated Python. Pipelines that run the same program share it and change nothing in it."""
+    """A program and its generated Python, shared unchanged by all pipelines that run it."""
 
     program: Program
     source: str
     module: CodeType
 
 
-@lru_cache(maxsize=4)  # a process with several switches, or one whose program is pushed again, compiles once
+@lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
 def _compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     program = Program(json_text)
     source = generate(program, drop_port)
@@ -80,7 +80,7 @@ class PythonPipeline(Pipeline):
         self.pending: deque[tuple[int, bytes, int, dict[str, int]]] = deque()
         self.code = compiled.source
         scope: dict[str, Any] = {}
-        exec(compiled.module, scope)  # made from checked JSON by our own generator
+        exec(compiled.module, scope)  # our generator makes it from checked JSON
         self._ingress: Callable[[Sent, int, bytes, int, dict[str, int]], None] = scope["make"](
             _Environment(self, clock or monotonic_clock())
         )
@@ -96,7 +96,7 @@ class PythonPipeline(Pipeline):
             if self.pending:
                 self._start_over(result)
         except BaseException:
-            self.pending.clear()  # what has begun to go round is not the next packet's
+            self.pending.clear()  # nothing that has started over may be left for the next packet
             raise
         return result
 

@@ -1,7 +1,7 @@
-"""Expressions: BMv2 computes with unbounded integers and cuts a value when it is stored; so does Python.
+"""Expressions: BMv2 computes with unbounded integers and truncates a value when it is stored; so does Python.
 
 An expression becomes a piece of Python and a bound: the bits it can need, or None when it may be negative or unbounded.
-The bound drops the masks that p4c writes around every operation and that do nothing.
+With the bound, masks without effect, which p4c writes around every operation, are left out.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Case(NamedTuple):
 
 
 _COMPARISONS = frozenset({"==", "!=", "<", ">", "<=", ">="})
-# A constant shift distance above this is no bound worth having.
+# A constant shift by more than this gives no useful bound.
 _MAX_SHIFT = 4096
-# No field is as wide: shifting further gives the same bits, and a number that fits the memory.
+# No field is this wide: shifting further would change no bit and only take memory.
 _LONGEST_SHIFT = 65536
 _DISTANCE_BITS = 13
 
@@ -45,7 +45,7 @@ def _larger(left: Code, right: Code, more: int = 0) -> int | None:
 
 
 class Expressions:
-    """Compiles expressions; ``args`` are the run-time parameters of the action at hand."""
+    """Compiles expressions; ``args`` are the run-time parameters of the current action."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -66,7 +66,7 @@ class Expressions:
         }
 
     def field(self, header: str, name: str) -> FieldInfo:
-        """The field; hidden ``$valid$`` included."""
+        """A field, which may be the hidden ``$valid$``."""
         if name == "$valid$":
             return FieldInfo(name, 1, False)
         return self._program.fields[header, name]
@@ -97,7 +97,7 @@ class Expressions:
         return Code(field_var(header, name), None if field.signed else field.width)
 
     def last(self, stack: str) -> list[Case]:
-        """The last header of a stack: which one it is shows at run time."""
+        """The last header of a stack, which is known at run time."""
         elements = self._program.stacks[stack]
         return [Case(f"{next_var(stack)} == {at + 1}", header) for at, header in enumerate(elements)]
 
@@ -142,11 +142,19 @@ class Expressions:
         return Code(f"({text}0)", None if None in bits else max(each for each in bits if each is not None))
 
     def condition(self, node: Json | None, args: Sequence[Code] = ()) -> str:
-        """Python for a condition; no condition is always true."""
-        return "True" if node is None else self.compile(node, args).text
+        """Python for a condition; no condition is always true. Inside an action p4c makes it a number."""
+        if node is None:
+            return "True"
+        if node["type"] == "expression":
+            inner = node["value"]
+            if "type" in inner:
+                return self.condition(inner, args)
+            if inner["op"] == "b2d":
+                return self.condition(inner["right"], args)
+        return self.compile(node, args).text
 
     def stored(self, field: FieldInfo, code: Code) -> str:
-        """The value cut to the field's width, if it can be wider."""
+        """The value truncated to the field's width, if it can be wider."""
         if field.signed:
             return f"two_comp_mod({code.text}, {field.width})"
         if code.bits is not None and code.bits <= field.width:
@@ -236,7 +244,7 @@ class Expressions:
     def _and(left: Code, right: Code) -> Code:
         for value, mask in ((left, right), (right, left)):
             number = _number(mask)
-            # All ones over something that fits: does nothing.
+            # All ones over a value that fits have no effect.
             if number is not None and number & (number + 1) == 0:
                 if value.bits is not None and value.bits <= number.bit_length():
                     return value
@@ -268,7 +276,7 @@ def _number(code: Code) -> int | None:
 
 
 def _without_mask(text: str, mask: int) -> str | None:
-    """The inside of ``(... & wider mask)``: a wider mask below a narrower one does nothing."""
+    """The inside of ``(... & wider mask)``: a wider mask below a narrower one has no effect."""
     if not text.endswith(")") or " & 0x" not in text:
         return None
     inner, _, number = text[1:-1].rpartition(" & ")
@@ -287,10 +295,10 @@ def two_comp_mod(value: int, width: int) -> int:
 
 
 def usat_cast(value: int, width: int) -> int:
-    """``value`` cut at the ends of the unsigned range."""
+    """``value`` saturated to the unsigned range."""
     return min(max(value, 0), (1 << width) - 1)
 
 
 def sat_cast(value: int, width: int) -> int:
-    """``value`` cut at the ends of the signed range."""
+    """``value`` saturated to the signed range."""
     return min(max(value, -(1 << (width - 1))), (1 << (width - 1)) - 1)

@@ -1,7 +1,7 @@
-"""From a graph of nodes to structured code: no jump, no function per node.
+"""Turns a graph of nodes into structured code, without jumps or a function per node.
 
 A program's control flow is acyclic. Where branches of a node meet again is its immediate post-dominator; the code of
-the branches goes into the node's ``if``, the code from the meeting point on comes after it, once.
+the branches goes into the node's ``if``, and the code from the meeting point on follows it, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def has_loop(graph: Mapping[str, Sequence[Node]], entry: Node) -> bool:
 
 
 def post_dominators(graph: Mapping[str, Sequence[Node]], entry: Node, what: str) -> dict[Node, Node]:
-    """The immediate post-dominator of every node that can be reached. UnsupportedError for a loop."""
+    """The immediate post-dominator of every reachable node; a loop is an UnsupportedError."""
     order: list[Node] = []
     state: dict[Node, bool] = {}  # True: finished, False: on the way
 
@@ -74,7 +74,7 @@ def post_dominators(graph: Mapping[str, Sequence[Node]], entry: Node, what: str)
 def write_structured(
     graph: Mapping[str, Sequence[Node]], entry: Node, emit: Callable[[str, Node, Branch], None], what: str
 ) -> None:
-    """Write every node once, by ``emit(node, join, branch)``, which writes the node and, through ``branch``, what comes
+    """Write every node once, by ``emit(node, join, branch)``, which writes the node and, through ``branch``, the nodes
     between it and ``join``."""
     if entry is None:
         return

@@ -1,6 +1,6 @@
 """Primitives on headers, header stacks and header unions.
 
-Truth: BMv2's core primitives, stacks.cpp and header_unions.cpp. All methods that write one take the same arguments.
+Reference: BMv2's core primitives, stacks.cpp and header_unions.cpp. All methods that write one take the same arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Params = list[Json]
 
 
 class HeaderOperations:
-    """Writes them; the dirty marks of headers named in the program are set by the caller, those of moved ones here."""
+    """Writes these primitives. The caller marks headers named in the program as dirty, this class moved ones."""
 
     def __init__(self, program: Program, expressions: Expressions) -> None:
         self._program = program
@@ -32,14 +32,14 @@ class HeaderOperations:
         return {case.header for case in self._expressions.headers(target, args)}
 
     def mark_valid(self, source: Source, header: str) -> None:
-        """Set the validity; in a union that ends the others'."""
+        """Set the validity; in a union this makes the other members invalid."""
         source.line(f"{valid_var(header)} = 1")
         for other in self._program.union_of.get(header, ()):
             if other != header:
                 source.line(f"{valid_var(other)} = 0")
 
     def _cases(self, source: Source, node: Json, args: Sequence[Code]) -> Iterator[str]:
-        """Each header that an operand can stand for, inside the ``if`` that chooses it."""
+        """Iterate over the headers that an operand can stand for, each inside the ``if`` that chooses it."""
         cases: list[Case] = self._expressions.headers(node, args)
         head = "if"
         for case in cases:
@@ -53,7 +53,7 @@ class HeaderOperations:
     def add(
         self, source: Source, params: Params, args: Sequence[Code], overwritten: Collection[str] = frozenset()
     ) -> None:
-        """setValid: a header that was not valid starts with all fields 0."""
+        """setValid: a header that was invalid starts with all fields 0."""
         for name in self._cases(source, params[0], args):
             header = self._program.headers[name]
             with source.block(f"if not {valid_var(name)}:"):
@@ -71,7 +71,7 @@ class HeaderOperations:
                 source.line(f"length -= {header_bytes(self._program.headers[name])}")
 
     def assign(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        """A header from another of its type; from an invalid one only the validity is taken."""
+        """Copy a header from another of its type; of an invalid one only the validity is copied."""
         for to in self._cases(source, params[0], args):
             for of in self._cases(source, params[1], args):
                 self._assign(source, to, of)
@@ -90,14 +90,14 @@ class HeaderOperations:
             source.line(f"{valid_var(to)} = 0")
 
     def assign_varbit(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        """A varbit field from another, with its length."""
+        """Copy a varbit field with its length."""
         [(to, left)] = self._expressions.fields(params[0], args)
         [(of, right)] = self._expressions.fields(params[1], args)
         for variable in (field_var, bits_var):
             source.line(f"{variable(to.header, left)} = {variable(of.header, right)}")
 
     def assign_stack(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
-        """Element by element, and how many were extracted."""
+        """Copy the elements and how many were extracted."""
         to, of = params[0]["value"], params[1]["value"]
         source.line(f"{next_var(to)} = {next_var(of)}")
         for left, right in zip(self._program.stacks[to], self._program.stacks[of], strict=True):
@@ -105,7 +105,6 @@ class HeaderOperations:
             self._assign(source, left, right)
 
     def assign_union(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
-        """Member by member."""
         to, of = (self._program.unions[each["value"]] for each in params)
         for left, right in zip(to, of, strict=True):
             source.line(f"{dirty_var(left)} = 1")
@@ -115,7 +114,7 @@ class HeaderOperations:
         source.line(f"{', '.join(map(valid_var, to))} = {', '.join(map(valid_var, of))}")
 
     def push(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
-        """push_front: everything moves back, the first headers become invalid."""
+        """push_front: all headers move back, the first become invalid."""
         stack, count = self._shift(params)
         elements = self._program.stacks[stack]
         source.line(f"{next_var(stack)} = min({len(elements)}, {next_var(stack)} + {count})")
@@ -125,7 +124,7 @@ class HeaderOperations:
             source.line(f"{valid_var(name)} = 0")
 
     def pop(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
-        """pop_front: everything moves to the front, the last headers become invalid."""
+        """pop_front: all headers move to the front, the last become invalid."""
         stack, count = self._shift(params)
         elements = self._program.stacks[stack]
         source.line(f"{next_var(stack)} = max(0, {next_var(stack)} - {count})")

@@ -1,8 +1,8 @@
 """The generated module: ``make(env)``, which binds the run-time objects and returns ``ingress``.
 
 ``ingress(result, port, frame, instance, kept)`` appends ``(egress port, frame)`` to ``result`` for every copy that
-leaves and puts what starts over (resubmit, recirculate) on ``pending``. What happens after each control is
-simple_switch's: docs/simple_switch.md there, "Pseudocode for what happens at the end of ingress and egress processing".
+leaves, and puts packets that start over (resubmit, recirculate) on ``pending``. What happens after each control is as in
+simple_switch: its docs/simple_switch.md, "Pseudocode for what happens at the end of ingress and egress processing".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EGRESS_FIELDS = (
     "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
     "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
 )  # fmt: skip
-_WHOLE = "1 << 30"  # the length that a packet that is not truncated is cut to
+_WHOLE = "1 << 30"  # no packet is longer: not truncated
 
 
 class Module:
@@ -108,7 +108,7 @@ class Module:
         return any(flag in words for flag in flags)
 
     def _state(self) -> list[str]:
-        """Every variable of a packet's state."""
+        """All variables of a packet's state."""
         names = list(self._metadata)
         for header in self._program.packet_headers:
             names += [valid_var(header.name), raw_var(header.name), dirty_var(header.name)]
@@ -123,7 +123,6 @@ class Module:
         }
 
     def write(self) -> str:
-        """The module's text."""
         egress, ingress = Source(), Source()
         self._write_egress(egress)
         self._write_ingress(ingress)
@@ -140,7 +139,7 @@ class Module:
         return source.text
 
     def _bind(self, source: Source, used: set[str]) -> None:
-        """Names of the run-time objects as local names: the fastest that Python has."""
+        """Bind the run-time objects to local names, the fastest kind that Python has."""
         for section, kinds in (("register_arrays", ("register",)), ("counter_arrays", ("packets", "bytes"))):
             for array in self._program.json.get(section, []):
                 for kind in kinds:
@@ -324,7 +323,7 @@ class Module:
                 source.line(f"learn({number}, ({', '.join(values)},))")
 
     def _write_cloned(self, source: Source) -> None:
-        """A clone of the frame as it came in: parsed again, then egress, with nothing kept but the field list."""
+        """A clone of the frame as it came in is parsed again and goes through egress, with nothing kept but the field list."""
         packing = Source()
         write_packing(packing, self._program, self._written)
         words = self._parser.words() | packing.words() | set(self._arguments)
@@ -340,7 +339,6 @@ class Module:
 
 
 def generate(program: Program, drop_port: int = 511) -> str:
-    """The Python of a program's module."""
     return Module(program, drop_port).write()
 
 

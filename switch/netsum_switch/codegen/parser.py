@@ -1,7 +1,7 @@
 """The parser: states as nested ``if``s, headers as slices of the frame.
 
-It is written inside a loop that runs once; an error sets ``parser_error`` and leaves the loop, as BMv2 goes on to the
-ingress control with what was parsed until then.
+It is written inside a loop that runs once. An error sets ``parser_error`` and leaves the loop: like BMv2, the switch goes on
+to the ingress control with what was parsed so far.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CORE_ERRORS = (
     "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
 )  # fmt: skip
 
-# Headers of whole-byte fields that are larger than this are cut field by field; smaller ones by shifting one number.
+# Headers of whole-byte fields that are larger than this are sliced field by field; smaller ones are shifted out of one number.
 _SHIFT_LIMIT = 64
 
 
@@ -43,7 +43,7 @@ class ParserWriter:
         self._invalid_argument = self._error("ParserInvalidArgument")
 
     def _error(self, name: str) -> int:
-        """The number of a core error. The program need not name it; then it gets one behind those that it names."""
+        """The number of a core error. If the program does not name it, it gets one behind those that the program names."""
         errors = dict(self._program.errors)
         for each in _CORE_ERRORS:
             errors.setdefault(each, max(errors.values(), default=-1) + 1)
@@ -52,7 +52,7 @@ class ParserWriter:
     def write(self, source: Source) -> None:
         """Write all states and the loop around them.
 
-        Without loops between the states they are nested; with some (header stacks) the loop goes from state to state.
+        States without loops between them are nested; with loops (header stacks), a Python loop goes from state to state.
         """
         graph: dict[str, list[Node]] = {name: self._following(state) for name, state in self._states.items()}
         entry: Node = self._program.parser["init_state"]
@@ -71,7 +71,7 @@ class ParserWriter:
     def _following(state: Json) -> list[Node]:
         following: list[Node] = [each["next_state"] for each in state["transitions"]]
         if not any(each["type"] == "default" for each in state["transitions"]):
-            following.append(None)  # what matches nothing ends the parser, without an error
+            following.append(None)  # a key that matches nothing ends the parser without an error
         return list(dict.fromkeys(following))
 
     def _write_automaton(self, source: Source, entry: Node) -> None:
@@ -184,7 +184,7 @@ class ParserWriter:
             source.line(f"{field_var(header.name, field.name)} = {self._expressions.stored(field, value)}")
 
     def _extract_varbit(self, source: Source, name: str, length: Json) -> None:
-        """``extract`` of two arguments, the second the bits of the varbit field."""
+        """``extract`` with two arguments, the second the bits of the varbit field."""
         header = self._program.headers[name]
         assert header.varbit is not None
         bits, limit = bits_var(name, header.varbit), self._program.fields[name, header.varbit].width

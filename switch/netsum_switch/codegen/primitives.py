@@ -1,4 +1,4 @@
-"""Primitives: one method writes one kind of primitive as Python. Truth: simple_switch's primitives.cpp."""
+"""Primitives: each method writes one kind as Python. Reference: simple_switch's primitives.cpp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netsum_switch.program import FieldInfo, Json, Program
 Params = list[Json]
 
 _JUMPS = ("_jump", "_jump_if_zero")
-# Primitives that write to their first parameter, which may be an expression for a place.
+# Primitives that write to their first parameter, which may be an expression for an lvalue.
 _WRITE_FIRST = frozenset({
     "assign", "assign_VL", "assign_header", "add_header", "remove_header", "register_read",
     "modify_field_with_hash_based_offset", "modify_field_rng_uniform",
@@ -23,7 +23,7 @@ _WRITE_FIRST = frozenset({
 
 
 class Primitives:
-    """Writes actions. ``egress`` says which pipeline they run in: some primitives mean something else there."""
+    """Writes actions. ``egress`` says which pipeline they run in, since some primitives differ there."""
 
     def __init__(
         self, program: Program, expressions: Expressions, checksums: Checksums, drop_port: int, *, egress: bool
@@ -66,11 +66,9 @@ class Primitives:
         }
 
     def action(self, source: Source, action_id: int, args: Sequence[Code] = ()) -> None:
-        """Write an action's body."""
         self.body(source, self._program.actions[action_id]["primitives"], args)
 
     def arguments(self, action_id: int, values: Sequence[str]) -> list[Code]:
-        """An action's arguments from the Python texts of their values."""
         data = self._program.actions[action_id]["runtime_data"]
         return [Code(text, each["bitwidth"]) for text, each in zip(values, data, strict=True)]
 
@@ -120,7 +118,7 @@ class Primitives:
         def emit(name: str, join: Node, branch: Branch) -> None:
             primitive = primitives[int(name)]
             if primitive["op"] == "_jump_if_zero":
-                condition = self._value(primitive["parameters"][0], args).text
+                condition = self._expressions.condition(primitive["parameters"][0], args)
                 with source.block(f"if {condition}:"):
                     branch(node(int(name) + 1), join)
                 if node(target(int(name))) != join:
@@ -134,12 +132,12 @@ class Primitives:
         write_structured(graph, node(0), emit, "an action")
 
     def _touched(self, primitive: Json, args: Sequence[Code]) -> set[str]:
-        """Packet headers whose bytes may no longer hold: those of the first parameter, where results go."""
+        """Packet headers whose bytes may be outdated afterwards: those of the first parameter, which takes the result."""
         if not primitive["parameters"] or primitive["op"] == "remove_header":
-            return set()  # what ends a header's validity leaves its bytes as they are
+            return set()  # making a header invalid leaves its bytes as they are
         target = primitive["parameters"][0]
         if target["type"] in ("header_stack", "header_union"):
-            return set()  # these move or copy the marks too
+            return set()  # these also move or copy the marks
         if target["type"] == "header":
             names = {target["value"]}
         elif target["type"] in ("field", "stack_field") or (
@@ -151,7 +149,7 @@ class Primitives:
         return {name for name in names if not self._program.headers[name].metadata}
 
     def _overwritten(self, following: Sequence[Json], params: Params) -> set[str]:
-        """Fields of the header that the rest of the action sets before anything reads them: no need to clear those."""
+        """Fields of the header that the rest of the action sets before anything reads them, so they need not be cleared."""
         header = params[0]["value"]
         written: set[str] = set()
         for primitive in following:
@@ -165,12 +163,12 @@ class Primitives:
                 and target["value"][0] == header
             ):
                 if primitive["op"] == "register_read":
-                    continue  # does nothing outside the register
+                    continue  # access outside the register has no effect
                 written.add(target["value"][1])
         return written
 
     def store(self, source: Source, target: Json, code: Code, args: Sequence[Code] = ()) -> None:
-        """Assign to a field, or to one of the fields that a stack access can mean."""
+        """Assign to a field, or to one of the fields that a stack access can stand for."""
         cases = self._expressions.fields(target, args)
         if len(cases) > 1:
             source.line(f"stored = {code.text}")
@@ -248,7 +246,7 @@ class Primitives:
         source.line(f"clone = ({session.text} & 0x7fff, {fields.text})")
 
     def _resubmit(self, source: Source, params: Params, args: Sequence[Code]) -> None:
-        # In the other control it sets a mark that nothing reads.
+        # In the other control it would set a mark that nothing reads.
         if not self._egress:
             source.line(f"resubmit = {self._value(params[0], args).text}")
 

@@ -22,28 +22,26 @@ def valid_var(header: str) -> str:
 
 
 def next_var(stack: str) -> str:
-    """How many headers of a stack were extracted: the index of the next one."""
+    """The number of extracted headers of a stack, which is the index of the next one."""
     return f"next_{ident(stack)}"
 
 
 def bits_var(header: str, field: str) -> str:
-    """How many bits a varbit field has."""
+    """The number of bits in a varbit field."""
     return f"bits_{field_var(header, field)}"
 
 
 def raw_var(header: str) -> str:
-    """The header's bytes as they came in, or as they were packed again."""
+    """The header's bytes as they came in or were packed again."""
     return f"raw_{ident(header)}"
 
 
 def dirty_var(header: str) -> str:
-    """1 when a field was written since the bytes were made."""
+    """1 if a field was written after the bytes were made."""
     return f"dirty_{ident(header)}"
 
 
 class Source:
-    """Collects lines."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._depth = 0
@@ -53,7 +51,7 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block; one that stays empty becomes ``pass``."""
+        """An indented block; an empty one becomes ``pass``."""
         self.line(head)
         self._depth += 1
         start = len(self.lines)
@@ -63,7 +61,7 @@ class Source:
         self._depth -= 1
 
     def extend(self, other: Source) -> None:
-        """Another source's lines, at this indentation."""
+        """Append another source's lines at this indentation."""
         for text in other.lines:
             self.line(text)
 

@@ -47,7 +47,7 @@ class Compiled:
     library: Any
 
 
-@lru_cache(maxsize=4)  # a process with several switches, or one whose program is pushed again, compiles once
+@lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
 def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     """The program's machine code, from the cache if it is there.
 

@@ -1,5 +1,5 @@
-"""P4Runtime server of the embedded switch: what a controller of simple_switch_grpc sees, it sees here.
+"""P4Runtime server of the embedded switch, which a controller cannot tell from simple_switch_grpc's.
 
-The specification says what is right; simple_switch_grpc (BMv2 with the PI library) says what controllers are used to,
-down to the codes and texts of errors. Where the two differ, the code says so, and docs/switch.md lists what we do.
+It follows simple_switch_grpc (BMv2 with the PI library), "the reference", down to the codes and texts of errors, even where the
+specification differs. docs/switch.md lists the exceptions.
 """

@@ -1,4 +1,4 @@
-"""Actions: Action messages to a name and parameter values, and back; which action a table may use where."""
+"""Converts Action messages to a name and parameter values and back, and says which action a table may use where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
 
 
 def check_action(info: P4Info, spec: TableSpec, entry: Any) -> None:
-    """Whether the table may use the entry's action there. Order and texts of the reference.
+    """Check that the table may use the entry's action there, in the order and with the texts of the reference.
 
     Raises:
         RpcError: INVALID_ARGUMENT, or PERMISSION_DENIED for a const default action or an action of the other scope.
@@ -39,7 +39,7 @@ def check_action(info: P4Info, spec: TableSpec, entry: Any) -> None:
 
 
 def read_action(info: P4Info, action: Any) -> tuple[str, tuple[int, ...]]:
-    """Name and parameter values, in the p4info's order, of an Action message that `check_action` has seen.
+    """Name and parameter values, in the p4info's order, of an Action message that `check_action` has accepted.
 
     Raises:
         RpcError: INVALID_ARGUMENT for a parameter that is missing, unknown or too wide.
@@ -59,7 +59,6 @@ def read_action(info: P4Info, action: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def write_action(spec: ActionSpec, params: tuple[int, ...], action: Any) -> None:
-    """Fill an Action message."""
     action.action_id = spec.id
     for param, value in zip(spec.params, params, strict=True):
         action.params.add(param_id=param.id, value=encode(value))

@@ -29,10 +29,10 @@ class Connection:
 
 
 class Arbitration:
-    """The election of one device. The highest election id is primary; all are told when the primary changes.
+    """The election of one device. The highest election id is primary; all controllers are told when the primary changes.
 
-    Roles are not supported and, as in the reference, not looked at: every controller is in the default role. An
-    election id of 0, or none, is allowed, also as in the reference. Thread-safe.
+    As in the reference, roles are ignored (every controller is in the default role), and an election id may be 0 or
+    missing. Thread-safe.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -41,7 +41,7 @@ class Arbitration:
         self._connections: list[Connection] = []
 
     def add(self, connection: Connection) -> None:
-        """A controller's first arbitration update.
+        """Take a controller's first arbitration update.
 
         Raises:
             RpcError: RESOURCE_EXHAUSTED with too many controllers, INVALID_ARGUMENT for an election id that is taken.
@@ -56,10 +56,10 @@ class Arbitration:
             self._notify(connection, everyone=connection is self._primary())
 
     def update(self, connection: Connection, election_id: int) -> None:
-        """A later arbitration update of the same stream. The same id again changes nothing and is not answered.
+        """Take a later arbitration update of the same stream. The same id changes nothing and gets no answer.
 
         Raises:
-            RpcError: INVALID_ARGUMENT for an election id that another has; the stream is to be closed then.
+            RpcError: INVALID_ARGUMENT for an election id that another has; the caller then closes the stream.
         """
         with self._lock:
             if connection.election_id == election_id:
@@ -72,7 +72,7 @@ class Arbitration:
             self._notify(connection, everyone=was_primary != (connection is self._primary()))
 
     def remove(self, connection: Connection) -> None:
-        """The stream is closed. When it was the primary's, the next one takes over."""
+        """Remove a closed stream. If it was the primary's, the next controller takes over."""
         with self._lock:
             was_primary = connection is self._primary()
             self._connections.remove(connection)
@@ -81,9 +81,9 @@ class Arbitration:
                     self._send(other)
 
     def may_write(self, request: Any) -> bool:
-        """Whether a Write or SetForwardingPipelineConfig request is the primary's.
+        """Whether a Write or SetForwardingPipelineConfig request comes from the primary.
 
-        With no controller connected a request without election id is served, as by the reference.
+        While no controller is connected, a request without an election id is served, as by the reference.
         """
         with self._lock:
             primary = self._primary()
@@ -97,7 +97,6 @@ class Arbitration:
             return not self._connections
 
     def is_primary(self, connection: Connection) -> bool:
-        """Whether this controller is the primary now."""
         with self._lock:
             return connection is self._primary()
 

@@ -1,4 +1,4 @@
-"""P4Runtime's bytestrings: unsigned big-endian integers, canonical when they have no leading zero byte."""
+"""P4Runtime's bytestrings: unsigned big-endian integers, canonical without leading zero bytes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from netsum_switch.p4runtime.status import invalid
 
 
 def decode(data: bytes, width: int) -> int:
-    """Value of a bytestring of any length for a field of `width` bits. The empty string is 0, as in the reference.
+    """Value of a bytestring of any length for a field of `width` bits. An empty one is 0, as in the reference.
 
     Raises:
-        RpcError: INVALID_ARGUMENT when the value needs more bits.
+        RpcError: INVALID_ARGUMENT if the value needs more bits.
     """
     value = int.from_bytes(data, "big")
     if value >> width:
@@ -18,5 +18,5 @@ def decode(data: bytes, width: int) -> int:
 
 
 def encode(value: int) -> bytes:
-    """Canonical bytestring of `value`: as short as can be, at least one byte."""
+    """Canonical bytestring of `value`: as short as possible, at least one byte."""
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")

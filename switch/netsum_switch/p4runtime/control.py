@@ -17,15 +17,15 @@ from netsum_switch.pipeline import Pipeline
 
 
 class Control:
-    """Dispatches entities to what serves them. The caller serialises; writes happen under the data plane's lock."""
+    """Passes entities to what serves them. The caller serialises calls and holds the data plane's lock for writes."""
 
     def __init__(self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None]) -> None:
         """
         Args:
-            send: Called with digests for the primary controller, from a thread of its own.
+            send: Called with digests for the primary controller, from a separate thread.
 
         Raises:
-            RpcError: INVALID_ARGUMENT, the p4info is not that of the pipeline.
+            RpcError: INVALID_ARGUMENT, the p4info is not the pipeline's.
         """
         _check_same_program(info, pipeline)
         self.pipeline = pipeline
@@ -52,7 +52,7 @@ class Control:
         pipeline.on_digest = self._learn
 
     def write(self, update: Any) -> None:
-        """One update of a batch.
+        """Carry out one update of a batch.
 
         Raises:
             RpcError: it is refused.
@@ -64,7 +64,7 @@ class Control:
             refuse(update.entity, "writes", self._unsupported)
 
     def read(self, entity: Any, response: Any) -> None:
-        """Append what one entity of a ReadRequest asks for.
+        """Append what one entity of a ReadRequest asks for to `response`.
 
         Raises:
             RpcError: it is refused; what was read before stays in `response`.
@@ -76,7 +76,7 @@ class Control:
             refuse(entity, "reads", self._unsupported)
 
     def close(self) -> None:
-        """Another pipeline takes over."""
+        """Stop: another pipeline takes over."""
         self.digests.stop()
 
     def _learn(self, list_id: int, samples: list[tuple[int, ...]]) -> None:
@@ -84,7 +84,7 @@ class Control:
 
 
 def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
-    """Whether what the p4info names is in the pipeline: a mix-up of two builds is told now, not at the first packet."""
+    """Check that the pipeline has what the p4info names, to report a mix-up of two builds now and not at the first packet."""
     for table in info.tables.values():
         if table.name not in pipeline.tables:
             raise invalid(f"The p4info's table {table.name} is not in the JSON: they are not of the same program")

@@ -18,7 +18,7 @@ _CANNOT_READ = "Error when reading counter from target"
 
 
 class Counters:
-    """The counters of one pipeline as controllers see them: packets and bytes, whatever the declared unit.
+    """The counters of one pipeline as controllers see them: packets and bytes, whichever the declared unit.
 
     The caller serialises calls and, for writes, holds the data plane's lock.
     """
@@ -29,7 +29,7 @@ class Counters:
         self._tables = tables
 
     def write(self, update_type: int, entry: Any) -> None:
-        """One update of a CounterEntry: MODIFY sets, DELETE resets.
+        """Carry out one update of a CounterEntry: MODIFY sets, DELETE resets.
 
         Raises:
             RpcError: it is refused and nothing changed.
@@ -46,7 +46,7 @@ class Counters:
         array.write(index, *_new_value(update_type, spec, entry.data, array.read(index)))
 
     def write_direct(self, update_type: int, message: Any) -> None:
-        """One update of a DirectCounterEntry.
+        """Carry out one update of a DirectCounterEntry.
 
         Raises:
             RpcError: it is refused and nothing changed.
@@ -126,7 +126,7 @@ def _check_type(update_type: int) -> None:
 
 
 def _new_value(update_type: int, spec: CounterSpec, data: Any, old: tuple[int, int]) -> tuple[int, int]:
-    """(packets, bytes) after an update: what the counter is not declared to count keeps its value."""
+    """(packets, bytes) after an update; the unit that the counter is not declared to count keeps its value."""
     if update_type == p4runtime_pb2.Update.DELETE:
         return 0, 0
     packets = old[0] if spec.unit is CounterUnit.BYTES else data.packet_count

@@ -18,7 +18,7 @@ from netsum_switch.p4runtime.p4info import P4Info
 from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.pipeline import Pipeline, load_pipeline
 
-# Entities in one ReadResponse: some 100 KB, far below what gRPC clients accept (4 MB).
+# Entities in one ReadResponse: some 100 KB, well below gRPC clients' limit (4 MB).
 _ENTITIES_PER_RESPONSE = 4096
 
 _Request = p4runtime_pb2.SetForwardingPipelineConfigRequest
@@ -26,7 +26,7 @@ _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
 
 
 class Device:
-    """Thread-safe. A lock serialises controllers; the data plane's, inside it, is held only while tables change."""
+    """Thread-safe. One lock serialises controllers; the data plane's, inside it, is held only while tables change."""
 
     def __init__(self, device_id: int, dataplane: DataPlane, drop_port: int = 511) -> None:
         self.device_id = device_id
@@ -36,7 +36,7 @@ class Device:
         self._lock = threading.RLock()
         self._control: Control | None = None
         self._uncommitted = False
-        self._known = False  # whether any configuration was ever tried: an empty answer instead of an error, then
+        self._known = False  # once any configuration was tried, reading none gives an empty answer instead of an error
         self._config: Any | None = None
         self._json = b""
         dataplane.on_packet_in = self._packet_in
@@ -45,8 +45,8 @@ class Device:
         """Run a program without a controller; the p4info may come later, with an empty p4_device_config.
 
         Raises:
-            SwitchError: the JSON is not one that this switch runs.
-            RpcError: the p4info is not that of the JSON.
+            SwitchError: this switch does not run the JSON.
+            RpcError: the p4info does not belong to the JSON.
         """
         with self._lock:
             self._json = json_text
@@ -63,10 +63,10 @@ class Device:
                 self._control.close()
 
     def set_config(self, action: int, config: Any) -> None:
-        """SetForwardingPipelineConfig.
+        """Serve SetForwardingPipelineConfig.
 
-        VERIFY_AND_SAVE makes the new program the one that is written to, COMMIT the one that packets run through: as in
-        the reference, where a second SAVE before the COMMIT is refused.
+        After VERIFY_AND_SAVE writes go to the new program, after COMMIT packets too. As in the reference, a second SAVE
+        before the COMMIT is refused.
 
         Raises:
             RpcError: it is refused; the old configuration stays.
@@ -97,7 +97,7 @@ class Device:
                 self._commit()
 
     def get_config(self, response_type: int, response: Any) -> None:
-        """GetForwardingPipelineConfig: fill the response's `config`.
+        """Serve GetForwardingPipelineConfig: fill the response's `config`.
 
         Raises:
             RpcError: FAILED_PRECONDITION before the first SetForwardingPipelineConfig.
@@ -118,7 +118,7 @@ class Device:
                 response.config.cookie.CopyFrom(self._config.cookie)
 
     def write(self, request: Any) -> list[RpcError | None]:
-        """All updates of a WriteRequest, in order, each on its own; atomic to the packets.
+        """Carry out the updates of a WriteRequest in order, each on its own; atomic to packets.
 
         Returns:
             For each update None, or why it was refused.
@@ -134,7 +134,7 @@ class Device:
                 return [_attempt(control, update) for update in request.updates]
 
     def read(self, request: Any) -> Iterator[Any]:
-        """The ReadResponses to a ReadRequest: one, or more when it would be large.
+        """Yield the ReadResponses to a ReadRequest: several if one would be large.
 
         Raises:
             RpcError: after the responses with what was read before the error.
@@ -152,7 +152,7 @@ class Device:
             raise error
 
     def stream_message(self, request: Any) -> None:
-        """A PacketOut or DigestListAck of the primary. Errors are not reported, as the reference by default does."""
+        """Take a PacketOut or DigestListAck of the primary. Errors are not reported, as in the reference by default."""
         control = self._control
         if control is None:
             return

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from netsum_switch.p4runtime.status import invalid
 
-# p4.tmp.P4DeviceConfig, deprecated since 2018 and still what the P4 tutorials' controllers send:
+# p4.tmp.P4DeviceConfig, deprecated since 2018 but still sent by the P4 tutorials' controllers:
 # bool reassign = 1; message extras = 2; bytes device_data = 3.
 _DEVICE_DATA = 3
 _VARINT, _BYTES = 0, 2
 
 
 def json_of(device_config: bytes) -> bytes:
-    """The JSON text in `p4_device_config`; empty when there is none.
+    """The JSON text in `p4_device_config`; empty if there is none.
 
     Raises:
         RpcError: INVALID_ARGUMENT, it is neither JSON nor a P4DeviceConfig.

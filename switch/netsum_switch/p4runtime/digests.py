@@ -1,9 +1,8 @@
 """DigestEntry, DigestList and their acknowledgements.
 
-Samples wait in a list until `max_list_size` are there (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since
-the first (0 means that no time limit applies, also as in BMv2, where the specification would send at once). A sample
-that is in the list already is not added again; with an `ack_timeout_ns`, neither is one of a list that is not yet
-acknowledged.
+Samples wait in a list until it holds `max_list_size` (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since the
+first (0 means no time limit, also as in BMv2; the specification would send at once). A sample that is already in the
+list or, with an `ack_timeout_ns`, in one that is not yet acknowledged, is not added again.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from netsum_switch.p4runtime.status import RpcError, invalid
 Sample = tuple[int, ...]
 Send = Callable[[Any], None]
 
-_DEFAULT_LIST_SIZE = 1024  # of BMv2, when max_list_size is 0
+_DEFAULT_LIST_SIZE = 1024  # BMv2's, if max_list_size is 0
 
 
 class Digest:
-    """One digest: its configuration, the list being filled and the lists that wait for their acknowledgement."""
+    """One digest: its configuration, the list being filled and the lists not yet acknowledged."""
 
     def __init__(self, spec: DigestSpec) -> None:
         self.spec = spec
@@ -62,11 +61,11 @@ class Digest:
         self.config.CopyFrom(entry)
 
     def not_configured(self) -> RpcError:
-        """No DigestEntry was inserted."""
+        """The refusal if no DigestEntry was inserted."""
         return RpcError(code_pb2.NOT_FOUND, f"Digest {self.spec.id} not configured")
 
     def learn(self, samples: list[Sample], now: float) -> None:
-        """Take samples of the data plane; dropped while the digest is not configured."""
+        """Take samples from the data plane; they are dropped until the digest is configured."""
         if self.config is None:
             return
         for sample in samples:
@@ -85,7 +84,7 @@ class Digest:
         return bool(config.max_timeout_ns > 0 and now >= self._since + config.max_timeout_ns / 1e9)
 
     def next_deadline(self) -> float | None:
-        """When `due` or `expire` may have something to do although nothing happens; None if never."""
+        """The time at which `due` or `expire` should be asked next; None if never."""
         if self.config is None:
             return None
         config, deadlines = self.config.config, []
@@ -96,7 +95,7 @@ class Digest:
         return min(deadlines, default=None)
 
     def take(self, now: float) -> Any:
-        """The list as a StreamMessageResponse; the next one starts empty."""
+        """Return the list as a StreamMessageResponse and start an empty one."""
         response = p4runtime_pb2.StreamMessageResponse()
         message = response.digest
         message.digest_id, message.list_id = self.spec.id, self._next_list
@@ -111,7 +110,7 @@ class Digest:
         return response
 
     def acknowledge(self, list_id: int) -> None:
-        """Its samples may be learned again. Unknown lists are ignored."""
+        """Allow the list's samples to be learned again. Unknown lists are ignored."""
         _, samples = self._unacked.pop(list_id, (0.0, []))
         self._seen.difference_update(samples)
 
@@ -125,7 +124,7 @@ class Digest:
 
 
 class Digests:
-    """The digests of one p4info, and the thread that sends what has waited long enough. Thread-safe."""
+    """The digests of one p4info, and the thread that sends their lists when due. Thread-safe."""
 
     def __init__(self, info: P4Info, send: Send) -> None:
         self._digests = {digest_id: Digest(spec) for digest_id, spec in info.digests.items()}
@@ -138,7 +137,7 @@ class Digests:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; samples that wait are lost, as with the reference."""
+        """End the thread; waiting samples are lost, as in the reference."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -146,7 +145,7 @@ class Digests:
             self._thread.join()
 
     def write(self, update_type: int, entry: Any) -> None:
-        """One update of a DigestEntry.
+        """Carry out one update of a DigestEntry.
 
         Raises:
             RpcError: it is refused and nothing changed.
@@ -170,7 +169,7 @@ class Digests:
             response.entities.add().digest_entry.CopyFrom(digest.config)
 
     def learn(self, name: str, samples: list[Sample]) -> None:
-        """Samples of the digest with this name, from the data plane. Never blocks for long: sending is the thread's."""
+        """Take samples of the digest with this name from the data plane. Never blocks for long: the thread sends them."""
         digest = self._by_name.get(name)
         if digest is None:
             return
@@ -179,7 +178,6 @@ class Digests:
             self._condition.notify()
 
     def acknowledge(self, message: Any) -> None:
-        """A DigestListAck."""
         with self._condition:
             digest = self._digests.get(message.digest_id)
             if digest is not None:

@@ -1,8 +1,7 @@
-"""Match keys: FieldMatch messages to the core's match objects and back.
+"""Converts match keys between FieldMatch messages and the core's match objects.
 
-The checks, their order and their texts are those of the reference. Two of them are its peculiarities rather than the
-specification's and are kept because a controller sees them: what counts as a "don't care" range, and how many low bits
-of an LPM value must be zero, are both judged on whole bytes.
+The checks, their order and their texts are the reference's. Two are peculiar to it and kept because a controller sees
+them: what counts as a "don't care" range, and how many low bits of an LPM value must be zero, are judged on whole bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def read_key(spec: TableSpec, entry: Any) -> tuple[MatchKey, int]:
     """Match key and priority of a TableEntry message; `DEFAULT_KEY` for the default entry.
 
     Raises:
-        RpcError: INVALID_ARGUMENT, naming what is wrong.
+        RpcError: INVALID_ARGUMENT, which says what is wrong.
     """
     if entry.is_default_action:
         if entry.match:
@@ -92,7 +91,7 @@ def _read_lpm(field: KeyField, match: Any) -> Match:
         raise invalid(
             "Invalid reprsentation of 'don't care' LPM match, omit match field instead of using a prefix length of 0"
         )
-    # The reference counts from the top of the first byte also when the field is narrower than its bytes.
+    # The reference counts from the top of the first byte even if the field is narrower than its bytes.
     zeros = _whole_bytes(field.width) * 8 - prefix_len
     if value & (1 << zeros) - 1:
         raise invalid("Invalid LPM value, incorrect number of trailing zeros")
@@ -110,7 +109,7 @@ def _read_ternary(field: KeyField, match: Any) -> Match:
 
 def _read_range(field: KeyField, match: Any) -> Match:
     low, high = decode(match.low, field.width), decode(match.high, field.width)
-    # Judged on the bytes as they were sent: 0..255 as one byte each is "don't care" to the reference at any width.
+    # Judged on the bytes as sent: the reference takes 0..255 in one byte each as "don't care" at any width.
     size = len(match.low)
     if match.low == bytes(size) and match.high == b"\xff" * size:
         raise invalid(
@@ -130,7 +129,7 @@ def _write_field(field: KeyField, match: Match, entry: Any) -> None:
             lpm = entry.match.add(field_id=field.id).lpm
             lpm.value, lpm.prefix_len = encode(match.value), match.prefix_len
     elif isinstance(match, Range):
-        # Left out when it covers all values of the field's whole bytes, as the reference does.
+        # Left out if it covers all values of the field's whole bytes, as in the reference.
         if match.low or match.high != (1 << _whole_bytes(field.width) * 8) - 1:
             range_ = entry.match.add(field_id=field.id).range
             range_.low, range_.high = encode(match.low), encode(match.high)

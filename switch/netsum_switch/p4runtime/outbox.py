@@ -1,4 +1,4 @@
-"""Messages on their way to one controller, from the threads that make them to the thread that writes the stream."""
+"""The messages to one controller, passed from the threads that make them to the thread that writes the stream."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from netsum_switch.p4runtime.status import RpcError
 
-# PacketIns and digests that a slow controller may have waiting; more are dropped rather than held in memory for ever.
+# PacketIns and digests that may wait for a slow controller; more are dropped rather than fill the memory.
 CAPACITY = 8192
 
 
 class Outbox:
-    """An unbounded-time, bounded-size queue with an end. Thread-safe."""
+    """A bounded queue that can be closed. Thread-safe."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -24,7 +24,7 @@ class Outbox:
         self.dropped = 0
 
     def put(self, message: Any) -> None:
-        """Queue a PacketIn or a digest; dropped and counted when the controller is too far behind."""
+        """Queue a PacketIn or a digest; it is dropped and counted if the controller is too far behind."""
         with self._condition:
             if len(self._messages) >= CAPACITY:
                 self.dropped += 1
@@ -33,13 +33,13 @@ class Outbox:
             self._condition.notify()
 
     def put_control(self, message: Any) -> None:
-        """Queue an arbitration update: never dropped (there are as many as there are changes of the primary)."""
+        """Queue an arbitration update. It is never dropped: there are only as many as changes of the primary."""
         with self._condition:
             self._messages.append(message)
             self._condition.notify()
 
     def close(self, error: RpcError | None = None) -> None:
-        """No more messages: what is queued is still sent, then the stream ends, with `error` if there is one."""
+        """Take no more messages: those queued are still sent, then the stream ends, with `error` if there is one."""
         with self._condition:
             if not self._closed:
                 self._closed = True

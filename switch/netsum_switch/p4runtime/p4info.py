@@ -1,4 +1,4 @@
-"""A p4info indexed for the server: by id, with the widths and names that requests are checked against."""
+"""A p4info indexed by id, with the widths and names that requests are checked against."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from netsum_switch.p4runtime.status import RpcError
 
 
 class MatchKind(Enum):
-    """How a key field matches."""
-
     EXACT = p4info_pb2.MatchField.EXACT
     LPM = p4info_pb2.MatchField.LPM
     TERNARY = p4info_pb2.MatchField.TERNARY
@@ -36,7 +34,7 @@ class Scope(Enum):
 
 
 class CounterUnit(Enum):
-    """What a counter is declared to count; the switch counts both in any case."""
+    """What a counter is declared to count; the switch always counts both."""
 
     BYTES = p4info_pb2.CounterSpec.BYTES
     PACKETS = p4info_pb2.CounterSpec.PACKETS

@@ -1,4 +1,4 @@
-"""PacketIn and PacketOut: the @controller_header in front of a frame at the CPU port, to metadata and back."""
+"""PacketIn and PacketOut: converts the @controller_header in front of a frame at the CPU port to metadata and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PacketIo:
         self._out_bytes = _size(self._out)
 
     def frame(self, packet: Any) -> bytes:
-        """The frame that enters at the CPU port for a PacketOut: header, then payload. Missing metadata is 0.
+        """The frame that a PacketOut brings in at the CPU port: header, then payload. Missing metadata is 0.
 
         Raises:
             RpcError: INVALID_ARGUMENT for metadata that is unknown or too wide.
@@ -42,7 +42,7 @@ class PacketIo:
         return (header << padding).to_bytes(self._out_bytes, "big") + payload
 
     def message(self, frame: bytes) -> Any | None:
-        """The StreamMessageResponse for a frame that left at the CPU port; None when it is shorter than the header."""
+        """The StreamMessageResponse for a frame that left at the CPU port; None if it is shorter than the header."""
         if len(frame) < self._in_bytes:
             return None
         response = p4runtime_pb2.StreamMessageResponse()

@@ -11,11 +11,11 @@ from p4.v1 import p4runtime_pb2
 from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.replication import ReplicationEngine
 
-# Group ids from here on are the reference's own, for its clone sessions.
+# The reference uses group ids from here on for its clone sessions.
 FIRST_RESERVED_GROUP = 1 << 15
 MAX_SESSION = 1 << 15
 
-# Ports that BMv2's replication engine knows; it leaves out the others without a word.
+# Ports that BMv2's replication engine knows; it silently ignores others.
 _PORTS = 512
 
 # Limits of simple_switch_grpc, clone sessions included: groups, and (group, replica id) pairs.
@@ -38,7 +38,7 @@ class Group:
     ports: dict[int, set[ReplicaPort]]
 
     def replicas(self) -> list[tuple[int, int]]:
-        """(port, replica id) in the order in which copies are made, which nobody promises."""
+        """(port, replica id) in the order in which copies are made, which is unspecified."""
         return [
             (number, rid)
             for rid in sorted(self.ports)
@@ -67,7 +67,7 @@ class Replication:
         self._sessions: dict[int, Session] = {}
 
     def write(self, update_type: int, entry: Any) -> None:
-        """One update of a PacketReplicationEngineEntry.
+        """Carry out one update of a PacketReplicationEngineEntry.
 
         Raises:
             RpcError: it is refused.
@@ -81,7 +81,7 @@ class Replication:
             raise invalid("Invalid PRE operation")
 
     def read(self, entry: Any, response: Any) -> None:
-        """Append one group or session, or all when the id is 0.
+        """Append one group or session, or all if the id is 0.
 
         Raises:
             RpcError: NOT_FOUND, OUT_OF_RANGE or INVALID_ARGUMENT.
@@ -133,7 +133,7 @@ class Replication:
             self._engine.delete_clone_session(session_id)
             return
         group = self._new_group(entry.replicas, None if old is None else old.group)
-        if old is not None:  # as in the reference, a MODIFY whose settings are refused has changed the replicas
+        if old is not None:  # as in the reference, a MODIFY whose settings are refused still changes the replicas
             old.group = group
             self._engine.set_clone_session(session_id, group.replicas())
         if entry.class_of_service:
@@ -144,10 +144,10 @@ class Replication:
         self._engine.set_clone_session(session_id, group.replicas())
 
     def _new_group(self, replicas: Any, old: Group | None = None) -> Group:
-        """The group that `replicas` describe, in place of `old`.
+        """The group that `replicas` describe, which replaces `old`.
 
         Raises:
-            RpcError: INVALID_ARGUMENT for a port that is none or twice the same replica; UNKNOWN when there is no room.
+            RpcError: INVALID_ARGUMENT for an invalid port or a duplicate replica; UNKNOWN if there is no room.
         """
         ports: dict[int, set[ReplicaPort]] = {}
         for replica in replicas:

@@ -19,17 +19,16 @@ log = logging.getLogger("netsum_switch.p4runtime")
 # As in the reference; p4c's JSON of a large program is tens of megabytes.
 _MAX_REQUEST = 256 << 20
 
-# Seconds for calls in progress to end; they are cancelled, so it takes none.
+# Seconds for calls in progress to end; since they are cancelled, they need almost none.
 _STOPS = 5.0
 
-# Threads for requests beside those that streams hold.
+# Threads for requests, in addition to those that streams hold.
 _REQUEST_THREADS = 8
 
-# Calls that wait for a thread beside those that have one; what comes then is refused, RESOURCE_EXHAUSTED: each may hold
-# a request of the largest size.
+# Calls that may wait for a thread; more are refused, RESOURCE_EXHAUSTED, since each may hold a request of the largest size.
 _WAITING = 24
 
-# Milliseconds in which a connection must have shaken hands.
+# Milliseconds within which a connection must complete its handshake.
 _HANDSHAKE_MS = 10_000
 
 _CALLS = MAX_STREAMS + _REQUEST_THREADS + _WAITING
@@ -58,8 +57,6 @@ class Tls:
 
 
 class Server:
-    """A running P4Runtime server."""
-
     def __init__(self, device: Device, address: str, tls: Tls | None = None) -> None:
         """Bind and start.
 
@@ -83,7 +80,7 @@ class Server:
 
     def stop(self) -> None:
         """Cancel what is in progress and end all threads. A unix socket's file is removed."""
-        # With no grace at all gRPC waits in the call itself, and for ever if it has lost track of a call.
+        # Without any grace gRPC waits inside the call, forever if it has lost track of one.
         self._server.stop(grace=0.0).wait(_STOPS)
         self._pool.shutdown()
 
@@ -98,8 +95,8 @@ class Server:
 
 
 def _handlers(servicer: Servicer) -> Any:
-    """The service's methods. The stream's messages are left to the servicer to parse: when gRPC cannot parse one, it ends
-    the call by itself, the handler's own end comes as a second one, and the server can never be stopped again."""
+    """The service's methods. The servicer parses the stream's messages itself: if gRPC cannot parse one, it ends the call,
+    the handler then ends it a second time, and the server can never be stopped again."""
     unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
     methods = {"StreamChannel": grpc.stream_stream_rpc_method_handler(servicer.StreamChannel, None, _serialize)}
     for method in p4runtime_pb2.DESCRIPTOR.services_by_name["P4Runtime"].methods:

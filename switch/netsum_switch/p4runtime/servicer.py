@@ -22,14 +22,14 @@ log = logging.getLogger("netsum_switch.p4runtime")
 # The version that simple_switch_grpc reports.
 API_VERSION = "1.3.0"
 
-# Streams open at once, those that never send an arbitration update included: each holds a thread.
+# Concurrent streams, including those that never send an arbitration update: each holds a thread.
 MAX_STREAMS = 2 * MAX_CONNECTIONS
 
 
 class Servicer:
     """P4Runtime for one device; its methods have the service's names.
 
-    As the reference, it lets controllers connect to any device id, and finds no pipeline on the others.
+    Like the reference, it lets controllers connect to any device id, and finds no pipeline on others.
     """
 
     def __init__(self, device: Device) -> None:
@@ -79,7 +79,7 @@ class Servicer:
             target=self._read_stream, args=(request_iterator, outbox), name="p4runtime-stream", daemon=True
         )
         try:
-            # A stream that is cancelled, or whose peer is gone, ends here and in the reader.
+            # A stream that is cancelled or whose peer is gone ends here and in the reader.
             if not context.add_callback(outbox.close):
                 return
             reader.start()
@@ -101,7 +101,7 @@ class Servicer:
                     self._from_controller(connection, request)
         except RpcError as refused:
             error = refused
-        except (DecodeError, UnicodeDecodeError):  # the latter of a string that is no UTF-8
+        except (DecodeError, UnicodeDecodeError):  # the latter for a string that is not UTF-8
             error = invalid("not a StreamMessageRequest")
         except grpc.RpcError:
             pass  # cancelled
@@ -161,7 +161,7 @@ _Action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action
 
 
 class _Errors:
-    """Turns what is raised inside into the status of the call; a bug of ours into INTERNAL, its trace in the log."""
+    """Turns exceptions into the call's status; a bug of ours becomes INTERNAL, with its trace in the log."""
 
     def __init__(self, context: Any) -> None:
         self._context = context

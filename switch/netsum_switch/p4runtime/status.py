@@ -10,7 +10,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 
-# The name under which the reference reports its errors; kept, because controllers may look at it.
+# The name under which the reference reports its errors, kept because controllers may check it.
 ERROR_SPACE = "ALL-sswitch-p4org"
 
 # Trailing metadata in which gRPC libraries look for a serialised google.rpc.Status.
@@ -34,7 +34,7 @@ def invalid(message: str) -> RpcError:
 
 
 def invalid_id() -> RpcError:
-    """An id that the p4info does not have, or of another kind of object."""
+    """The refusal of an id that the p4info lacks, or that is of another kind of object."""
     return invalid("Invalid P4 id")
 
 

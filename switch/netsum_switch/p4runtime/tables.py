@@ -1,4 +1,4 @@
-"""TableEntry: insert, modify, delete and read, of entries and default entries."""
+"""TableEntry: inserts, modifies, deletes and reads entries and default entries."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Attachment:
 class Tables:
     """The tables of one pipeline as controllers see them.
 
-    Entries are only those that controllers inserted: const entries of the program can be read but, as in the reference,
-    are not found by MODIFY and DELETE. The caller serialises calls and, for writes, holds the data plane's lock.
+    Only entries that controllers inserted count: const entries of the program can be read but, as in the reference, MODIFY
+    and DELETE do not find them. The caller serialises calls and, for writes, holds the data plane's lock.
     """
 
     def __init__(self, info: P4Info, pipeline: Pipeline) -> None:
@@ -53,11 +53,10 @@ class Tables:
         return spec
 
     def table(self, spec: TableSpec) -> Table:
-        """The data plane's table."""
         return self._pipeline.tables[spec.name]
 
     def write(self, update_type: int, entry: Any) -> None:
-        """One update of a TableEntry.
+        """Carry out one update of a TableEntry.
 
         Raises:
             RpcError: it is refused and nothing changed.
@@ -142,7 +141,7 @@ class Tables:
             raise _no_ageing()
 
     def _set_counter(self, spec: TableSpec, target: Entry, entry: Any) -> None:
-        """Counter data that came with an entry: what the counter is not declared to count becomes 0."""
+        """Set counter data that came with an entry; the unit that the counter is not declared to count becomes 0."""
         if spec.direct_counter is None or not entry.HasField("counter_data"):
             return
         unit, data = spec.direct_counter.unit, entry.counter_data
@@ -153,7 +152,7 @@ class Tables:
         """The data plane's entry for a TableEntry that a controller inserted; None for the default entry.
 
         Raises:
-            RpcError: INVALID_ARGUMENT when there is none.
+            RpcError: INVALID_ARGUMENT if there is none.
         """
         key, priority = read_key(spec, entry)
         if (key, priority) not in self._attachments[spec.id]:
@@ -163,7 +162,7 @@ class Tables:
     def read(self, request: Any, response: Any) -> None:
         """Append what a TableEntry in a ReadRequest asks for: one entry, all of a table, or all of all tables.
 
-        As the reference, entries are filtered by nothing but the match key, and default entries are read only when
+        As in the reference, entries are filtered by match key only, and default entries are read only if
         `is_default_action` asks for them.
 
         Raises:
@@ -185,7 +184,7 @@ class Tables:
                 self._write_entry(spec, entry, request, response.entities.add().table_entry)
 
     def select(self, spec: TableSpec, request: Any) -> list[Entry]:
-        """The entries of one table that a request names: all when it has no match key, else none or one."""
+        """The entries of one table that a request names: all if it has no match key, else none or one."""
         table = self.table(spec)
         if not request.match:
             return list(table.entries())
@@ -224,7 +223,7 @@ class Tables:
 
 
 def _no_ageing() -> RpcError:
-    """What a program's `support_timeout` asks for and this switch has not."""
+    """The refusal of what a program's `support_timeout` asks for."""
     return RpcError(code_pb2.UNIMPLEMENTED, "This switch does not support idle timeouts")
 
 

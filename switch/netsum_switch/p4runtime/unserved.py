@@ -1,4 +1,4 @@
-"""Entities that this switch does not serve: the answers that simple_switch_grpc gives for programs without them."""
+"""Entities that this switch does not serve, answered as simple_switch_grpc does for programs without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from google.rpc import code_pb2
 
 from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
 
-# The reference does not serve these either, for any program.
+# The reference never serves these either.
 _NEVER = {"register_entry": "Register", "value_set_entry": "ValueSet"}
 
 # The field that says which object a message is about.
@@ -21,7 +21,7 @@ _ID_FIELD = {
 
 
 def refuse(entity: Any, operation: str, unsupported: Mapping[int, str]) -> None:
-    """Refuse a read or write of an entity; a wildcard read of objects that no program here has finds nothing.
+    """Refuse a read or write of an entity; a wildcard read of objects that no program here has returns nothing.
 
     Args:
         operation: "reads" or "writes".

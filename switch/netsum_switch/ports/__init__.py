@@ -1,7 +1,7 @@
 """Port backends of the switch: whole Ethernet frames in and out of an interface or of a UDP socket.
 
-A backend is anything with the methods of `netsum_switch.ports.base.Port`; the data plane polls its `fileno()`. Any of them
-may have a bad wire (`netsum_switch.ports.faulty`).
+A backend has the methods of `netsum_switch.ports.base.Port`; the data plane polls its `fileno()`. Faults
+(`netsum_switch.ports.faulty`) can be added to any of them.
 """
 
 from netsum_switch.ports.base import Port, PortCounters, PortError

@@ -1,4 +1,4 @@
-"""What the data plane needs of a port: a descriptor to poll, frames in batches, frames out."""
+"""What the data plane needs of a port: a descriptor to poll, batches of frames in, frames out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from netsum_switch.errors import SwitchError
 
 log = logging.getLogger("netsum_switch.ports")
 
-# A jumbo frame is 9018 bytes; what a segmentation offload that was left on delivers is up to 64 KiB.
+# A jumbo frame is 9018 bytes; with segmentation offload left on, up to 64 KiB arrive.
 MAX_FRAME = 65536
 
-# Frames taken from one port before the others have their turn, and the longest time the control plane waits. Few, so that
-# who floods a port makes the others wait for little more than these; many enough that asking who is next costs little.
+# Frames taken from one port before the others' turns, and the longest that the control plane waits. Few enough that a
+# flooded port hardly delays the others; many enough that asking which port is next costs little.
 TURN = 8
 
 # Bytes asked of the kernel for each direction: some 200 jumbo frames. Silently capped by net.core.[rw]mem_max.
 SOCKET_BUFFER = 4 << 20
 
-# Set both when the process may (CAP_NET_ADMIN): the *FORCE options are not capped.
+# The *FORCE options are not capped, but need CAP_NET_ADMIN.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
@@ -52,17 +52,17 @@ class Port(Protocol):
         """Descriptor that becomes readable when `receive` has frames."""
 
     def receive(self) -> list[bytes]:
-        """Up to `TURN` frames that are there now; never blocks, never raises for what the network did."""
+        """Up to `TURN` frames that have arrived; never blocks, and never raises for a fault of the network."""
 
     def send(self, frame: bytes) -> None:
-        """Send one frame, or drop and count it when it cannot be sent now; never blocks."""
+        """Send one frame, or drop and count it if it cannot be sent now; never blocks."""
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Ask for `SOCKET_BUFFER` bytes each way; a smaller buffer is only slower, so a refusal is no error."""
+    """Ask for `SOCKET_BUFFER` bytes each way. A refusal is not an error: a smaller buffer is only slower."""
     for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER)

@@ -1,10 +1,10 @@
-"""What `--faults` takes: which faults each port's wire has.
+"""The argument of `--faults`: the faults of each port's wire.
 
     {"seed": 1,
      "ports": {"1": {"in": {"loss": 0.05, "burst": 4}, "out": {"reorder": 0.1}},
                "*": {"in": {"duplicate": 0.01}, "out": {"delay_ms": 1.5, "jitter_ms": 0.5}}}}
 
-JSON, in a file or as the argument itself. `*` stands for the ports that are not named.
+It is JSON, in a file or on the command line. `*` stands for all ports that are not named.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ALL = "*"
 
 
 class FaultsError(SwitchError):
-    """`--faults` makes no sense; the message names the key."""
+    """`--faults` is invalid; the message names the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """One direction of a wire. `loss`, `duplicate`, `reorder`: probabilities for a frame; `burst`: frames lost together on
-    average, 1 or more; `delay`, `jitter`: seconds that every frame is held, and up to how many more; `hold`: seconds that a
-    reordered one is held."""
+    average, at least 1; `delay`, `jitter`: seconds that every frame is held, and at most as many more; `hold`: seconds that
+    a reordered one is held."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -56,15 +56,14 @@ class Faults:
     others: PortFaults = PortFaults()
 
     def of(self, number: int) -> PortFaults:
-        """A port's faults."""
         return self.ports.get(number, self.others)
 
     @classmethod
     def load(cls, given: str) -> Self:
-        """Faults of a JSON text (which begins with a brace) or file.
+        """Read faults from a JSON text (which begins with a brace) or file.
 
         Raises:
-            FaultsError: it cannot be read or makes no sense.
+            FaultsError: it cannot be read or is invalid.
         """
         text, source = given, "--faults"
         if not given.lstrip().startswith("{"):

@@ -1,6 +1,6 @@
-"""A port on a bad wire: frames are lost, doubled, reordered and delayed, in each direction, from a seed.
+"""A port on an unreliable wire: frames are lost, duplicated, reordered and delayed in each direction, from a seed.
 
-It wraps any port and knows nothing of what the frames carry. Same seed and same frames in the same order: the same is lost.
+It wraps any port and does not look into frames. With the same seed, the same sequence of frames meets the same faults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FaultCounts:
 
 
 class _Direction:
-    """The frames of one direction: those that pass now, and those that are held until their time has come."""
+    """One direction: which frames pass now, and which are held until later."""
 
     def __init__(self, rates: Rates, seed: str) -> None:
         self.rates = rates
@@ -41,7 +41,7 @@ class _Direction:
         self._losing = False
 
     def passed(self, frame: bytes, now: float) -> list[bytes]:
-        """The frames that pass now in place of this one."""
+        """The frames that pass now instead of this one."""
         counts, rates, rng = self.counts, self.rates, self._rng
         counts.frames += 1
         if self._lost():
@@ -63,7 +63,7 @@ class _Direction:
         return []
 
     def due(self, now: float) -> list[bytes]:
-        """Held frames whose time has come, in that order."""
+        """Held frames that are due, in order."""
         released = []
         while self.held and self.held[0][0] <= now:
             released.append(heapq.heappop(self.held)[2])
@@ -78,7 +78,7 @@ class _Direction:
         return rates.delay + rates.jitter * self._rng.random() if rates.jitter else rates.delay
 
     def _lost(self) -> bool:
-        """Gilbert's model: all frames of a burst are lost, and bursts begin as often as makes `loss` the part that is."""
+        """Gilbert's model: all frames of a burst are lost, and bursts begin so often that `loss` is the share of lost frames."""
         rates = self.rates
         if rates.loss in (0.0, 1.0) or rates.burst == 1.0:
             return self._rng.random() < rates.loss
@@ -88,7 +88,7 @@ class _Direction:
 
 
 class FaultyPort:
-    """Wraps `inner`, whose counters it shows: they count what was on the wire, so not what was lost on the way in."""
+    """Wraps `inner` and shows its counters, which count frames on the wire."""
 
     def __init__(self, inner: Port, into: Rates, out: Rates, seed: int) -> None:
         """`into` and `out`: what happens to received and to sent frames."""
@@ -98,7 +98,7 @@ class FaultyPort:
         self.inner = inner
         self._into = _Direction(into, f"{seed} {inner.number} in")
         self._out = _Direction(out, f"{seed} {inner.number} out")
-        # Readable when the wire is, and when a held frame is due.
+        # Readable if the wire is, and when a held frame is due.
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
         for descriptor in (inner.fileno(), self._wake):
@@ -114,7 +114,7 @@ class FaultyPort:
         return {"in": self._into.counts, "out": self._out.counts}
 
     def set(self, into: Rates, out: Rates) -> None:
-        """From now on, these faults; what is held stays held. Call it under the data plane's lock or from its thread."""
+        """Set the faults from now on; held frames stay held. Call it under the data plane's lock or from its thread."""
         self._into.rates, self._out.rates = into, out
 
     def fileno(self) -> int:
@@ -138,7 +138,7 @@ class FaultyPort:
         self._schedule()
 
     def close(self) -> None:
-        """Close the wire; what is held is lost."""
+        """Close the wire; held frames are lost."""
         with self._changed:
             if self._closed:
                 return
@@ -151,7 +151,7 @@ class FaultyPort:
         self.inner.close()
 
     def _schedule(self) -> None:
-        """Have the data plane look here when the next held frame is due."""
+        """Wake the data plane when the next held frame is due."""
         moments = [direction.held[0][0] for direction in (self._into, self._out) if direction.held]
         following = min(moments, default=None)
         if following == self._next:

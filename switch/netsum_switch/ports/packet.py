@@ -25,7 +25,7 @@ _ETH_P_8021Q = 0x8100
 
 
 class PacketPort:
-    """All frames of one interface, in promiscuous mode, without those that this host sends."""
+    """All frames of one interface, in promiscuous mode, except those that this host sends."""
 
     def __init__(self, number: int, interface: str) -> None:
         """Open.
@@ -38,7 +38,7 @@ class PacketPort:
         self.counters = PortCounters()
         try:
             index = socket.if_nametoindex(interface)
-            # Protocol 0 until bound, so that no frame of another interface slips in before.
+            # Protocol 0 until bound, so that no frame of another interface gets in first.
             sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         except PermissionError as error:
             raise PortError(
@@ -102,14 +102,14 @@ class PacketPort:
         self._sock.close()
 
     def _lost(self, error: OSError) -> None:
-        """The interface is down or gone. The others go on; if it is only down, this one resumes when it is up."""
+        """Log that the interface is down or gone. The other ports go on; one that is only down resumes when it is up."""
         if not self._down:
             log.warning("port %d: interface %s: %s", self.number, self.name, error.strerror)
         self._down = True
 
 
 def _with_vlan_tag(frame: bytes, auxdata: bytes) -> bytes:
-    """The frame as it was on the wire: the kernel takes an outer 802.1Q tag out and reports it beside the frame."""
+    """The frame as it was on the wire: the kernel strips an outer 802.1Q tag and reports it separately."""
     status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
     if not status & _TP_STATUS_VLAN_VALID:
         return frame

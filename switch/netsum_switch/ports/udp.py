@@ -11,7 +11,7 @@ Address = tuple[str, int]
 
 
 class UdpPort:
-    """Bound to `local`; sends to `peer`, or, without one, to the source of the last datagram received."""
+    """Bound to `local`; sends to `peer` or, without one, to the source of the last datagram received."""
 
     def __init__(self, number: int, local: Address, peer: Address | None = None) -> None:
         """Bind.
@@ -30,7 +30,7 @@ class UdpPort:
             raise PortError(f"port {number}: cannot bind UDP {local[0]}:{local[1]}: {error.strerror}") from error
         enlarge_buffers(sock)
         self._sock = sock
-        # Who sent it costs a third more than the datagram alone.
+        # Asking for the sender too costs a third more.
         self._receive: Callable[[int], bytes] = sock.recv if peer is not None else self._receive_and_learn
         self.address: Address = sock.getsockname()
         self.name = f"udp:{self.address[0]}:{self.address[1]}"
@@ -47,7 +47,7 @@ class UdpPort:
                 frame = receive(MAX_FRAME)
             except BlockingIOError:
                 break
-            except OSError:  # an ICMP error of an earlier datagram: the port lives on
+            except OSError:  # an ICMP error for an earlier datagram: the port stays open
                 self.counters.rx_errors += 1
                 continue
             size += len(frame)
@@ -58,7 +58,7 @@ class UdpPort:
 
     def send(self, frame: bytes) -> None:
         counters = self.counters
-        if self._peer is None:  # nobody has spoken on this port yet: there is no wire
+        if self._peer is None:  # nothing has come in yet, so there is no wire
             counters.tx_dropped += 1
             return
         try:

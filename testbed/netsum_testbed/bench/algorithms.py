@@ -1,8 +1,7 @@
-"""Times the host algorithms beside each other and beside the switches, and makes the table that ``auto`` chooses by.
+"""Times the host algorithms and the switches, and makes the table by which ``auto`` chooses.
 
 Each rank is a process, and the members talk over the loopback, without a controller. The algorithms take turns call by
-call, all of them and the switches again several times, so that a machine that is busy for a while is so for each; figures are
-medians.
+call, and all of them and the switches several times, so that a load on the machine affects all alike. Figures are medians.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import math
 import platform
 import secrets
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,16 +41,15 @@ class Trial:
     turns: int = 3
 
     def calls(self, workers: int) -> Calls:
-        """Those of one turn."""
         return Calls(self.sizes, "float32", workers, self.iterations, places=1)
 
 
 Timed = dict[tuple[int, str], list[Line]]
-"""For a number of workers and an algorithm or a switch: a line for each size."""
+"""By number of workers and algorithm or switch: a line for each size."""
 
 
 def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) -> Timed:
-    """Every algorithm and every switch; ``say`` is told what is being timed."""
+    """Time every algorithm and every switch; ``say`` is told what is being timed."""
     timed: Timed = {}
     for workers in trial.workers:
         turns: dict[str, list[list[Line]]] = {}
@@ -76,13 +73,13 @@ def _median(lines: Sequence[Line]) -> Line:
 
 
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
-    """The same calls through a switch."""
+    """Time the calls through a switch."""
     with open_fabric(name, hosts=calls.workers) as fabric:
         yield from time_allreduce(fabric, calls)
 
 
 def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
-    """Every rank a process on the loopback; of each algorithm a line for each size."""
+    """Time every algorithm, each rank a process on the loopback; a line for each size."""
     timed: dict[str, list[Line]] = {name: [] for name in HOST_ALGORITHMS}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
@@ -91,8 +88,7 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
                 (directory / f"{name}.{descriptor.rank}.json").write_text(descriptor.to_json())
         ranks = []
         for rank in range(calls.workers):
-            words = [str(directory), str(rank), ",".join(map(str, calls.sizes)), str(calls.iterations)]
-            command = [sys.executable, "-m", "netsum_testbed.bench.algorithm_rank", *words]
+            command = [*calls.command(), *(str(directory / f"{name}.{rank}.json") for name in HOST_ALGORITHMS)]
             ranks.append(Child(command, output=directory / f"rank{rank}.log", piped=True))
             stack.callback(ranks[-1].stop)
         for line in time_ranks(ranks, calls):
@@ -105,7 +101,7 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
 
 
 def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
-    """Of a job without switch and controller: members on free ports of the loopback."""
+    """The descriptors of a job without switch and controller, its members on free ports of the loopback."""
     with ExitStack() as stack:
         peers = tuple(hold_address(stack) for _ in range(workers))
     nobody = "00:00:00:00:00:00"
@@ -130,8 +126,8 @@ def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
 
 
 def fastest(timed: Timed) -> dict[int, dict[int, str]]:
-    """For numbers of workers and bytes of a batch: the host algorithm with the shortest times. A call that is larger than a batch
-    consists of largest ones; where several sizes are of the same batch, their times count alike (as ratios)."""
+    """The fastest host algorithm, by number of workers and bytes of a batch. A call that is larger than a batch consists of
+    batches of the largest size; the times of several sizes with the same batch count alike (as ratios)."""
     chosen: dict[int, dict[int, str]] = {}
     for workers in sorted({workers for workers, _ in timed}):
         logarithms: dict[int, dict[str, float]] = {}
@@ -144,13 +140,13 @@ def fastest(timed: Timed) -> dict[int, dict[int, str]]:
 
 
 def batch_bytes(size: int) -> int:
-    """Of the batches that an array of ``size`` bytes is sent in."""
+    """Bytes of the batches in which an array of ``size`` bytes is sent."""
     return min(max(1, -(-size // BLOCK_BYTES)), GROUP) * BLOCK_BYTES
 
 
 def table(timed: Timed) -> str:
-    """As nccl-tests prints it, a block for each size; the fastest host algorithm has a star. Bandwidths in MB/s; what the rank
-    that sends most sends, in sizes of the array."""
+    """The times as nccl-tests prints them, a block for each size, a star for the fastest host algorithm. Bandwidths are in MB/s;
+    ``sent`` is what the rank that sends most sends, in sizes of the array."""
     widths = (7, 9, 20, 9, 8, 8, 7, 7)
     rows: list[Sequence[str]] = [
         ("workers", "size", "algorithm", "time", "algbw", "busbw", "sent", "#wrong"),
@@ -170,7 +166,7 @@ def table(timed: Timed) -> str:
 
 
 def choice_table(timed: Timed) -> str:
-    """What ``auto`` chooses: a line for each number of workers, a column for each size of a batch in KiB."""
+    """What ``auto`` chooses: a line for each number of workers, a column for each batch size in KiB."""
     found = fastest(timed)
     sizes = sorted({size for row in found.values() for size in row})
     rows = [["workers", *(f"{size >> 10} KiB" for size in sizes)]]
@@ -179,8 +175,8 @@ def choice_table(timed: Timed) -> str:
 
 
 def figures(timed: Timed) -> dict[str, object]:
-    """For programs: ``fastest``, and ``microseconds`` of each number of workers, size, and algorithm or switch; ``wrong``
-    elements in all."""
+    """The figures for programs: ``fastest``, ``microseconds`` by number of workers, size, and algorithm or switch, and all
+    ``wrong`` elements."""
     microseconds: dict[str, dict[str, dict[str, float]]] = {}
     for (workers, name), lines in timed.items():
         for line in lines:
@@ -197,5 +193,5 @@ def figures(timed: Timed) -> dict[str, object]:
 
 
 def write_table(path: Path, found: Mapping[str, object]) -> None:
-    """The file that :mod:`netsum.peers.choice` reads."""
+    """Write the file that :mod:`netsum.peers.choice` reads."""
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""Sends prebuilt frames at a switch, a window at a time, and takes the time.
+"""Sends prebuilt frames to a switch, a window at a time, and measures how long it takes.
 
 The generator shares the machine's cores with the switch that it measures, so it is kept cheap: every sender has one
-frame, of which four bytes (the block id) change; of the replies only those to the first host are read, which is one a
-round, whether the switch forwards or aggregates.
+frame, in which four bytes (the block id) change, and only the replies to the first host are read, one a round, whether the
+switch forwards or aggregates.
 
 A *round* is one packet from every host. Forwarding sends host i's packet to host i + 1; aggregating multicasts the
 round's sum to all. Either way as many packets of the same size leave the switch as came in.
@@ -20,7 +20,7 @@ from typing import Final
 from netsum_testbed.errors import TestbedError
 
 BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
-"""Where block_id is in a frame: behind Ethernet, IPv4, UDP and job_id."""
+"""The position of block_id in a frame: behind Ethernet, IPv4, UDP and job_id."""
 
 _SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these two
 _QDISC_BYPASS: Final = 20
@@ -28,7 +28,7 @@ _ETH_P_IP: Final = 0x0800
 
 
 class LostError(TestbedError):
-    """A reply did not come: the window is more than the switch's queues hold."""
+    """A reply did not come: the window exceeds the switch's queues."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Blasted:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU time that all threads of a process have used: its CPU clock, in nanoseconds where /proc/PID/stat has ticks.
+    """CPU time of all threads of a process, from its CPU clock, which is finer than the ticks of /proc/PID/stat.
 
-    The clock's number is made from the pid as clock_getcpuclockid(3) of glibc does it.
+    The clock's number follows from the pid as in glibc's clock_getcpuclockid(3).
     """
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -66,7 +66,7 @@ def process_cpu_seconds(pid: int) -> float:
 class Blaster:
     """Sends and receives on the hosts' interfaces; must be made in the network namespace that has them.
 
-    ``senders``: one interface a host, rank order. ``timeout``: seconds to wait for a reply before it counts as lost.
+    ``senders``: one interface per host, in rank order. ``timeout``: seconds to wait for a reply before it counts as lost.
     """
 
     def __init__(self, interfaces: Sequence[str], *, timeout: float = 2.0) -> None:
@@ -82,19 +82,13 @@ class Blaster:
             self.close()
             raise
         self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        # The kernel's own timeout: Python's would cost a poll(2) a packet.
+        # The kernel's timeout: Python's would cost a poll(2) for each packet.
         whole = int(timeout)
         self._receiver.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6))
         )
         self._receiver.bind((interfaces[0], _ETH_P_IP))
         self._buffer = bytearray(16384)
-
-    def __enter__(self) -> Blaster:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the sockets."""
@@ -105,7 +99,7 @@ class Blaster:
             self._receiver.close()
 
     def drain(self) -> None:
-        """Throw away replies that an earlier run left."""
+        """Discard replies left by an earlier run."""
         while True:
             try:
                 self._receiver.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
@@ -113,9 +107,9 @@ class Blaster:
                 return
 
     def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
-        """Send ``rounds`` rounds, at most ``window`` of them under way, with block ids from ``first_block`` on.
+        """Send ``rounds`` rounds, at most ``window`` of them in flight, with block ids from ``first_block`` on.
 
-        Raises :class:`LostError` when a reply does not come, TestbedError when the last one is not the load's.
+        Raises :class:`LostError` if a reply does not come, TestbedError if the last one is not the load's.
         """
         self.drain()
         pairs = [(sender.send, frame) for sender, frame in zip(self._senders, load.frames, strict=True)]

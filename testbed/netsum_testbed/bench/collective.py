@@ -1,8 +1,8 @@
 """Times a collective end to end, with the columns of nccl-tests.
 
 ``algbw`` is bytes of the array per second; ``busbw`` is algbw times 2 (n - 1) / n, as nccl-tests defines it for
-allreduce, so that figures compare with a ring's; with a switch only algbw passes over each link, in each direction.
-``#wrong`` counts elements that differ from the sum: inputs are small whole numbers, of which every sum is exact.
+allreduce, so that figures can be compared with a ring's; with a switch, each link carries only algbw in each direction.
+``#wrong`` counts elements that differ from the sum: inputs are small whole numbers, whose sums are exact.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Calls:
-    """What is timed: arrays of ``sizes`` bytes; ``iterations`` calls each, after one that is not timed, out of place and, if
-    ``places`` is 2, in place."""
+    """What is timed: arrays of ``sizes`` bytes, ``iterations`` calls each after an untimed one, out of place and, if ``places``
+    is 2, in place."""
 
     sizes: tuple[int, ...]
     dtype: str
@@ -43,15 +43,15 @@ class Calls:
     places: int = 2
 
     def command(self) -> list[str]:
-        """Of one rank."""
+        """The command line of one rank."""
         words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places)]
         return [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One size: seconds per call (median of the calls, of the slowest rank), wrong elements, and bytes that a rank sends per call
-    (the rank that sends most), out of place and in place."""
+    """One size, out of place and in place: seconds per call (median of the slowest rank's calls), wrong elements, and bytes per
+    call of the rank that sends most."""
 
     size: int
     count: int
@@ -80,7 +80,7 @@ class Line:
 
 
 def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
-    """Every rank as a process on a host of its own; a line for each size, as it comes."""
+    """Time the calls, every rank a process on its own host; yield a line for each size as it comes."""
     job = fabric.create_job(
         JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH)
     )
@@ -92,8 +92,8 @@ def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
 
 
 def time_ranks(ranks: Sequence[Child], calls: Calls) -> Iterator[Line]:
-    """A line for each size, as it comes, from processes that run :meth:`Calls.command` (or print such lines); returns when
-    they have ended."""
+    """Yield a line for each size as it comes from processes that run :meth:`Calls.command` (or print such lines), until they
+    have ended."""
     for size in calls.sizes:
         said = [rank.stdout.readline() for rank in ranks]
         for number, line in enumerate(said):
@@ -113,7 +113,7 @@ _COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)
 
 
 def collective_table(lines: Sequence[Line]) -> str:
-    """As nccl-tests prints it; bandwidths in MB/s."""
+    """The lines as nccl-tests prints them; bandwidths in MB/s."""
     places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^32} {'in-place':^32}"
     place = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(MB/s)", "(MB/s)", "")

@@ -50,7 +50,7 @@ def _count_option(name: str, default: int, told: str, most: int | None = None) -
     return click.option(name, type=click.IntRange(1, most), default=default, show_default=True, help=told)
 
 
-_switch_option = switch_option("every switch there is; without root the embedded one")
+_switch_option = switch_option("every switch on this machine; without root the embedded one")
 
 
 def _names(switch: str) -> list[str]:
@@ -61,7 +61,7 @@ def _names(switch: str) -> list[str]:
 
 @click.group()
 def bench() -> None:
-    """Measure what netsum costs, on every switch there is. The last line of each command is one JSON object."""
+    """Measure what netsum costs, on every switch on this machine. The last line of each command is one JSON object."""
     end_on_signals()
 
 
@@ -71,25 +71,51 @@ def bench() -> None:
 @click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
 @_count_option("--window", Plan.window, "rounds under way", 64)
 def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
-    """Time a contribution next to plain forwarding.
+    """Time a contribution and plain forwarding.
 
-    Needs root: the packets are raw frames in a network namespace of the bench's own.
+    Needs root: the packets are raw frames in a network namespace.
     """
     if os.geteuid() != 0:
         raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
-    _bench_switches(_names(switch), Plan(repetitions, rounds, window))
+    names, plan = _names(switch), Plan(repetitions, rounds, window)
+    console = Console()
+    figures: list[SwitchFigures] = []
+    with console.status("starting") as status:
+        for name in names:
+            figures.append(_bench_switch(name, plan, status))
+    console.print(switch_table(figures))
+    for remark in remarks(figures):
+        console.print(remark)
+    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
 
 
 @bench.command()
 @_switch_option
 @_sizes_option("4K,64K,1M,4M")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
-@_count_option("--workers", HOSTS, "ranks, each on a host of its own", 8)
+@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
 @_count_option("--iterations", ITERATIONS, "of each call")
-@click.option("--flood", is_flag=True, help="once more, beside a job that floods the switch")
-def allreduce(switch: str, flood: bool, **calls: Any) -> None:
+@click.option("--flood", is_flag=True, help="also time them beside a job that floods the switch")
+def allreduce(switch: str, flood: bool, **given: Any) -> None:
     """Time whole calls, end to end."""
-    _bench_collective(_names(switch), Calls(**calls), flood=flood)
+    names, calls = _names(switch), Calls(**given)
+    console = Console()
+    measured: dict[str, list[Line]] = {}
+    flooded: dict[str, dict[str, Any]] = {}
+    for name in names:
+        with console.status(f"{name}: starting") as status:
+            measured[name] = _time_collective(name, calls, status)
+        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
+        click.echo(collective_table(measured[name]))
+        if flood:
+            with console.status(f"{name}: starting") as status:
+                lines, rate = _time_flooded(name, calls, status)
+            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
+            click.echo(collective_table(lines))
+            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
+    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
+    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
+    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
 
 
 @bench.command()
@@ -99,9 +125,18 @@ def allreduce(switch: str, flood: bool, **calls: Any) -> None:
 @_count_option("--iterations", Trial.iterations, "of each call")
 @_count_option("--repetitions", Trial.turns, "of everything")
 @click.option("--table", type=click.Path(dir_okay=False, path_type=Path), help="write which is fastest")
-def algorithms(switch: str, table: Path | None, repetitions: int, **trial: Any) -> None:
-    """Time the host algorithms next to the switches, by allreduce of float32."""
-    _bench_algorithms(_names(switch), Trial(turns=repetitions, **trial), table)
+def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) -> None:
+    """Time an allreduce of float32 by the host algorithms and through the switches."""
+    names, trial = _names(switch), Trial(turns=repetitions, **given)
+    console = Console()
+    with console.status("starting") as status:
+        timed = time_all(trial, names, status.update)
+    click.echo(algorithms_table(timed))
+    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
+    found = {**figures(timed), "cores": os.cpu_count()}
+    if table is not None:
+        write_table(table, found)
+    click.echo(json.dumps(found))
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -123,14 +158,14 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
 @bench.command()
 @_setting_options
 def fairness(**given: Any) -> None:
-    """Time a job beside others: an equal one, and such as misbehave."""
+    """Time a job beside others: an equal one, and some that misbehave."""
     _bench_neighbours(FAIRNESS, **given)
 
 
 @bench.command()
 @_setting_options
 def priorities(**given: Any) -> None:
-    """Time a job beside others of the same, a lower and a higher class."""
+    """Time a job beside others of the same, a lower and a higher priority."""
     _bench_neighbours(PRIORITIES, **given)
 
 
@@ -138,18 +173,6 @@ def _bench_neighbours(
     neighbours: Sequence[str], switch: str, sizes: Sequence[int], repetitions: int, **more: Any
 ) -> None:
     bench_fairness(_names(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
-
-
-def _bench_switches(names: Sequence[str], plan: Plan) -> None:
-    console = Console()
-    figures: list[SwitchFigures] = []
-    with console.status("starting") as status:
-        for name in names:
-            figures.append(_bench_switch(name, plan, status))
-    console.print(switch_table(figures))
-    for remark in remarks(figures):
-        console.print(remark)
-    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
 
 
 def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
@@ -168,45 +191,13 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
         )
 
 
-def _bench_algorithms(names: Sequence[str], trial: Trial, file: Path | None) -> None:
-    console = Console()
-    with console.status("starting") as status:
-        timed = time_all(trial, names, status.update)
-    click.echo(algorithms_table(timed))
-    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
-    found = {**figures(timed), "cores": os.cpu_count()}
-    if file is not None:
-        write_table(file, found)
-    click.echo(json.dumps(found))
-
-
-def _bench_collective(names: Sequence[str], calls: Calls, *, flood: bool) -> None:
-    console = Console()
-    measured: dict[str, list[Line]] = {}
-    flooded: dict[str, dict[str, Any]] = {}
-    for name in names:
-        with console.status(f"{name}: starting") as status:
-            measured[name] = _time_collective(name, calls, status)
-        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
-        click.echo(collective_table(measured[name]))
-        if flood:
-            with console.status(f"{name}: starting") as status:
-                lines, rate = _time_flooded(name, calls, status)
-            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
-            click.echo(collective_table(lines))
-            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
-    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
-    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
-    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
-
-
 def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:
     with open_fabric(name, hosts=calls.workers) as fabric:
         return _time_on(fabric, calls, status)
 
 
 def _time_flooded(name: str, calls: Calls, status: Status) -> tuple[list[Line], float]:
-    """The same beside a flood, and how many of its packets the switch takes a second."""
+    """Time the calls beside a flood; also return how many of its packets the switch takes a second."""
     with open_fabric(name, hosts=calls.workers + 1) as fabric, flooding(fabric) as packets:
         before, start = packets(), time.monotonic()
         lines = _time_on(fabric, calls, status)

@@ -1,7 +1,7 @@
-"""What a neighbour costs a job: an honest one, of the same or of another class, and such as misbehave.
+"""What a neighbour costs a job: an honest one of the same or another priority, or one that misbehaves.
 
-Every job of a run calls all the time (:mod:`netsum_testbed.bench.steady`); what counts is how many calls each ended while all
-of them were under way.
+Every job of a run calls all the time (:mod:`netsum_testbed.bench.steady`); the figure is how many calls each completed while
+all of them were running.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -23,7 +23,7 @@ from netsum_testbed.processes import Child
 
 ALONE: Final = "alone"
 PAIRS: Final = {"equal": (0, 0), "lower": (1, 0), "higher": (0, 1)}
-"""An honest neighbour, by its class: the priorities of the job and of the neighbour."""
+"""The priorities of the job and of its honest neighbour, by the neighbour's name."""
 FAIRNESS: Final = (ALONE, "equal", *(kind.value for kind in Kind))
 PRIORITIES: Final = (ALONE, "equal", "lower", "higher")
 
@@ -31,7 +31,7 @@ _UNTIL_STOPPED: Final = 3600.0
 
 
 def jain(rates: Sequence[float]) -> float:
-    """Jain's fairness index: (sum x)^2 / (n sum x^2), 1 when all are equal, 1/n when one has everything. (Jain, Chiu, Hawe:
+    """Jain's fairness index: (sum x)^2 / (n sum x^2), 1 if all are equal, 1/n if one has everything. (Jain, Chiu, Hawe:
     A Quantitative Measure of Fairness, DEC TR-301, 1984.)"""
     squares = len(rates) * sum(rate * rate for rate in rates)
     return sum(rates) ** 2 / squares if squares else 1.0
@@ -39,8 +39,8 @@ def jain(rates: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Setting:
-    """``workers`` a job, arrays of ``size`` bytes, ``seconds`` a case, all cases in turn so many ``turns``; what a host may
-    send, where its link has a limit."""
+    """``workers`` per job, arrays of ``size`` bytes, ``seconds`` per case, and ``turns`` over all cases; ``rate_mbps`` limits
+    what a host may send."""
 
     workers: int = 4
     size: int = 256 << 10
@@ -50,14 +50,14 @@ class Setting:
 
     @property
     def hosts(self) -> int:
-        """For two jobs and a host that floods (whose plain packets go to the last of the second job's)."""
+        """Hosts for two jobs and a flooding host, whose plain packets go to the second job's last host."""
         return 2 * self.workers + 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """How a job fared beside a ``neighbour``: calls a second, wrong elements; the calls of the neighbour, where that is an
-    honest job, or the packets a second that came from it, where it is not."""
+    """How a job fared beside a ``neighbour``: calls a second and wrong elements, and the neighbour's calls if it is an honest
+    job, else its packets a second."""
 
     neighbour: str
     rate: float
@@ -67,7 +67,7 @@ class Case:
 
 
 class SteadyJob:
-    """A job whose ranks call all the time, each on a host of its own from ``first`` on. Made, it is under way."""
+    """A job whose ranks call all the time, each on its own host, from ``first`` on. It runs as soon as it is made."""
 
     def __init__(
         self, fabric: Fabric, name: str, first: int, setting: Setting, seconds: float, priority: int = 0
@@ -91,7 +91,7 @@ class SteadyJob:
         return TestbedError(f"rank {number} of job {self._name} failed: {self._ranks[number].last_words(1)}")
 
     def results(self) -> tuple[list[float], int]:
-        """Wait for its end, and delete it: when rank 0's calls ended, and the wrong elements of all ranks."""
+        """Wait for the job's end and delete it. Returns when rank 0's calls ended, and the wrong elements of all ranks."""
         found: list[dict[str, Any]] = []
         for number in range(len(self._ranks)):
             line = self._said(number)
@@ -105,13 +105,13 @@ class SteadyJob:
         return found[0]["ends"], sum(each["wrong"] for each in found)
 
     def stop(self) -> tuple[list[float], int]:
-        """End it now; as :meth:`results`."""
+        """End it now; returns the same as :meth:`results`."""
         self._ranks[0].terminate()
         return self.results()
 
 
 def measure(fabric: Fabric, setting: Setting, neighbour: str) -> Case:
-    """One case. ``neighbour``: one of :data:`FAIRNESS` or :data:`PRIORITIES`."""
+    """Measure one case. ``neighbour``: one of :data:`FAIRNESS` or :data:`PRIORITIES`."""
     if neighbour == ALONE:
         return _case(neighbour, *SteadyJob(fabric, "one", 0, setting, setting.seconds).results())
     if neighbour in PAIRS:
@@ -138,7 +138,7 @@ def _case(neighbour: str, ends: Sequence[float], wrong: int, **more: float) -> C
 def measure_all(
     fabric: Fabric, setting: Setting, neighbours: Sequence[str], progress: Callable[[str], None]
 ) -> dict[str, Summary]:
-    """Every case, in turns, so that what else the machine does meets all of them."""
+    """Measure every case, in turns, so that other load on the machine affects all of them."""
     cases: dict[str, list[Case]] = {neighbour: [] for neighbour in neighbours}
     for turn in range(setting.turns):
         for neighbour, measured in cases.items():
@@ -149,8 +149,8 @@ def measure_all(
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of a case's turns. ``slowdown``: how many times as long a call takes as alone in the same turn; ``jain``
-    of the job and its honest neighbour."""
+    """The medians of a case's turns. ``slowdown``: how many times as long a call takes as without a neighbour in the same turn;
+    ``jain``: the fairness index of the job and its honest neighbour."""
 
     rate: float
     slowdown: float
@@ -161,21 +161,22 @@ class Summary:
 
     @classmethod
     def of(cls, cases: Sequence[Case], alone: Sequence[Case]) -> Summary:
-        """Of the turns of a case, and of those alone."""
-        pairs = [case.neighbour_rate for case in cases if case.neighbour_rate is not None]
-        packets = [case.neighbour_pps for case in cases if case.neighbour_pps is not None]
-        indices = [jain((case.rate, case.neighbour_rate)) for case in cases if case.neighbour_rate is not None]
+        """Summarise the turns of a case and those without a neighbour."""
+
+        def median(values: Iterable[float | None]) -> float | None:
+            there = [value for value in values if value is not None]
+            return statistics.median(there) if there else None
+
         return cls(
             rate=statistics.median(case.rate for case in cases),
             slowdown=statistics.median(one.rate / case.rate for one, case in zip(alone, cases, strict=True)),
             wrong=sum(case.wrong for case in cases),
-            neighbour_rate=statistics.median(pairs) if pairs else None,
-            neighbour_pps=statistics.median(packets) if packets else None,
-            jain=statistics.median(indices) if indices else None,
+            neighbour_rate=median(case.neighbour_rate for case in cases),
+            neighbour_pps=median(case.neighbour_pps for case in cases),
+            jain=median(jain((case.rate, case.neighbour_rate)) for case in cases if case.neighbour_rate is not None),
         )
 
     def to_dict(self) -> dict[str, object]:
-        """For the last line."""
         values: Mapping[str, float | None] = {
             "calls_per_s": self.rate,
             "slowdown": self.slowdown,

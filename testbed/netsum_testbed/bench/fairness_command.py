@@ -1,4 +1,4 @@
-"""``netsum bench fairness`` and ``priorities``: jobs beside each other, on each switch."""
+"""``netsum bench fairness`` and ``priorities``: jobs side by side, on each switch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import asdict
 
 import click
 from netsum_controller.config.topologies import star
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from netsum_testbed.bench.fairness import Setting, Summary, measure_all
 from netsum_testbed.opening import fabric_of
+from netsum_testbed.tables import make_table
 
 
 def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[str]) -> None:
-    """Measure, show and end in a line of JSON."""
+    """Measure, show the results, and print the line of JSON."""
     console = Console()
     topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
     found: dict[str, dict[str, object]] = {}
@@ -34,12 +34,9 @@ def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Tab
     title = f"{name}: allreduce of {setting.size} bytes, {setting.workers} workers, medians of {setting.turns}"
     if setting.rate_mbps is not None:
         title += f"; a host sends {setting.rate_mbps} Mbit/s at most"
-    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
-    table.add_column("beside", no_wrap=True)
-    for column in ("calls/s", "slowdown", "its calls/s", "Jain", "its packets/s", "#wrong"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for neighbour, found in summaries.items():
-        table.add_row(
+    columns = "beside", ">calls/s", ">slowdown", ">its calls/s", ">Jain", ">its packets/s", ">#wrong"
+    rows = (
+        (
             neighbour,
             f"{found.rate:.1f}",
             f"{found.slowdown:.2f}",
@@ -48,4 +45,6 @@ def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Tab
             "" if found.neighbour_pps is None else f"{found.neighbour_pps:.0f}",
             str(found.wrong),
         )
-    return table
+        for neighbour, found in summaries.items()
+    )
+    return make_table(title, columns, rows)

@@ -1,7 +1,7 @@
-"""A neighbour that misbehaves: ``python -m netsum_testbed.bench.flood KIND SINK_IP SINK_MAC`` joins what the environment names
-as its rank 0, and sends as fast as it can, without waiting for anything. It says ``begun`` when it has begun.
+"""A neighbour that misbehaves: ``python -m netsum_testbed.bench.flood KIND SINK_IP SINK_MAC`` joins the environment's job as
+rank 0, prints ``begun``, and sends as fast as it can, without waiting for anything.
 
-:class:`Kind` has what it sends. SINK is the host that plain packets go to.
+:class:`Kind` says what it sends. SINK is the host that plain packets go to.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from netsum_testbed.fabric import Fabric
 
 JOB: Final = "flood"
 PLAIN_PORT: Final = UDP_PORT + 1
-"""UDP destination port of packets that are not netsum's."""
+"""UDP destination port of packets that are not netsum's, which the switch does not parse."""
 
 
 class Kind(StrEnum):
-    """How it misbehaves. Packets have 4 KiB of payload where the switch takes so many."""
+    """How it misbehaves. Packets have 4 KiB of payload where the switch allows it."""
 
     DUPLICATE = "duplicate"  # one window of contributions, again and again; the job's other member is silent
     VALID = "valid"  # contributions to ever new blocks of a job with no other member: each brings a result
-    WRONG = "wrong-id"  # contributions of jobs and members that are not there: each is refused
+    WRONG = "wrong-id"  # contributions of jobs and members that do not exist: each is refused
     PLAIN = "plain"  # UDP packets to another host
-    STALL = "stall"  # one window, and nothing any more
-    SPIN = "spin"  # nothing, and computes: what a flood costs on this machine apart from the network
+    STALL = "stall"  # one window, then nothing
+    SPIN = "spin"  # nothing, but computes: what a flood costs this machine apart from the network
 
 
 @contextmanager
 def flooding(fabric: Fabric, kind: Kind = Kind.DUPLICATE) -> Iterator[Callable[[], int]]:
-    """Flood the switch from the fabric's last host, as a process of its own. The function counts the packets that have come
-    into the switch from there."""
+    """Flood the switch from a process on the fabric's last host. The function that this yields counts the packets that have
+    come into the switch from there."""
     *_, sink, host = fabric.topology.hosts
     place = fabric.topology.hosts[host]
     members = (host,) if kind is Kind.VALID else (host, host)
@@ -68,7 +68,7 @@ def flooding(fabric: Fabric, kind: Kind = Kind.DUPLICATE) -> Iterator[Callable[[
 
 
 def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes: int) -> Packet:
-    """One for the block ``offset`` behind the first; ``changes`` replace fields of the header."""
+    """A contribution to the block ``offset`` behind the first; ``changes`` replace fields of the header."""
     fields = {
         "job_id": descriptor.job_id,
         "block_id": (descriptor.first_block_id + offset) % (1 << 32),
@@ -81,7 +81,7 @@ def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes:
 
 
 def send_for_ever(transport: Transport, packets: Sequence[Packet]) -> None:
-    """The same packets, as fast as it goes."""
+    """Send the same packets as fast as possible."""
     begun = False
     while True:
         transport.send(packets)
@@ -91,7 +91,7 @@ def send_for_ever(transport: Transport, packets: Sequence[Packet]) -> None:
 
 
 def send_valid(descriptor: Descriptor, transport: Transport, payload: bytes) -> None:
-    """Each slot's block until its result comes, then the slot's next one: whatever the switch takes of it, it accepts."""
+    """Send each slot's block until its result comes, then the slot's next one, so that the switch accepts all that it takes."""
     slots = 2 * descriptor.window
     offsets = list(range(slots))
     packets = [contribution(descriptor, offset, payload) for offset in offsets]
@@ -109,7 +109,7 @@ def send_valid(descriptor: Descriptor, transport: Transport, payload: bytes) -> 
 
 
 def misbehave(kind: Kind, descriptor: Descriptor, transport: Transport) -> None:
-    """Until somebody ends it."""
+    """Send until the process is ended."""
     payload = bytes(descriptor.block_bytes)
     window = range(descriptor.window)
     match kind:
@@ -132,7 +132,6 @@ def misbehave(kind: Kind, descriptor: Descriptor, transport: Transport) -> None:
 
 
 def main(kind: str, sink_ip: str, sink_mac: str) -> None:
-    """Send until somebody ends it."""
     opened: list[Transport] = []
 
     def keep(descriptor: Descriptor) -> Transport:

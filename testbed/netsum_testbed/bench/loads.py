@@ -8,43 +8,30 @@ from typing import Final
 import numpy as np
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
-from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, UDP_PORT, Lane, Op
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, Lane
 
 from netsum_testbed.bench.blast import Load
+from netsum_testbed.bench.flood import PLAIN_PORT, contribution
 
 PAYLOAD_BYTES: Final = CHUNK_BYTES * MAX_CHUNKS
 LANES: Final = PAYLOAD_BYTES >> Lane.L32
 
-PLAIN_PORT: Final = UDP_PORT + 1
-"""UDP destination port of the forwarded packets: the switch does not look into them."""
-
 
 def _payloads(workers: int, seed: int) -> tuple[list[bytes], bytes]:
-    """A random payload a worker, small enough that no lane of their sum wraps, and that sum."""
+    """A random payload for each worker, small enough that no lane of their sum wraps, and that sum."""
     lanes = np.random.default_rng(seed).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
     return [lane.astype(">u4").tobytes() for lane in lanes], lanes.sum(axis=0).astype(">u4").tobytes()
 
 
-def _header(descriptor: Descriptor) -> bytes:
-    return pack_header(
-        Header(
-            descriptor.job_id,
-            descriptor.first_block_id,
-            src_id=descriptor.src_id,
-            op=Op.SUM,
-            lane=Lane.L32,
-            grad_cnt=LANES,
-            data_cnt=1,
-        )
-    )
+def _packet(descriptor: Descriptor, payload: bytes) -> bytes:
+    return b"".join(contribution(descriptor, 0, payload))
 
 
 def aggregate_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
     """Contributions of 1024 32-bit lanes (4096 bytes) from every member; the reply is their sum."""
     payloads, total = _payloads(len(descriptors), seed)
     frames = tuple(
-        bytearray(FrameFormat.of(descriptor).prefix(16 + PAYLOAD_BYTES) + _header(descriptor) + payload)
+        bytearray(FrameFormat.of(descriptor).prefix(HEADER_BYTES + PAYLOAD_BYTES) + _packet(descriptor, payload))
         for descriptor, payload in zip(descriptors, payloads, strict=True)
     )
     return Load("aggregate", frames, total)
@@ -57,5 +44,5 @@ def forward_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
     for index, (descriptor, payload) in enumerate(zip(descriptors, payloads, strict=True)):
         here, there = descriptor.host, descriptors[(index + 1) % len(descriptors)].host
         form = FrameFormat((here.mac, here.ip, here.udp_port), (there.mac, there.ip, PLAIN_PORT))
-        frames.append(bytearray(form.prefix(16 + PAYLOAD_BYTES) + _header(descriptor) + payload))
+        frames.append(bytearray(form.prefix(HEADER_BYTES + PAYLOAD_BYTES) + _packet(descriptor, payload)))
     return Load("forward", tuple(frames), payloads[-1])

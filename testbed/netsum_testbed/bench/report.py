@@ -7,22 +7,17 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.table import Table
 
 from netsum_testbed.bench.switches import SwitchFigures
+from netsum_testbed.tables import make_table
 
 
 def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     """One line a switch: wall-clock and CPU microseconds per packet, forwarding next to aggregating."""
-    table = Table(title="one 4096-byte packet into the switch: microseconds, medians", box=box.SIMPLE, pad_edge=False)
-    table.add_column("switch", no_wrap=True)
-    for kind in ("time", "CPU"):
-        for name in ("forward", "aggregate", "ratio"):
-            table.add_column(f"{kind}\n{name}", justify="right", no_wrap=True)
-    table.add_column("sender\nbusy", justify="right", no_wrap=True)
-    for figure in figures:
-        table.add_row(
+    columns = [f">{kind}\n{name}" for kind in ("time", "CPU") for name in ("forward", "aggregate", "ratio")]
+    rows = (
+        (
             figure.switch,
             f"{1e6 / figure.forward_pps:.1f}",
             f"{1e6 / figure.aggregate_pps:.1f}",
@@ -32,7 +27,10 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
             f"{figure.aggregate_cpu_us / figure.forward_cpu_us:.2f}",
             f"{figure.generator_share:.0%}",
         )
-    return table
+        for figure in figures
+    )
+    title = "one 4096-byte packet into the switch: microseconds, medians"
+    return make_table(title, ("switch", *columns, ">sender\nbusy"), rows)
 
 
 def remarks(figures: Sequence[SwitchFigures]) -> list[str]:

@@ -1,9 +1,10 @@
-"""What a contribution costs a switch, next to plain forwarding of the same packets on the same switch."""
+"""What a contribution costs a switch, compared with plain forwarding of the same packets."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from netsum.descriptor import Descriptor
@@ -14,7 +15,7 @@ from netsum_testbed.bench.loads import aggregate_load, forward_load
 
 @dataclass(frozen=True)
 class Plan:
-    """``repetitions`` of each load in turn, each ``rounds`` rounds (one packet a host), ``window`` of them under way.
+    """``repetitions`` of each load in turn, each of ``rounds`` rounds (one packet per host), ``window`` of them in flight.
 
     The first ``warm_up`` rounds of each load are sent before anything is timed.
     """
@@ -52,7 +53,7 @@ class SwitchFigures:
 
     @property
     def ratio(self) -> float:
-        """Time of a contribution in units of the time of a forwarded packet."""
+        """The time of a contribution, divided by that of a forwarded packet."""
         return self.forward_pps / self.aggregate_pps
 
     @property
@@ -65,7 +66,7 @@ class SwitchFigures:
 
     @property
     def generator_share(self) -> float:
-        """Largest part of the time that the generator was busy; near 1: it, not the switch, set the pace."""
+        """The largest share of time that the generator was busy; near 1 it, not the switch, set the pace."""
         shares = [
             statistics.median(run.generator_cpu / run.seconds for run in runs)
             for runs in (self.forward, self.aggregate)
@@ -94,7 +95,7 @@ class SwitchFigures:
 
 
 class _Bench:
-    """One switch under load: keeps count of the block ids used and halves the window when packets get lost."""
+    """One switch under load: counts the block ids used and halves the window when packets get lost."""
 
     def __init__(self, blaster: Blaster, descriptors: Sequence[Descriptor], pid: int, plan: Plan) -> None:
         self._blaster = blaster
@@ -122,11 +123,11 @@ def measure(
 ) -> SwitchFigures:
     """Run the plan against one switch. Call it in the network namespace of ``interfaces`` (one a host, rank order).
 
-    ``job()`` gives the descriptors of a job that no contribution has been sent to; it is called again, for a fresh
-    epoch, when packets were lost and the run starts over with half the window. Losing with a window of 1 raises.
+    ``job()`` returns the descriptors of a job that has had no contribution; it is called again, for a new epoch, when
+    packets were lost and the run starts over with half the window. Losing packets with a window of 1 raises.
     """
     window = plan.window
-    with Blaster(interfaces) as blaster:
+    with closing(Blaster(interfaces)) as blaster:
         while True:
             bench = _Bench(blaster, job(), switch_pid, Plan(window=window))
             figures = SwitchFigures(switch, bench.window)

@@ -1,4 +1,4 @@
-"""The classifier of the demo: a multi-layer perceptron in numpy, and the batches that it is trained on.
+"""The demo's classifier, a multi-layer perceptron in numpy, and the batches that it is trained on.
 
 All of its parameters are one flat float32 vector, and so is its gradient: one allreduce a step.
 """
@@ -20,7 +20,7 @@ Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 LAYERS: Final = (64, 256, 128, 10)
 BATCH: Final = 128
-"""Images of one step, over all workers together."""
+"""Images per step, over all workers."""
 RATE: Final = 0.05
 MOMENTUM: Final = 0.9
 SEED: Final = 7
@@ -28,7 +28,7 @@ SEED: Final = 7
 
 @dataclass(frozen=True)
 class Digits:
-    """1,797 images of 8 x 8 pixels, scaled to 0..1; a fifth is held out for the accuracy."""
+    """1,797 images of 8 x 8 pixels, scaled to 0..1; a fifth is held out to measure accuracy."""
 
     images: Floats
     labels: Integers
@@ -37,11 +37,13 @@ class Digits:
 
     @classmethod
     def from_scikit_learn(cls) -> Digits:
-        """The images that scikit-learn brings along."""
+        """Load scikit-learn's images."""
         try:
-            from sklearn.datasets import load_digits  # noqa: PLC0415 - a second's import, and an extra
+            from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import, and an extra
         except ImportError:
-            raise TestbedError("scikit-learn, which has the images, is not there: pip install 'netsum[demo]'") from None
+            raise TestbedError(
+                "scikit-learn, which has the images, is not installed: pip install 'netsum[demo]'"
+            ) from None
         images, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(SEED).permutation(len(labels))
         images, labels = (images[order] / 16).astype(np.float32), labels[order].astype(np.int64)
@@ -59,7 +61,7 @@ class Digits:
             return cls(**arrays)
 
     def batches(self, steps: int) -> Iterator[Integers]:
-        """The images of each step, the same for everyone: every epoch is a shuffle of all of them."""
+        """The images of each step, the same on every worker: each epoch shuffles all of them."""
         rng = np.random.default_rng(SEED + 1)
         order: Integers = np.empty(0, np.int64)
         for _ in range(steps):
@@ -70,9 +72,9 @@ class Digits:
 
 
 class Perceptron:
-    """Layers with ReLU between them, softmax and cross-entropy at the end, momentum SGD. Equal seeds: equal weights.
+    """Layers with ReLU between them, softmax and cross-entropy at the end, momentum SGD. Equal seeds give equal weights.
 
-    ``parameters`` and ``velocity``, the momentum's, are all of its state.
+    ``parameters`` and ``velocity`` (the momentum) are all of its state.
     """
 
     def __init__(self) -> None:
@@ -130,12 +132,12 @@ class Perceptron:
         self.parameters -= np.float32(RATE) * self.velocity
 
     def accuracy(self, images: Floats, labels: Integers) -> float:
-        """The part of the images that it gets right."""
+        """The share of images that it classifies correctly."""
         return float((self._forward(images)[-1].argmax(axis=1) == labels).mean())
 
 
 def train_alone(digits: Digits, steps: int) -> Perceptron:
-    """The same training in one process: the same batches, nothing summed over a network."""
+    """The same training in one process, on the same batches, without a network."""
     model = Perceptron()
     for batch in digits.batches(steps):
         model.update(model.gradient(digits.images[batch], digits.labels[batch], len(batch))[1])

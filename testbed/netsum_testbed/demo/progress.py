@@ -1,4 +1,4 @@
-"""What the workers have said so far, and how it is shown: a bar on a terminal, a line now and then elsewhere."""
+"""What the workers have reported, shown as a bar on a terminal and as a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 LINES: Final = 10
-"""Lines that a whole training takes where there is no terminal."""
+"""Lines of a whole training without a terminal."""
 
 
 class Tally:
-    """The latest words of every worker, added up."""
+    """The latest reports of all workers, added up."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -22,7 +22,7 @@ class Tally:
         self.accuracy = 0.0
 
     def add(self, said: Mapping[str, Any]) -> None:
-        """Take one line of a worker."""
+        """Take a worker's line."""
         self._latest[said["rank"]] = said
         self.accuracy = said.get("accuracy", self.accuracy)
 
@@ -35,7 +35,7 @@ class Tally:
 
     @property
     def loss(self) -> float:
-        """Loss of the latest batch: the workers' shares of it together."""
+        """Loss of the latest batch, over all workers' shares."""
         return float(sum(said["loss"] for said in self._latest.values()))
 
     @property
@@ -44,7 +44,7 @@ class Tally:
 
     @property
     def goodput(self) -> float:
-        """Gradients that the workers have handed in, all together, MB for each second that a call took."""
+        """MB of gradients that all workers together gave to calls, per second of a call."""
         slowest = max((said["communicating"] for said in self._latest.values()), default=0.0)
         return float(sum(said["bytes"] for said in self._latest.values()) / slowest / 1e6) if slowest else 0.0
 
@@ -74,7 +74,6 @@ class Display:
         self._task = self._progress.add_task("training", total=steps, tally="")
 
     def show(self, tally: Tally) -> None:
-        """Show how far it is."""
         if self._console.is_terminal:
             self._progress.update(self._task, completed=tally.step, tally=str(tally))
         elif tally.step * LINES // self._steps > self._lines:

@@ -25,17 +25,17 @@ from netsum_testbed.processes import Child
 
 JOB: Final = "demo"
 WINDOW: Final = 16
-"""Blocks under way: workers and switch share a few cores here, and a longer queue is only a longer wait."""
+"""Blocks in flight: workers and switch share a few cores here, where a longer queue is only a longer wait."""
 SILENCE: Final = 90.0
-"""Seconds without a word from any worker after which the demo gives up; a call itself gives up earlier and says why."""
+"""Seconds without a report from any worker after which the demo gives up; a call gives up earlier and says why."""
 
-# A worker a core is more than there are cores here; numpy's own threads would only be in the way.
+# There are more workers than cores, so numpy's own threads would only get in the way.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demo's last line says."""
+    """The demo's last line."""
 
     switch: str
     fabric: str
@@ -51,12 +51,12 @@ class Outcome:
     def to_json(self) -> str:
         """One line."""
         rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in vars(self).items()}
-        # Not rounded: anything but exactly 0 is to be seen.
+        # Not rounded: anything but exactly 0 must show.
         return json.dumps({**rounded, "max_weight_difference": self.max_weight_difference})
 
 
 class Workers:
-    """A worker process for each rank, and what they say."""
+    """A worker process for each rank, and their reports."""
 
     def __init__(self, fabric: Fabric, workers: int, steps: int) -> None:
         self._said: queue.Queue[tuple[int, str | None]] = queue.Queue()
@@ -78,11 +78,11 @@ class Workers:
             for line in child.stdout:
                 self._said.put((rank, line))
         except ValueError:
-            pass  # closed while we waited: the demo is being broken off
+            pass  # closed while we waited: the demo is being interrupted
         self._said.put((rank, None))
 
     def follow(self, tally: Tally, display: Display) -> None:
-        """Return when all have finished; raise :class:`TestbedError` with a worker's last words when one fails."""
+        """Return when all have finished; raise :class:`TestbedError` with a worker's last words if one fails."""
         running = set(range(len(self._children)))
         while running:
             rank, line = self._next(running)
@@ -95,7 +95,7 @@ class Workers:
                 display.show(tally)
 
     def _next(self, running: set[int]) -> tuple[int, str | None]:
-        """What a worker says next; None: nothing more."""
+        """A worker's next report; None if there is no more."""
         deadline = time.monotonic() + SILENCE
         while time.monotonic() < deadline:
             raise_if_interrupted()

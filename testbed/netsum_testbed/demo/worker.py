@@ -1,7 +1,7 @@
 """One worker of the demo, a process on its host: ``python -m netsum_testbed.demo.worker DIGITS OUT STEPS``.
 
-It takes its share of every batch, and joins the job that the environment names. Standard output is one JSON object a
-step; the weights that it ends with go to ``OUT/weights.RANK.npy``.
+It joins the environment's job and takes its share of every batch. It prints one JSON object per step and saves its final
+weights in ``OUT/weights.RANK.npy``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from netsum_testbed.demo.model import Digits, Perceptron
 
 EVERY = 10
-"""Steps between two looks at the accuracy, which rank 0 takes."""
+"""Steps between rank 0's measurements of the accuracy."""
 
 
 def train(digits: Digits, out: Path, steps: int, comm: netsum.Communicator) -> None:
-    """Train, and say how it goes."""
+    """Train, and report each step."""
     model = Perceptron()
     communicating = 0.0
     comm.barrier()
@@ -46,11 +46,11 @@ def train(digits: Digits, out: Path, steps: int, comm: netsum.Communicator) -> N
             said["accuracy"] = model.accuracy(digits.test_images, digits.test_labels)
         print(json.dumps(said), flush=True)
     np.save(out / f"weights.{comm.rank}.npy", model.parameters)
-    comm.barrier()  # a rank that left could not repeat its last contributions for those that still need them
+    comm.barrier()  # a rank that has left cannot repeat its last contributions for others that need them
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 with one line on standard error when something about the job went wrong."""
+    """Return the exit code: 1, with one line on standard error, if something about the job went wrong."""
     digits, out, steps = arguments
     try:
         with netsum.join() as comm:

@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from netsum.communicator import Communicator
+from netsum.report import Report
 
 from netsum_testbed.verify.cells import ROOTED, Cell
 from netsum_testbed.verify.data import Array, contribution
 
 CALL_TIMEOUT: Final = 120.0
-"""Seconds until a call gives up: nothing that this run does to packets takes that long."""
+"""Seconds until a call gives up: no fault of this run takes that long."""
 
 
-def start(comm: Communicator, cell: Cell, timeout: float = CALL_TIMEOUT) -> Callable[[], Any]:
-    """Begin one rank's part of a cell; the function returned waits for its result."""
+def start(
+    comm: Communicator, cell: Cell, timeout: float = CALL_TIMEOUT, *, given: Array | None = None, **more: Any
+) -> Callable[[], tuple[Any, Report]]:
+    """Begin one rank's part of a cell; the function returned waits for its result, and returns it with the call's report.
+
+    ``given``: the rank's array, if it is not the cell's own; ``more``: further arguments of the call.
+    """
     rank, (name, op, _) = comm.rank, cell.kind
-    if name == "barrier":
-        words: list[Any] = []
-        options: dict[str, Any] = {}
-        given = None
-    else:
+    if given is None and name != "barrier":
         given = contribution(cell, rank)
-        words, options = [given], _options(cell, rank, given)
-        if op:
-            options["op"] = op
+    options: dict[str, Any] = more if given is None else _options(cell, rank, given) | more
+    if op:
+        options["op"] = op
     before = None if given is None else given.tobytes()
-    if cell.delays and cell.delays[rank]:
-        time.sleep(cell.delays[rank])  # a rank that comes late: part of the cell's data
     make = getattr(comm, f"{name}_async" if cell.joined else name)
-    made = make(*words, timeout=timeout, **options)
+    made = make(*([] if given is None else [given]), timeout=timeout, **options)
+    report = made.report if cell.joined else comm.report
 
-    def result() -> Any:
+    def result() -> tuple[Any, Report]:
         got = made.wait() if cell.joined else made
         if got is not None and options.get("out") is not None and got is not options["out"]:
-            raise AssertionError("a call with out= returned an array of its own")
+            raise AssertionError("a call with out= returned another array")
         if given is not None and options.get("out") is not given and given.tobytes() != before:
             raise AssertionError("the input was changed")
-        return None if got is None else np.asarray(got)
+        return (None if got is None else np.asarray(got)), report
 
     return result
 
@@ -59,7 +59,7 @@ def _options(cell: Cell, rank: int, given: Array) -> dict[str, Any]:
     if cell.scale != "agreed":
         options["scale"] = cell.scale
     if cell.in_place:
-        # The input itself where the result has its shape, else an array made for it.
+        # The input itself if the result has its shape, else a new array.
         shape = result_shape(cell, rank)
         options["out"] = given if shape == given.shape else np.empty(shape or 0, given.dtype)
     return options
@@ -76,7 +76,7 @@ def _counts(cell: Cell) -> Any:
 
 
 def result_shape(cell: Cell, rank: int) -> tuple[int, ...] | None:
-    """The shape of what a rank gets; None: no array."""
+    """The shape of a rank's result; None: no array."""
     match cell.kind.collective:
         case "barrier":
             return None

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from netsum.wire.schema import COMBINING
 
 FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 INTEGERS: Final = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 DTYPES: Final = (*FLOATS, *INTEGERS, "bool")
-TYPES: Final[dict[str, tuple[str, ...]]] = {
-    "sum": (*FLOATS, *INTEGERS),
-    "mean": FLOATS,
-    "min": DTYPES,
-    "max": DTYPES,
-    "and": (*INTEGERS, "bool"),
-    "or": (*INTEGERS, "bool"),
-    "xor": (*INTEGERS, "bool"),
+_CLASSES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": ("bool",)}
+_OPERATIONS: Final = {
+    op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING
 }
-"""Types by operation."""
+TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, **_OPERATIONS}
+"""Types by operation; products take the types of sums."""
 
 REDUCTIONS: Final = ("allreduce", "reduce", "reduce_scatter")
 ROWS: Final = ("all_gather", "gather", "scatter", "all_to_all")
-"""Exchanges of some rows for each rank."""
+"""Exchanges of a number of rows for each rank."""
 COLLECTIVES: Final = (*REDUCTIONS, "broadcast", *ROWS, "barrier")
 ROOTED: Final = ("reduce", "broadcast", "gather", "scatter")
 
@@ -36,7 +34,7 @@ INTEGER_FILLS: Final = ("small", "full", "zeros", "sparse")
 
 
 class Kind(NamedTuple):
-    """What a call is; ``op`` and ``dtype`` are empty where there is none."""
+    """The kind of a call; ``op`` and ``dtype`` are empty where there is none."""
 
     collective: str
     op: str = ""
@@ -82,7 +80,7 @@ class Cell:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """The shape of the array that all ranks have."""
+        """The shape of the array of all ranks."""
         return (self.size,) if self.shape is None else self.shape
 
     @property
@@ -92,7 +90,7 @@ class Cell:
 
     @property
     def packets(self) -> int:
-        """Contributions that all ranks send together, about."""
+        """The approximate number of contributions that all ranks send."""
         width = np.dtype(self.kind.dtype).itemsize if self.kind.dtype else 1
         times = self.workers if self.kind.collective == "all_to_all" or self.kind.op == "product" else 1
         return self.workers * (1 + times * (self.size * width // 4096 + len(self.counts)))
@@ -108,7 +106,7 @@ class Cell:
                 return self.size
 
     def describe(self) -> str:
-        """The cell in a line, as a person would say it."""
+        """The cell in one line of words."""
         name, op, dtype = self.kind
         how = [f"root {self.root}"] if name in ROOTED else []
         how += [] if self.even else [f"counts {self.counts}"]
@@ -120,3 +118,13 @@ class Cell:
         how += [word for word, said in flags if said]
         array = f"of {dtype}{list(self.form)}" if dtype else ""
         return " ".join(word for word in (name, op, array, ", ".join(how)) if word)
+
+
+def groups_of(cells: Sequence[Cell], start: int = 0) -> Iterator[range]:
+    """Indices of the cells from ``start`` on that run together: neighbours that are ``joined``, or one alone."""
+    while start < len(cells):
+        stop = start + 1
+        while cells[start].joined and stop < len(cells) and cells[stop].joined:
+            stop += 1
+        yield range(start, stop)
+        start = stop

@@ -1,4 +1,4 @@
-"""Is what the ranks of a cell got what they should have got? numpy tells, and for sums of floats the reference."""
+"""Checks the results of a cell against numpy and, for sums of floats, against the reference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Checker:
         ended: Collection[int] | None = None,
         without: Collection[int] = (),
     ) -> list[str]:
-        """What is wrong with a cell's results, one per rank; empty when nothing is. ``ended``: the ranks whose call did, if not
-        all: of the others there is nothing to say. ``without``: ranks that were evicted before, whose rows nobody gets."""
+        """What is wrong with a cell's results, one per rank. ``ended``: the ranks whose call ended, if not all; the others are
+        not checked. ``without``: ranks evicted before the call, whose rows nobody gets."""
         ended = range(cell.workers) if ended is None else ended
         wanted, far = self._wanted(cell, results, without)
         found = [line for rank in ended for line in _misshapen(cell, rank, results[rank], without)]
@@ -47,13 +47,13 @@ class Checker:
         return far + [f"ranks {[rank for rank, each in wrong if each == line]}: {line}" for line in lines]
 
     def _wanted(self, cell: Cell, results: Sequence[Any], without: Collection[int]) -> tuple[list[Any], list[str]]:
-        """What each rank should have, and what is further from the true sum than it may be."""
+        """What each rank should have, and complaints about results too far from the true sum."""
         if cell.kind.collective == "barrier":
             return [None] * cell.workers, []
         inputs = [contribution(cell, rank) for rank in range(cell.workers)]
         if cell.kind.collective not in REDUCTIONS:
             return [_brought(cell, inputs, rank, without) for rank in range(cell.workers)], []
-        parts = _segments(cell, inputs)
+        parts = segments(cell, inputs)
         if not cell.is_sum:
             wanted = [reduced(cell.kind.op, part) for part in parts]
             return (wanted if len(parts) > 1 else wanted * cell.workers), []
@@ -62,13 +62,13 @@ class Checker:
         found: list[str] = []
         for index, part in enumerate(parts):
             expected, far = self._float_sum(cell, part, results[index] if len(parts) > 1 else first)
-            # With stochastic rounding nobody can tell which way each was rounded, only that all hold the same.
+            # With stochastic rounding the direction is unknown; all ranks must still hold the same.
             expectations.append(first if cell.rounding == "stochastic" else expected)
             found += far
         return (expectations if len(parts) > 1 else expectations * cell.workers), found
 
     def _float_sum(self, cell: Cell, inputs: list[Array], got: Any) -> tuple[Array, list[str]]:
-        """The sum (mean) by the documented quantisation, and what is further than the bound from the true one."""
+        """The sum (mean) by the documented quantisation, and complaints if it is further than the bound from the true one."""
         dtype, mean = cell.kind.dtype, cell.kind.op == "mean"
         block = reference.block_elements(dtype, self._block_bytes, cell.bits)
         if cell.scale == "predicted" and cell.size:
@@ -93,8 +93,8 @@ def _misshapen(cell: Cell, rank: int, result: Any, without: Collection[int]) -> 
     return []
 
 
-def _segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
-    """The inputs cut where the results are cut: by result, by rank."""
+def segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
+    """The inputs, cut like the results: by result, by rank."""
     if cell.kind.collective != "reduce_scatter":
         return [inputs]
     ends = np.cumsum(cell.counts[0])[:-1]
@@ -102,7 +102,7 @@ def _segments(cell: Cell, inputs: list[Array]) -> list[list[Array]]:
 
 
 def _given(cell: Cell, source: int, rank: int) -> int:
-    """Rows that a rank gets from another one in an exchange in which all give some."""
+    """The rows that a rank gets from another in an exchange in which all give some."""
     match cell.kind.collective:
         case "all_gather" | "gather":
             return cell.counts[source][0]
@@ -127,7 +127,7 @@ def _brought(cell: Cell, inputs: list[Array], rank: int, without: Collection[int
 
 
 def reduced(op: str, inputs: list[Array]) -> Array:
-    """An exact reduction: a sum of integers, a product, the smallest, the largest, or bit by bit. +0 is larger than -0."""
+    """An exact reduction: a sum of integers, a product, minimum, maximum, or bitwise. +0 is larger than -0."""
     match op:
         case "sum":
             return reference.exact_integer_sum(inputs)
@@ -140,7 +140,7 @@ def reduced(op: str, inputs: list[Array]) -> Array:
 
 
 def _product(inputs: list[Array]) -> Array:
-    """Of integers that fit, or of floats as float64s in the order of ranks."""
+    """The product, of integers that fit or of floats as float64s in rank order."""
     with np.errstate(over="ignore", under="ignore"):
         if inputs[0].dtype.kind in "iu":
             return np.asarray(reduce(np.multiply, inputs))
@@ -157,13 +157,13 @@ def _before(op: str, one: Array, other: Array) -> Array:
 
 
 def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdouble], *, mean: bool) -> list[str]:
-    """Distance from the true sum (mean), taken in 80-bit floats; their own rounding and the result's are allowed for."""
+    """Check the distance from the true sum (mean), taken in 80-bit floats; their rounding and the result's are allowed for."""
     wide = [array.reshape(-1).astype(np.float64).astype(np.longdouble) for array in inputs]
     divisor = len(inputs) if mean else 1
     true = sum(wide, start=np.zeros(result.size, np.longdouble)) / divisor
     magnitude = sum((np.abs(array) for array in wide), start=np.zeros(result.size, np.longdouble))
     flat = result.reshape(-1)
-    with np.errstate(invalid="ignore"):  # a wrong result may be anything, NaN too: it is not within any bound
+    with np.errstate(invalid="ignore"):  # a wrong result may be anything, even NaN, which is within no bound
         # A sum is rounded once to its dtype, half an ulp (a denormal float64 twice, three quarters). A mean's sum is
         # rounded, divided and rounded again: at most an ulp and a half of the mean.
         rounding = np.spacing(np.abs(flat)).astype(np.float64).astype(np.longdouble) * (1.5 if mean else 0.75)
@@ -179,7 +179,7 @@ def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdoubl
 
 
 def exactly(result: Array, expected: Array) -> list[str]:
-    """Nothing, or where the result is not the expected one."""
+    """Complain if the result is not the expected one."""
     if same_bits(result, expected):
         return []
     return [f"not the reference: {difference(result, expected)}"]

@@ -24,10 +24,10 @@ from netsum_testbed.checking import (
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.rounds import MAX_ELEMENTS, MAX_WORKERS
-from netsum_testbed.verify.run import Options, Run
+from netsum_testbed.verify.run import Options, run
 
 MOST_RANKS: Final = 64
-"""Each is a thread here. A host has several where there are more than hosts."""
+"""Each is a thread here. If there are more than hosts, hosts have several."""
 
 
 @click.command()
@@ -39,16 +39,18 @@ MOST_RANKS: Final = 64
 @list_option("--workers", int, 1, MOST_RANKS, f"1-{MAX_WORKERS}", "4, 2,4,8 or 1-8")
 @topology_option
 @click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
-@click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="drop this part of packets, each direction")
-@click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="double this part of packets")
-@click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="hold back this part of packets")
+@click.option(
+    "--loss", type=click.FloatRange(0, 0.5), default=0.0, help="probability of losing a packet, in each direction"
+)
+@click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="probability of duplicating a packet")
+@click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="probability of holding a packet back")
 @algorithm_option
 @rootless_option
 def verify(switch: str, rootless: bool, **given: Any) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
 
     Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
-    The last line is one JSON object; the exit code is 1 when anything was wrong or timed out.
+    The last line is one JSON object; the exit code is 1 if anything was wrong or timed out.
     """
     name = chosen_switch(switch, rootless=rootless)
     options = Options(**given)
@@ -59,4 +61,4 @@ def verify(switch: str, rootless: bool, **given: Any) -> None:
         by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
         screen.say(f"verify{by} on the {name} switch ({where}), seed {options.seed}, {options.duration:g} s")
         screen.begin(options.duration)
-        Run(fabric, options, totals, screen).run()
+        run(fabric, options, totals, screen)

@@ -1,4 +1,4 @@
-"""What the ranks of a cell give: from the seed, the same each time."""
+"""The input of a cell's ranks, which follows from the seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 def contribution(cell: Cell, rank: int) -> Array:
-    """What ``rank`` gives. Sums fit the type."""
+    """The input of ``rank``. Sums fit the type."""
     rng = np.random.default_rng([*cell.seed, rank])
     return lay_out(cell, _values(rng, cell, cell.rows(rank), rank))
 
@@ -36,7 +36,7 @@ def _values(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Arra
     dtype = np.dtype(cell.kind.dtype)
     if dtype == np.bool_:
         return rng.random(count) < 0.5
-    if cell.kind.collective not in REDUCTIONS:  # any bits: NaN with payloads too
+    if cell.kind.collective not in REDUCTIONS:  # any bits, including NaNs with payloads
         return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).copy()
     if cell.kind.dtype in FLOATS:
         return _floats(rng, cell, count, rank).astype(dtype)
@@ -44,7 +44,7 @@ def _values(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Arra
 
 
 def _sparse(rng: np.random.Generator, values: Array, rank: int) -> Array:
-    """Nothing in most places, and nothing at all from some ranks."""
+    """Zero in most places, and all zero on some ranks."""
     return np.asarray(values * (rng.random(len(values)) < 0.001) * values.dtype.type(rank % 2))
 
 
@@ -54,7 +54,7 @@ def _floats(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Arra
         case "wide":  # exponents that differ much from element to element and from rank to rank
             span = 6 if cell.kind.dtype == "float16" else 30
             return np.asarray(values * np.exp2(rng.integers(-span, span // 2, count)) * 2.0 ** (rank % 3))
-        case "tiny":  # around the smallest normal number: denormals too
+        case "tiny":  # around the smallest normal number, including denormals
             return values * float(np.finfo(cell.kind.dtype).smallest_normal)
         case "zeros":  # of both signs
             return np.copysign(0.0, values)

@@ -1,4 +1,4 @@
-"""The members of a job, joined from this process, with what spoils their packets."""
+"""The members of a job, joined in this process, with faults in their transports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netsum_testbed.fabric import Fabric
 
 @dataclass
 class Members:
-    """By rank. ``faulty`` are the transports' spoilers, where packets are not left alone."""
+    """The members by rank. ``faulty``: their faulty transports, if there are faults."""
 
     communicators: list[Communicator] = field(default_factory=list)
     faulty: list[FaultyTransport] = field(default_factory=list)
@@ -27,8 +27,8 @@ class Members:
 def joined(
     fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: int = 0, algorithm: str = SWITCH
 ) -> Iterator[Members]:
-    """Create a job and join all of its ranks; at the end they leave and the job is deleted. ``seed`` of rank r's faults:
-    ``seed + r``. ``algorithm``: who combines; "auto" are the members here, which choose for each size."""
+    """Create a job and join all of its ranks; at the end they leave and the job is deleted. The seed of rank r's faults is
+    ``seed + r``. ``algorithm``: who combines; with "auto" the members do, and choose for each size."""
     members = Members()
 
     def spoiler(rank: int) -> Callable[[Transport], Transport] | None:
@@ -41,7 +41,7 @@ def joined(
 
         return wrap
 
-    # A job that is created as "auto" has the switch, since there is one: its members are told instead.
+    # A job created as "auto" would take the switch, since there is one, so its members are told instead.
     created = HOST_ALGORITHMS[0] if algorithm == AUTO else algorithm
     job = fabric.create_job(spec.model_copy(update={"algorithm": created}))
     with ExitStack() as stack:

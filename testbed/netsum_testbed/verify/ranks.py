@@ -1,4 +1,4 @@
-"""The members of one job, a thread each: make cells one after the other, and hand over what came out."""
+"""The members of one job, a thread each, which make cells one after the other and hand over the results."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final
 
 from netsum.communicator import Communicator
+from netsum.report import Report
 
 from netsum_testbed.verify.call import start
-from netsum_testbed.verify.cells import Cell
+from netsum_testbed.verify.cells import Cell, groups_of
 
 _AHEAD: Final = 8  # cells that may wait to be checked, so that memory stays bounded
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one rank got from one cell: a result, or what it raised instead."""
+    """What one rank got from one cell: a result or an exception."""
 
     cell: Cell
     rank: int
@@ -32,30 +32,21 @@ class Gate:
     """Lets all ranks stop before the same call: the first that asks about a call decides for all."""
 
     def __init__(self, go_on: Callable[[int], bool]) -> None:
-        """``go_on(calls)``: whether so many more calls may be started."""
+        """``go_on(calls)`` says whether so many more calls may be started."""
         self._go_on = go_on
         self._lock = threading.Lock()
         self._decided: list[bool] = []
 
     def allows(self, group: int, calls: int) -> bool:
-        """Whether group number ``group``, of so many calls, is made."""
+        """Whether to make group number ``group``, of so many calls."""
         with self._lock:
             if group == len(self._decided):
                 self._decided.append(self._go_on(calls))
             return self._decided[group]
 
 
-def groups_of(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cells that are under way together: neighbours that are ``joined``; every other one is alone."""
-    for joined, together in groupby(cells, key=lambda cell: cell.joined):
-        if joined:
-            yield list(together)
-        else:
-            yield from ([cell] for cell in together)
-
-
 class Ranks:
-    """Makes cells on a job's communicators; iterate over it for the answers, as they come."""
+    """Makes cells on a job's communicators; iterating over it yields the answers as they come."""
 
     def __init__(self, cells: Sequence[Cell], communicators: Sequence[Communicator], gate: Gate) -> None:
         self._cells = cells
@@ -75,7 +66,7 @@ class Ranks:
         while running:
             answer = self._answers.get()
             if isinstance(answer, BaseException):
-                raise answer  # a fault of this program, not of a call
+                raise answer  # a bug of this program, not a failed call
             if answer is None:
                 running -= 1
             else:
@@ -101,26 +92,28 @@ class Ranks:
 
     def _run(self, rank: int, comm: Communicator) -> None:
         try:
-            for number, cells in enumerate(groups_of(self._cells)):
-                if self._stopping.is_set() or not self._gate.allows(number, len(cells)):
+            for number, group in enumerate(groups_of(self._cells)):
+                if self._stopping.is_set() or not self._gate.allows(number, len(group)):
                     return
-                if not self._make(rank, comm, cells):
+                if not self._make(rank, comm, self._cells[group.start : group.stop]):
                     return
         except BaseException as error:
             self._answers.put(error)
         finally:
             self._answers.put(None)
 
-    def _make(self, rank: int, comm: Communicator, cells: list[Cell]) -> bool:
-        """Make cells that are under way together. False: one failed, and the job is over for this rank."""
-        started: list[tuple[Cell, Callable[[], Any]]] = []
+    def _make(self, rank: int, comm: Communicator, cells: Sequence[Cell]) -> bool:
+        """Make cells that run together. False: one failed, and the job is over for this rank."""
+        started: list[tuple[Cell, Callable[[], tuple[Any, Report]]]] = []
         cell = cells[0]
         try:
             for cell in cells:
+                if cell.delays and cell.delays[rank]:
+                    time.sleep(cell.delays[rank])  # a late rank: part of the cell's data
                 started.append((cell, start(comm, cell)))
             for cell, wait in started:
-                self._answers.put(Answer(cell, rank, wait()))
-        except Exception as error:  # whatever it is: it is what this cell came to
+                self._answers.put(Answer(cell, rank, wait()[0]))
+        except Exception as error:  # whatever it raises is this cell's outcome
             self._answers.put(Answer(cell, rank, None, error))
             return False
         return True

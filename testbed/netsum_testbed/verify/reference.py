@@ -1,6 +1,6 @@
-"""What a call must give, computed without netsum: integers as integers, floats by the documented quantisation.
+"""What a call must return, computed without netsum: integers as integers, floats by the documented quantisation.
 
-The quantisation of docs/hosts.md, written a second time so that a slip in one of the two shows: an array is cut into
+This is the quantisation of docs/hosts.md, written a second time so that a mistake in either shows: an array is cut into
 blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and
 not below 2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
 two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
@@ -35,7 +35,7 @@ LOWEST: Final = -1073
 
 
 def bias(bits: int, workers: int) -> int:
-    """B: the largest magnitude that a lane carries, so that the biased lanes of all workers sum to less than 2^bits."""
+    """B: the largest magnitude in a lane, such that the biased lanes of all workers sum to less than 2^bits."""
     return ((1 << bits) - 1) // (2 * workers)
 
 
@@ -71,13 +71,13 @@ def largest_exponents(inputs: list[Array], block: int) -> Integers:
 
 
 class Predictions:
-    """What the ranks of one job predict, by kind of call: to be told of every call with predicted scales, in order."""
+    """What the ranks of one job predict, by kind of call. It must see every call with predicted scales, in order."""
 
     def __init__(self) -> None:
         self._exponents: dict[tuple[object, ...], Integers] = {}
 
     def sums(self, kind: tuple[object, ...], inputs: list[Array], block: int) -> Floats:
-        """The sums of a call."""
+        """Return the sums of a call, and learn from them."""
         own = largest_exponents(inputs, block)
         zero = own == NO_EXPONENT
         predicted = self._exponents.get(kind)
@@ -130,20 +130,8 @@ def to_float(sums: Floats, dtype: str, divisor: int = 1) -> Array:
     return result
 
 
-def exact_max(inputs: list[Array]) -> Array:
-    """Element-wise maximum; of the two zeros, +0 is the larger."""
-    result = inputs[0].copy()
-    for array in inputs[1:]:
-        if array.dtype.kind == "f":
-            larger = (array > result) | ((array == result) & (np.signbit(array) < np.signbit(result)))
-        else:
-            larger = array > result
-        result = np.where(larger, array, result)
-    return result
-
-
 def exact_integer_sum(inputs: list[Array]) -> Array:
-    """Integer sum; the cases keep it within the dtype."""
+    """The integer sum; the cases keep it within the dtype."""
     wide = np.uint64 if inputs[0].dtype.kind == "u" else np.int64
     total = np.zeros(inputs[0].shape, wide)
     for array in inputs:
@@ -155,7 +143,7 @@ def exact_integer_sum(inputs: list[Array]) -> Array:
 def error_bound(
     sums: Floats, workers: int, dtype: str, *, mean: bool, bits: int | None = None
 ) -> NDArray[np.longdouble]:
-    """Largest allowed distance from the true sum (mean), per element, but for the rounding to the dtype: n/2 quanta, a
+    """Largest allowed distance from the true sum (mean), per element, before rounding to the dtype: n/2 quanta, a
     quantum being at most 2^(e+1) / B for a block at exponent e. 0 for a block of zeros, which has no quantum."""
     limit = bias(bits or LANE_BITS[dtype], workers)
     tops = np.ldexp(np.longdouble(1), (sums.exponents + limit.bit_length()).astype(np.int32))  # 2^(e+1)

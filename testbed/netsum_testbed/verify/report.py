@@ -1,4 +1,4 @@
-"""What checked cells came to."""
+"""The totals of checked cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netsum_testbed.verify.members import Members
 
 @dataclass
 class CellTotals(Totals):
-    """``elements``: of all cells, each counted once; ``packets`` and what was done to them: faulty transports only."""
+    """``elements`` of all cells, each counted once; ``packets`` and faults of faulty transports only."""
 
     algorithm: str = SWITCH
     cells: int = 0
@@ -41,14 +41,14 @@ class CellTotals(Totals):
         return f"{self.cells} calls, {self.elements:,} elements, {self.failures} wrong"
 
     def count(self, cell: Cell, *, wrong: bool, timed_out: bool) -> None:
-        """A cell that was checked."""
+        """Count a checked cell."""
         self.cells += 1
         self.elements += cell.size
         self.timeouts += timed_out
         self.wrong += wrong and not timed_out
 
     def count_packets(self, members: Members) -> None:
-        """What the members of a job have sent."""
+        """Add what a job's members have sent."""
         self.retransmissions += sum(comm.stats.retransmissions for comm in members.communicators)
         for transport in members.faulty:
             for name in ("packets", "dropped", "duplicated", "reordered"):

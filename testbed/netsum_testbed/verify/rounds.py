@@ -16,12 +16,12 @@ from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
 MAX_ELEMENTS: Final = 1 << 20
 MAX_WORKERS: Final = 8
 
-# A seed keeps its rounds: types that netsum learnt later are in the matrix.
+# A seed keeps its rounds, so types that came later are only in the matrix.
 FLOATS: Final = ("float16", "float32", "float64")
 DTYPES: Final = (*FLOATS, "int8", "int16", "int32", "int64")
 
 _EDGES: Final = (0, 1, 2, 3, 63, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2049, 4095, 4097, 1 << 20)
-# Most calls are small, so that a run has many of them; a few are as large as they get.
+# Most calls are small, so that a run has many of them; a few have the maximum size.
 _SIZE_CLASSES: Final = ((0.55, 12), (0.30, 15), (0.10, 18), (0.05, 20))
 _LARGE: Final = 1 << 16
 
@@ -46,12 +46,12 @@ def make_round(
     workers: tuple[int, ...] = tuple(range(1, MAX_WORKERS + 1)),
     max_elements: int = MAX_ELEMENTS,
 ) -> Round:
-    """Round ``index`` of the run with that seed: ``calls`` calls; its number of workers is drawn from ``workers``."""
+    """Round ``index`` of the run with that seed: it has ``calls`` calls, and its number of workers is drawn from ``workers``."""
     rng = np.random.default_rng([seed, index])
     count = int(rng.choice(workers))
     chunks = int(rng.choice([1, 2, 4, 5, 8, 16, 16, 16, 16]))
     window = int(rng.choice([1, 2, 7, 16, 32, 64, 64, 64, 128]))
-    # Small blocks and small windows pay a round trip for little: they get small arrays.
+    # Small blocks and windows need many round trips, so they get small arrays.
     limit = min(max_elements, MAX_ELEMENTS * chunks * min(window, 16) // 256)
     made = tuple(_make_call((seed, index, number), count, limit) for number in range(calls))
     return Round(seed, index, count, window, chunks, made)
@@ -83,7 +83,7 @@ def _make_call(seed: tuple[int, int, int], workers: int, limit: int) -> Cell:
 
 
 def _worth_it(rng: np.random.Generator, elements: int) -> bool:
-    """Large arrays take most of a run's time: only some of them stay large."""
+    """Large arrays take most of a run's time, so only some of them stay large."""
     return bool(rng.random() < 4 * _LARGE / elements)
 
 
@@ -96,7 +96,7 @@ def _draw_elements(rng: np.random.Generator, limit: int) -> int:
 
 
 def _draw_shape(rng: np.random.Generator, elements: int) -> tuple[int, ...]:
-    """Some shape with that many elements: none, one, two or three dimensions."""
+    """A shape with that many elements and zero to three dimensions."""
     if elements == 1 and rng.random() < 0.5:
         return ()
     if elements == 0:

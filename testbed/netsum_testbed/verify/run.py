@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 
-from netsum_testbed.checking import Screen, option_words
+from netsum_testbed.checking import Screen, numbers_from, option_words
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.check import Checker
@@ -29,8 +29,7 @@ CALLS_PER_ROUND: Final = 40
 
 @dataclass(frozen=True)
 class Job:
-    """Cells to make in a job of their own. ``said`` and ``again``: which job that is, and the command that makes it once more,
-    for a person."""
+    """The cells of one job. For people, ``said`` names the job, and ``again`` is the command that repeats it."""
 
     spec: JobSpec
     cells: Sequence[Cell]
@@ -41,29 +40,42 @@ class Job:
 
 
 class Checks:
-    """Makes jobs on a fabric and checks their cells. Counts into ``totals``, which is right at any moment: a run may be ended
-    by an exception."""
+    """Makes jobs on a fabric and checks their cells, until ``until`` seconds of the run or ``most`` calls are up. Counts into
+    ``totals``, which is consistent at any moment, since an exception may end a run."""
 
-    def __init__(self, fabric: Fabric, totals: CellTotals, screen: Screen) -> None:
+    def __init__(
+        self, fabric: Fabric, totals: CellTotals, screen: Screen, until: float, most: int | None = None
+    ) -> None:
         self._fabric = fabric
         self.totals = totals
         self._screen = screen
+        self._until = until
+        self._left = math.inf if most is None else most
         self._begun = time.monotonic() - totals.seconds
 
-    def seconds(self) -> float:
-        """How long the run takes so far, the fabric's coming up aside."""
-        self.totals.seconds = time.monotonic() - self._begun
-        return self.totals.seconds
+    def run(self, numbers: Iterable[int], make_job: Callable[[int], Job]) -> None:
+        """Make the jobs with these numbers, one after the other."""
+        for number in numbers:
+            if not self._grant(0):
+                return
+            self._make(make_job(number))
 
-    def make(self, job: Job, go_on: Callable[[int], bool]) -> None:
-        """Make one job's cells; ``go_on(cells)``: whether so many more may be started."""
+    def _grant(self, calls: int) -> bool:
+        """Whether ``calls`` more calls may be started. The time that the fabric takes to come up does not count."""
+        self.totals.seconds = time.monotonic() - self._begun
+        if self._left <= 0 or self.totals.seconds >= self._until:
+            return False
+        self._left -= calls
+        return True
+
+    def _make(self, job: Job) -> None:
         seed, number, _ = job.cells[0].seed
         with ExitStack() as stack:
             members = stack.enter_context(
                 joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm)
             )
             stack.callback(self.totals.count_packets, members)
-            ranks = Ranks(job.cells, members.communicators, Gate(go_on))
+            ranks = Ranks(job.cells, members.communicators, Gate(self._grant))
             stack.callback(ranks.stop)
             checker = Checker(members.communicators[0].descriptor.block_bytes)
             waiting: dict[int, list[Answer]] = {}
@@ -72,7 +84,7 @@ class Checks:
                 answers.append(answer)
                 if len(answers) == len(members.communicators):
                     self._judge(job, checker, waiting.pop(answer.cell.index))
-            # What is left over: cells that some rank never got to, because an earlier one failed for it alone.
+            # Cells are left over if some rank never got to them because an earlier one failed for it alone.
             for answers in waiting.values():
                 self._judge(job, checker, answers)
         self.totals.jobs += 1
@@ -99,8 +111,8 @@ class Checks:
 class Options:
     """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
 
-    ``loss``, ``duplicate``, ``reorder``: probabilities for one packet in one direction. ``algorithm``: the jobs'. ``topology``:
-    the file, if it is not the usual star.
+    ``loss``, ``duplicate``, ``reorder``: probabilities for a packet in one direction. ``topology``: a file, if it is not the
+    usual star.
     """
 
     duration: float = 60.0
@@ -117,55 +129,28 @@ class Options:
 
     @property
     def faults(self) -> Faults | None:
-        """None when packets are left alone."""
+        """None if there are no faults."""
         if not (self.loss or self.duplicate or self.reorder):
             return None
         return Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
 
     def replay(self, switch: str, number: int) -> str:
-        """The command that makes one round again."""
+        """The command that repeats one round."""
         words = option_words(self, "workers", "topology", "max_elements", "algorithm", "loss", "duplicate", "reorder")
         return " ".join((f"netsum verify --switch {switch} --seed {self.seed} --only {number}", *words))
 
 
-class Run:
-    """The rounds of a run."""
+def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
+    """Make all rounds of a run."""
+    hosts = list(fabric.topology.hosts)
 
-    def __init__(self, fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
-        self._fabric = fabric
-        self._options = options
-        self._checks = Checks(fabric, totals, screen)
-        self._granted = 0
-
-    def run(self) -> None:
-        """All rounds."""
-        numbers: Iterable[int] = count() if self._options.only is None else [self._options.only]
-        for number in numbers:
-            if not self._may_go_on():
-                return
-            self._round(number)
-
-    def _may_go_on(self) -> bool:
-        enough = self._options.calls is not None and self._granted >= self._options.calls
-        return not enough and self._checks.seconds() < self._options.duration
-
-    def _grant(self, calls: int) -> bool:
-        """Whether ``calls`` more calls may be started."""
-        if not self._may_go_on():
-            return False
-        self._granted += calls
-        return True
-
-    def _round(self, number: int) -> None:
-        options, hosts = self._options, list(self._fabric.topology.hosts)
+    def make_job(number: int) -> Job:
         made = make_round(
             options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements
         )
-        spec = JobSpec(
-            name=f"verify-{number}",
-            members=tuple(hosts[rank % len(hosts)] for rank in range(made.workers)),
-            window=made.window,
-            chunks=made.chunks,
-        )
-        said, again = f"round {number} ({made.workers} workers)", options.replay(self._fabric.switch, number)
-        self._checks.make(Job(spec, made.calls, said, again, options.faults, options.algorithm), self._grant)
+        members = tuple(hosts[rank % len(hosts)] for rank in range(made.workers))
+        spec = JobSpec(name=f"verify-{number}", members=members, window=made.window, chunks=made.chunks)
+        said, again = f"round {number} ({made.workers} workers)", options.replay(fabric.switch, number)
+        return Job(spec, made.calls, said, again, options.faults, options.algorithm)
+
+    Checks(fabric, totals, screen, options.duration, options.calls).run(numbers_from(0, options.only), make_job)

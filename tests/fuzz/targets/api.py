@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -14,3 +14,18 @@ class FuzzTarget:
     take: Callable[[bytes], None]
     seeds: Sequence[bytes]
     largest: int = 4096
+
+
+def cut(data: bytes, most: int) -> list[bytes]:
+    """An input as several packets, each after its length (two bytes, less than ``most``)."""
+    packets = []
+    while data:
+        size = int.from_bytes(data[:2], "big") % most
+        packets.append(data[2 : 2 + size])
+        data = data[2 + size :]
+    return packets
+
+
+def joined(packets: Iterable[bytes]) -> bytes:
+    """The input that :func:`cut` makes these packets of."""
+    return b"".join(len(packet).to_bytes(2, "big") + packet for packet in packets)

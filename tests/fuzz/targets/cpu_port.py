@@ -33,7 +33,7 @@ def target() -> FuzzTarget:
         assert all(len(each) <= len(data) + RECORD_BITS // 8 + 256 * MAX_CHUNKS for _, each in sent)
 
     seeds = [bytes((kind, 0, slot, 1, 2, 0, 0)) for kind in (0, 1, 2) for slot in (0, 64)]
-    for job in JOBS.values():
-        sweep = frame(TRIO.members[0], Header(job.job_id, 0, src_cnt=1))
+    for job_id in JOBS:
+        sweep = frame(JOBS[TRIO].members[0], Header(job_id, 0, src_cnt=1))
         seeds.append(bytes((PacketOutKind.SWEEP, 0, 0, 1, 2, 0, 0)) + sweep)
     return FuzzTarget(take, seeds, 600)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from netsum.descriptor import Descriptor, Link
 from netsum_controller.errors import InputError, NoSuchJob, Unauthorized
@@ -77,7 +78,6 @@ def _page(accept: str) -> tuple[str, bytes]:
 
 
 def _handler() -> Any:
-    vars(http_api)["why"] = _why
     members = {
         "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None)),
         "membership": Membership(),
@@ -95,7 +95,8 @@ def _asked(handler: Any, request: bytes) -> bytes:
     with ours, its:
         ours.sendall(request)
         ours.shutdown(socket.SHUT_WR)
-        handler(its, ("192.0.2.1", 1), SimpleNamespace(trust=lambda _: None))
+        with patch.object(http_api, "why", _why):
+            handler(its, ("192.0.2.1", 1), SimpleNamespace(trust=lambda _: None))
         its.shutdown(socket.SHUT_WR)
         return ours.makefile("rb").read()
 

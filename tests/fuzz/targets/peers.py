@@ -13,7 +13,7 @@ from netsum.refusal import Disagreement, Refusal
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 
-from tests.fuzz.targets.api import FuzzTarget
+from tests.fuzz.targets.api import FuzzTarget, cut, joined
 from tests.fuzz.targets.wire import DESCRIPTOR
 
 _GEN = 5
@@ -29,7 +29,7 @@ def target() -> FuzzTarget:
         settled: Counter[int] = Counter()
         window = _window(0, data[0] if data else 0, settled)
         now = 0.0
-        datagrams = _datagrams(data[1:])
+        datagrams = cut(data[1:], 2000)
         try:
             window.poll(now)
             for datagram in datagrams:
@@ -43,7 +43,7 @@ def target() -> FuzzTarget:
         assert window.stats.packets_received == len(datagrams)
         window.explain(now)
 
-    return FuzzTarget(take, [bytes((kind,)) + _joined(_seed(kind)) for kind in range(len(_ALGORITHMS))], 4000)
+    return FuzzTarget(take, [bytes((kind,)) + joined(_seed(kind)) for kind in range(len(_ALGORITHMS))], 4000)
 
 
 def _window(rank: int, kind: int, settled: Counter[int]) -> PeerWindow:
@@ -68,19 +68,6 @@ def _block(serial: int, settled: Counter[int]) -> Block:
 
     more = serial % 3 < 2
     return Block(_GEN, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), dest=EVERYONE, more=more, on_result=on_result)
-
-
-def _datagrams(data: bytes) -> list[bytes]:
-    datagrams = []
-    while data:
-        size = int.from_bytes(data[:2], "big") % 2000
-        datagrams.append(data[2 : 2 + size])
-        data = data[2 + size :]
-    return datagrams
-
-
-def _joined(datagrams: list[bytes]) -> bytes:
-    return b"".join(len(datagram).to_bytes(2, "big") + datagram for datagram in datagrams)
 
 
 def _seed(kind: int) -> list[bytes]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from netsum_controller.stages import outcomes
+from netsum.wire.schema import OUTCOMES_PER_JOB
 from netsum_trials.strangers.expect import CHANGES, Expectation
 from netsum_trials.strangers.generate import make_batch
 from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.setup import make_blocks
 from netsum_trials.strangers.site import PORTS
-from netsum_trials.strangers.target import outcome_index
 
 from tests.fuzz.targets.api import FuzzTarget
+from tests.protocol.targets import OUTCOMES
 
 
 def target() -> FuzzTarget:
@@ -18,7 +18,7 @@ def target() -> FuzzTarget:
     switch = InProcess("python")  # whose registers are compared at once
     expectation = Expectation(make_blocks(switch))
     pipeline = switch.pipeline
-    [cells] = [array.packets for name, array in pipeline.counters.items() if name.endswith(f".{outcomes.COUNTER}")]
+    cells = pipeline.counters[OUTCOMES].packets
     registers = [(array.values, list(array.values)) for array in pipeline.registers.values()]
 
     def take(data: bytes) -> None:
@@ -27,7 +27,7 @@ def target() -> FuzzTarget:
         if verdict.fate in CHANGES:
             return
         before = sum(cells)
-        index = None if isinstance(verdict.fate, str) else outcome_index(verdict.job_id, verdict.fate)
+        index = None if isinstance(verdict.fate, str) else verdict.job_id * OUTCOMES_PER_JOB + verdict.fate
         counted = 0 if index is None else cells[index]
         sent = pipeline.process(port, frame)
         assert sum(cells) - before == (index is not None), "counted as something else"

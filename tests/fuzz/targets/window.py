@@ -11,7 +11,7 @@ from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op, Outcome, Status
 
-from tests.fuzz.targets.api import FuzzTarget
+from tests.fuzz.targets.api import FuzzTarget, cut, joined
 from tests.fuzz.targets.wire import DESCRIPTOR
 
 _GEN = 5
@@ -31,7 +31,7 @@ def target() -> FuzzTarget:
         now = 0.0
         window.poll(now)
         try:
-            for packet in _packets(data[1:]):
+            for packet in cut(data[1:], 600):
                 now += 0.001
                 window.receive(memoryview(packet), now)
                 window.poll(now)
@@ -39,9 +39,9 @@ def target() -> FuzzTarget:
             return
         assert all(count == 1 for count in settled.values()), "a block was settled twice"
         assert window.idle == (len(settled) == 6), "idle, and blocks are open"
-        assert window.stats.packets_received == len(_packets(data[1:]))
+        assert window.stats.packets_received == len(cut(data[1:], 600))
 
-    return FuzzTarget(take, [bytes((kind,)) + _joined(packets) for kind in (0, 1) for packets in _seeds()], 2000)
+    return FuzzTarget(take, [bytes((kind,)) + joined(packets) for kind in (0, 1) for packets in _seeds()], 2000)
 
 
 def _block(serial: int, settled: Counter[int]) -> Block:
@@ -57,19 +57,6 @@ def _block(serial: int, settled: Counter[int]) -> Block:
         settled[serial] += 1
 
     return Block(_GEN, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=on_result, on_lost=on_lost)
-
-
-def _packets(data: bytes) -> list[bytes]:
-    packets = []
-    while data:
-        size = int.from_bytes(data[:2], "big") % 600
-        packets.append(data[2 : 2 + size])
-        data = data[2 + size :]
-    return packets
-
-
-def _joined(packets: list[bytes]) -> bytes:
-    return b"".join(len(packet).to_bytes(2, "big") + packet for packet in packets)
 
 
 def _seeds() -> list[list[bytes]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.config.yaml_marks import parse_yaml
+from netsum_controller.config.yaml_marks import parse_yaml, validate
 from netsum_controller.errors import InputError
 from netsum_trials.faults.scenario import Scenario
 
@@ -57,14 +56,14 @@ def target() -> FuzzTarget:
         topology = _one_line_or_none(parse_topology, text)
         assert topology is None or parse_topology(topology.to_yaml()) == topology
         scenario = _one_line_or_none(_scenario, text)
-        assert scenario is None or Scenario.parse(json.loads(scenario.to_line()), "log") == scenario
+        assert scenario is None or Scenario.model_validate_json(scenario.to_line()) == scenario
 
     files = [path.read_bytes() for path in sorted(Path("mininet").glob("*.yaml"))]
     return FuzzTarget(take, [_TOPOLOGY, _JOB, _SCENARIO, *files, *_ODD], 2048)
 
 
 def _scenario(text: str, source: str) -> Scenario:
-    return Scenario.read(parse_yaml(text, source))
+    return validate(Scenario, parse_yaml(text, source))
 
 
 def _one_line_or_none(read: Callable[[str, str], Model], text: str) -> Model | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import select
+import socket
+from collections.abc import Mapping
 from typing import Protocol
 
 DEVICE_ID = 1
@@ -39,3 +42,18 @@ class SwitchUnderTest(Protocol):
 
     def close(self) -> None:
         """Stop the switch and leave nothing behind."""
+
+
+class WithWires:
+    """Receives through the far ends of the ports' wires, which are sockets."""
+
+    _wires: Mapping[int, socket.socket]
+
+    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
+        readable, _, _ = select.select([self._wires[port]], [], [], timeout)
+        return self._wires[port].recv(65536) if readable else None
+
+    def drain(self) -> None:
+        for port in self._wires:
+            while self.recv(port, 0.0) is not None:
+                pass

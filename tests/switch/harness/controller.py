@@ -34,7 +34,6 @@ class Program:
         self.ids = {each.preamble.alias: each.preamble.id for group in groups for each in group}
 
     def config(self, cookie: int | None = None) -> Any:
-        """The ForwardingPipelineConfig message."""
         config = p4rt.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=self.json)
         if cookie is not None:
             config.cookie.cookie = cookie
@@ -64,6 +63,14 @@ class Program:
         for name, value in fields.items():
             setattr(entry, name, value)
         return entity
+
+    def marking(self, table: str, match: dict[int, Any], mark: int, **fields: Any) -> Any:
+        """The TableEntry of a table that marks frames with their type."""
+        return self.entry(table, match, self.action("mark", bytes([mark])), **fields)
+
+    def forwarding(self, dst: int = 1, port: int = 2) -> Any:
+        """The TableEntry that forwards what is for ``dst`` to ``port``, in the program of the contract tests."""
+        return self.entry("exact_table", {1: bytes([dst])}, self.action("forward", bytes([port])))
 
 
 class Controller:
@@ -140,6 +147,11 @@ class Controller:
             if response is None or isinstance(response, grpc.RpcError):
                 return response
 
+    def refused_stream(self) -> tuple[grpc.StatusCode, str]:
+        """Code and text that the stream ends with."""
+        error = self.end_of_stream()
+        return error.code(), error.details()
+
     def ask_for_mastership(self, election_id: int | None = None) -> None:
         """Send a MasterArbitrationUpdate; the answer is in `responses`."""
         if election_id is not None:
@@ -157,7 +169,6 @@ class Controller:
         return self
 
     def packet_out(self, payload: bytes, metadata: dict[int, bytes]) -> None:
-        """Send a PacketOut."""
         request = p4rt.StreamMessageRequest()
         request.packet.payload = payload
         for metadata_id, value in metadata.items():
@@ -170,14 +181,10 @@ class Controller:
         self, program: Program, action: Any = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, *,
         cookie: int | None = None,
     ) -> None:  # fmt: skip
-        """SetForwardingPipelineConfig."""
-        request = p4rt.SetForwardingPipelineConfigRequest(
-            device_id=self.device_id, action=action, config=program.config(cookie)
-        )
-        self.set_config(request)
+        self.set_config(action, program.config(cookie))
 
-    def set_config(self, request: Any) -> None:
-        """SetForwardingPipelineConfig with this controller's election id."""
+    def set_config(self, action: Any, config: Any = None) -> None:
+        request = p4rt.SetForwardingPipelineConfigRequest(device_id=self.device_id, action=action, config=config)
         if self.election_id is not None:
             request.election_id.CopyFrom(uint128(self.election_id))
         self.stub.SetForwardingPipelineConfig(request, timeout=ARRIVES)
@@ -187,7 +194,6 @@ class Controller:
         self.write_updates([p4rt.Update(type=update_type, entity=entity) for entity in entities])
 
     def write_updates(self, updates: Sequence[Any], **fields: Any) -> None:
-        """Write a batch of updates."""
         request = p4rt.WriteRequest(device_id=self.device_id, updates=updates, **fields)
         if self.election_id is not None:
             request.election_id.CopyFrom(uint128(self.election_id))
@@ -204,7 +210,6 @@ class Controller:
 
 
 def uint128(value: int) -> Any:
-    """The message."""
     return p4rt.Uint128(high=value >> 64, low=value & (1 << 64) - 1)
 
 

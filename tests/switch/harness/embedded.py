@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Sequence
 
 from netsum_switch.runtime import EmbeddedSwitch
 
-from tests.switch.harness.api import ARRIVES, CPU_PORT, DEVICE_ID, PORTS
+from tests.switch.harness.api import CPU_PORT, DEVICE_ID, PORTS, WithWires
 
 
-class EmbeddedUnderTest:
+class EmbeddedUnderTest(WithWires):
     """See `SwitchUnderTest`."""
 
     kind = "embedded"
@@ -33,15 +32,6 @@ class EmbeddedUnderTest:
 
     def send(self, port: int, frame: bytes) -> None:
         self._wires[port].sendto(frame, self.switch.port_address(port))
-
-    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
-        readable, _, _ = select.select([self._wires[port]], [], [], timeout)
-        return self._wires[port].recv(65536) if readable else None
-
-    def drain(self) -> None:
-        for port in self._wires:
-            while self.recv(port, 0.0) is not None:
-                pass
 
     @property
     def is_alive(self) -> bool:

@@ -12,12 +12,10 @@ def frame(dst: int, ether_type: int = 0x9000, src: int = SOURCE, size: int = 64)
 
 
 def ether_type_of(data: bytes | None) -> int:
-    """The type of a received frame."""
     assert data is not None, "no frame came"
     return int.from_bytes(data[12:14], "big")
 
 
 def source_of(data: bytes | None) -> int:
-    """The source address of a received frame."""
     assert data is not None, "no frame came"
     return int.from_bytes(data[6:12], "big")

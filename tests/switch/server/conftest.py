@@ -83,6 +83,16 @@ def program() -> Program:
     return Program("contract")
 
 
+Connect = Callable[..., Controller]
+
+
+@pytest.fixture
+def connect(p4rt_switch: SwitchUnderTest) -> Iterator[Connect]:
+    """``connect(election_id)``: a controller of the switch, which has not spoken yet; closed at the end, the first one last."""
+    with contextlib.ExitStack() as closing:
+        yield lambda election_id=1: closing.enter_context(Controller(p4rt_switch.grpc_address, election_id))
+
+
 @pytest.fixture
 def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Controller]:
     """The primary controller, with a fresh `program` on the switch."""

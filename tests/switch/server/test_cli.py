@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc import StatusCode
 from netsum_switch.options import parse
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
@@ -119,8 +120,8 @@ def test_program_from_the_command_line(start: Any) -> None:
         )  # fmt: skip
         with Controller(process.ready["grpc"], device_id=0) as controller:
             controller.become_primary()
-            controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-            controller.write(INSERT, program.entry("exact_table", {1: b"\x02"}, program.action("forward", b"\x01")))
+            controller.write(INSERT, program.forwarding())
+            controller.write(INSERT, program.forwarding(2, port=1))
             one.sendto(frame(1), address(process.ready["udp"]["1"]))
             assert two.recv(65536) == frame(1)
             two.sendto(frame(2), address(process.ready["udp"]["2"]))
@@ -136,10 +137,9 @@ def test_program_now_p4info_later(start: Any) -> None:
         controller.become_primary()
         with pytest.raises(grpc.RpcError) as error:
             controller.read(program.entry("exact_table", {}))
-        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.value.code() is StatusCode.FAILED_PRECONDITION
         config = p4rt.ForwardingPipelineConfig(p4info=program.p4info)
-        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=0, action=action, config=config))
+        controller.set_config(p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config)
         assert len(controller.read(program.entry("const_table", {}))) == 2
 
 
@@ -155,8 +155,7 @@ def test_old_controllers_wrap_the_json(start: Any) -> None:
     with Controller(process.ready["grpc"], device_id=0) as controller:
         controller.become_primary()
         config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=wrapped)
-        action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        controller.set_config(p4rt.SetForwardingPipelineConfigRequest(device_id=0, action=action, config=config))
+        controller.set_config(p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config)
         assert len(controller.read(program.entry("const_table", {}))) == 2
 
 
@@ -180,6 +179,7 @@ def test_taken_address(start: Any) -> None:
 ERRORS = [
     (["--no-p4", "-i", "1@udp:127.0.0.1:notaport"], "notaport is not a UDP address"),
     (["--no-p4", "-i", "veth0"], "'veth0' is not a port"),
+    (["--no-p4", "--faults", "{}x"], "netsum-switch: --faults is not JSON"),
     (["--no-p4", "-i", "1@no-such-iface"], "no-such-iface"),
     (["--no-p4", "-i", "1@udp:127.0.0.1:0", "-i", "1@udp:127.0.0.1:0"], "port 1 is given twice"),
     (["--no-p4", "-i", "512@udp:127.0.0.1:0"], "port numbers go from 0 to 511"),
@@ -301,7 +301,7 @@ def _answers(address: str, credentials: grpc.ChannelCredentials) -> bool:
         try:
             stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=DEADLINE)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            if error.code() is not StatusCode.UNAVAILABLE:
                 raise
             return False
     return True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 from google.rpc import code_pb2
+from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SwitchUnderTest
@@ -45,7 +45,7 @@ def counted(entity: Any) -> tuple[int, int]:
 
 def forwarding(controller: Controller, program: Program, dst: int = 1) -> Any:
     """An entry that forwards to port 2, inserted."""
-    entry = program.entry("exact_table", {1: bytes([dst])}, program.action("forward", b"\x02"))
+    entry = program.forwarding(dst)
     controller.write(INSERT, entry)
     return entry
 
@@ -88,27 +88,19 @@ def test_setting_and_resetting(controller: Controller, program: Program) -> None
 
 
 def test_refused_cells(controller: Controller, program: Program) -> None:
-    assert update_refusal(controller.write, INSERT, cell(program, "seen", 0)) == (
-        INVALID,
-        "INSERT update type not supported for counters",
-    )
-    assert update_refusal(controller.write, MODIFY, cell(program, "seen")) == (
-        code_pb2.UNIMPLEMENTED,
-        "Wildcard write is not supported for indirect counters yet",
-    )
+    refused = update_refusal(controller.write, INSERT, cell(program, "seen", 0))
+    assert refused == (INVALID, "INSERT update type not supported for counters")
+    refused = update_refusal(controller.write, MODIFY, cell(program, "seen"))
+    assert refused == (code_pb2.UNIMPLEMENTED, "Wildcard write is not supported for indirect counters yet")
     negative = "A negative number is not a valid index value"
     assert update_refusal(controller.write, MODIFY, cell(program, "seen", -1)) == (INVALID, negative)
-    assert refusal(controller.read, cell(program, "seen", -1)) == (grpc.StatusCode.INVALID_ARGUMENT, negative)
-    assert update_refusal(controller.write, MODIFY, cell(program, "seen", 16, packets=1)) == (
-        code_pb2.UNKNOWN,
-        "Error when writing to counter",
-    )
-    assert refusal(controller.read, cell(program, "seen", 16)) == (
-        grpc.StatusCode.UNKNOWN,
-        "Error when reading counter from target",
-    )
+    assert refusal(controller.read, cell(program, "seen", -1)) == (StatusCode.INVALID_ARGUMENT, negative)
+    refused = update_refusal(controller.write, MODIFY, cell(program, "seen", 16, packets=1))
+    assert refused == (code_pb2.UNKNOWN, "Error when writing to counter")
+    refused = refusal(controller.read, cell(program, "seen", 16))
+    assert refused == (StatusCode.UNKNOWN, "Error when reading counter from target")
     direct_counter = cell(program, "forwarded", 0)  # the id of a direct counter is not one of a CounterEntry
-    assert refusal(controller.read, direct_counter) == (grpc.StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
+    assert refusal(controller.read, direct_counter) == (StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
 
 
 def test_direct_counter(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
@@ -129,7 +121,7 @@ def test_direct_counter(controller: Controller, program: Program, p4rt_switch: S
 
 
 def test_counter_data_of_entries(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    entry = program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02"))
+    entry = program.forwarding()
     entry.table_entry.counter_data.packet_count = 10
     entry.table_entry.counter_data.byte_count = 1000
     controller.write(INSERT, entry)
@@ -145,7 +137,7 @@ def test_counter_data_of_entries(controller: Controller, program: Program, p4rt_
 
 
 def test_counter_data_of_a_packet_counter(controller: Controller, program: Program) -> None:
-    entry = program.entry("ternary_table", {}, program.action("mark", b"\x01"), priority=1)
+    entry = program.marking("ternary_table", {}, 1, priority=1)
     entry.table_entry.counter_data.packet_count = 10
     entry.table_entry.counter_data.byte_count = 1000
     controller.write(INSERT, entry)
@@ -160,31 +152,19 @@ def test_refused_direct_counters(controller: Controller, program: Program) -> No
     missing.direct_counter_entry.SetInParent()
     text = "Missing table_entry field in DirectCounterEntry"
     assert update_refusal(controller.write, MODIFY, missing) == (INVALID, text)
-    assert refusal(controller.read, missing) == (grpc.StatusCode.INVALID_ARGUMENT, text)
-    assert update_refusal(controller.write, INSERT, direct(entry)) == (
-        INVALID,
-        "INSERT update type not supported for counters",
-    )
+    assert refusal(controller.read, missing) == (StatusCode.INVALID_ARGUMENT, text)
+    refused = update_refusal(controller.write, INSERT, direct(entry))
+    assert refused == (INVALID, "INSERT update type not supported for counters")
     unknown = program.entry("exact_table", {1: b"\x09"})
     assert update_refusal(controller.write, MODIFY, direct(unknown)) == (INVALID, "Cannot map table entry to handle")
     assert refusal(controller.read, direct(unknown))[1] == "Cannot map table entry to handle"
     without = program.entry("lpm_table", {})
-    assert refusal(controller.read, direct(without)) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "Table has no direct counters",
-    )
+    assert refusal(controller.read, direct(without)) == (StatusCode.INVALID_ARGUMENT, "Table has no direct counters")
     everything = p4rt.Entity()
     everything.direct_counter_entry.table_entry.SetInParent()
-    assert refusal(controller.read, everything) == (
-        grpc.StatusCode.UNIMPLEMENTED,
-        "Reading all direct counters for ALL tables is not supported yet",
-    )
+    refused = refusal(controller.read, everything)
+    assert refused == (StatusCode.UNIMPLEMENTED, "Reading all direct counters for ALL tables is not supported yet")
     default = program.entry("exact_table", {}, is_default_action=True)
-    assert refusal(controller.read, direct(default)) == (
-        grpc.StatusCode.UNKNOWN,
-        "Error when reading counter from target",
-    )
-    assert update_refusal(controller.write, MODIFY, direct(default, packets=1)) == (
-        code_pb2.UNKNOWN,
-        "Error when writing to direct counter",
-    )
+    assert refusal(controller.read, direct(default)) == (StatusCode.UNKNOWN, "Error when reading counter from target")
+    refused = update_refusal(controller.write, MODIFY, direct(default, packets=1))
+    assert refused == (code_pb2.UNKNOWN, "Error when writing to direct counter")

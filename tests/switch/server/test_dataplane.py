@@ -29,6 +29,14 @@ def embedded() -> Iterator[EmbeddedUnderTest]:
     switch.close()
 
 
+@pytest.fixture
+def controller(embedded: EmbeddedUnderTest, program: Program) -> Iterator[Controller]:
+    """Its primary controller, with the program on it."""
+    with Controller(embedded.grpc_address).become_primary() as controller:
+        controller.push(program)
+        yield controller
+
+
 def test_fair_lock_excludes() -> None:
     lock, inside, most = FairLock(), 0, 0
 
@@ -48,7 +56,9 @@ def test_fair_lock_excludes() -> None:
     assert most == 1
 
 
-def test_a_batch_of_writes_is_atomic_to_packets(embedded: EmbeddedUnderTest, program: Program) -> None:
+def test_a_batch_of_writes_is_atomic_to_packets(
+    embedded: EmbeddedUnderTest, controller: Controller, program: Program
+) -> None:
     """Two tables change together a hundred times; no frame sees one without the other."""
 
     def versions(number: int) -> list[p4rt.Entity]:
@@ -63,21 +73,19 @@ def test_a_batch_of_writes_is_atomic_to_packets(embedded: EmbeddedUnderTest, pro
         while not done.is_set():
             embedded.send(1, frame(1))
 
-    with Controller(embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        controller.write(INSERT, *versions(100))
-        sender = threading.Thread(target=flood)
-        sender.start()
-        try:
-            for number in range(101, 201):
-                controller.write(MODIFY, *versions(number))
-                data = embedded.recv(2)
-                assert source_of(data) == ether_type_of(data)
-        finally:
-            done.set()
-            sender.join()
-        while (data := embedded.recv(2, 0.1)) is not None:
+    controller.write(INSERT, *versions(100))
+    sender = threading.Thread(target=flood)
+    sender.start()
+    try:
+        for number in range(101, 201):
+            controller.write(MODIFY, *versions(number))
+            data = embedded.recv(2)
             assert source_of(data) == ether_type_of(data)
+    finally:
+        done.set()
+        sender.join()
+    while (data := embedded.recv(2, 0.1)) is not None:
+        assert source_of(data) == ether_type_of(data)
 
 
 class Recorder:
@@ -116,57 +124,53 @@ def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_frame_that_the_program_fails_on(
-    embedded: EmbeddedUnderTest, program: Program, monkeypatch: pytest.MonkeyPatch
+    embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataplane: DataPlane = embedded.switch.device._dataplane
-    with Controller(embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-        pipeline = dataplane.pipeline
-        assert pipeline is not None
-        process = pipeline.process
+    controller.write(INSERT, program.forwarding())
+    pipeline = dataplane.pipeline
+    assert pipeline is not None
+    process = pipeline.process
 
-        def failing(port: int, data: bytes) -> list[tuple[int, bytes]]:
-            if data == frame(3):
-                raise ZeroDivisionError("a bug")
-            return process(port, data)
+    def failing(port: int, data: bytes) -> list[tuple[int, bytes]]:
+        if data == frame(3):
+            raise ZeroDivisionError("a bug")
+        return process(port, data)
 
-        monkeypatch.setattr(pipeline, "process", failing)
-        for each in (frame(3), frame(1), frame(3), frame(1)):
-            embedded.send(1, each)
-        assert embedded.recv(2) == frame(1)
-        assert embedded.recv(2) == frame(1)
+    monkeypatch.setattr(pipeline, "process", failing)
+    for each in (frame(3), frame(1), frame(3), frame(1)):
+        embedded.send(1, each)
+    assert embedded.recv(2) == frame(1)
+    assert embedded.recv(2) == frame(1)
     assert dataplane.failed_packets == 2
 
 
-def test_a_port_that_fails(embedded: EmbeddedUnderTest, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_fails(
+    embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What goes wrong behind the pipeline costs one frame, too."""
     dataplane: DataPlane = embedded.switch.device._dataplane
     port = dataplane.ports[2]
-    with Controller(embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-        send = port.send
+    controller.write(INSERT, program.forwarding())
+    send = port.send
 
-        def failing(data: bytes) -> None:
-            if len(data) == 100:
-                raise ZeroDivisionError("a bug")
-            send(data)
+    def failing(data: bytes) -> None:
+        if len(data) == 100:
+            raise ZeroDivisionError("a bug")
+        send(data)
 
-        monkeypatch.setattr(port, "send", failing)
-        for size in (100, 64):
-            embedded.send(1, frame(1, size=size))
-        assert embedded.recv(2) == frame(1, size=64)
+    monkeypatch.setattr(port, "send", failing)
+    for size in (100, 64):
+        embedded.send(1, frame(1, size=size))
+    assert embedded.recv(2) == frame(1, size=64)
     assert dataplane.failed_packets == 1
 
 
-def test_port_counters(embedded: EmbeddedUnderTest, program: Program) -> None:
-    with Controller(embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-        for size in (64, 1000):
-            embedded.send(1, frame(1, size=size))
-            assert embedded.recv(2) is not None
+def test_port_counters(embedded: EmbeddedUnderTest, controller: Controller, program: Program) -> None:
+    controller.write(INSERT, program.forwarding())
+    for size in (64, 1000):
+        embedded.send(1, frame(1, size=size))
+        assert embedded.recv(2) is not None
     embedded.switch.stop()  # a frame may be here before it is counted
     counters = embedded.switch.port_counters
     assert (counters[1].rx_packets, counters[1].rx_bytes) == (2, 1064)

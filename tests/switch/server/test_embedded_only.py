@@ -6,11 +6,11 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
+from grpc import StatusCode
 from netsum_switch.p4runtime import device
 from netsum_switch.p4runtime.servicer import MAX_STREAMS
 from netsum_switch.runtime import EmbeddedSwitch
@@ -33,10 +33,6 @@ def controller(p4rt_embedded: EmbeddedUnderTest, program: Program) -> Iterator[C
         yield controller
 
 
-def set_config(controller: Controller, action: Any, config: Any) -> None:
-    controller.set_config(Set(device_id=controller.device_id, action=action, config=config))
-
-
 def test_a_new_push_clears_replication(
     controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest
 ) -> None:
@@ -55,10 +51,10 @@ BAD_JSON = [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}',
 @pytest.mark.parametrize("text", BAD_JSON)
 def test_bad_programs(controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest, text: bytes) -> None:
     """Refused with a reason; the program that runs goes on running."""
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    controller.write(INSERT, program.forwarding())
     config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=text)
-    code, message = refusal(set_config, controller, Set.VERIFY_AND_COMMIT, config)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    code, message = refusal(controller.set_config, Set.VERIFY_AND_COMMIT, config)
+    assert code is StatusCode.INVALID_ARGUMENT
     assert message.startswith("p4_device_config")
     p4rt_embedded.send(1, frame(1))
     assert p4rt_embedded.recv(2) == frame(1)
@@ -66,7 +62,7 @@ def test_bad_programs(controller: Controller, program: Program, p4rt_embedded: E
 
 def test_verify_loads_the_json(controller: Controller, program: Program) -> None:
     config = p4rt.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=b"{}")
-    assert refusal(set_config, controller, Set.VERIFY, config)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal(controller.set_config, Set.VERIFY, config)[0] is StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -76,20 +72,20 @@ def test_verify_loads_the_json(controller: Controller, program: Program) -> None
 def test_p4info_of_another_program(controller: Controller, program: Program, kind: str, message: str) -> None:
     config = program.config()
     getattr(config.p4info, kind)[0].preamble.name = "X"
-    code, text = refusal(set_config, controller, Set.VERIFY, config)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    code, text = refusal(controller.set_config, Set.VERIFY, config)
+    assert code is StatusCode.INVALID_ARGUMENT
     assert message in text
 
 
 def test_p4info_with_another_key(controller: Controller, program: Program) -> None:
     config = program.config()
     config.p4info.tables[0].match_fields[0].bitwidth = 32
-    assert "has another key" in refusal(set_config, controller, Set.VERIFY, config)[1]
+    assert "has another key" in refusal(controller.set_config, Set.VERIFY, config)[1]
 
 
 def test_reconcile_is_refused_by_name(controller: Controller, program: Program) -> None:
     code, message = refusal(controller.push, program, Set.RECONCILE_AND_COMMIT)
-    assert code is grpc.StatusCode.UNIMPLEMENTED
+    assert code is StatusCode.UNIMPLEMENTED
     assert message.startswith("RECONCILE_AND_COMMIT is not supported")
 
 
@@ -97,13 +93,13 @@ def test_idle_timeouts_are_refused_by_name(controller: Controller, program: Prog
     config = program.config()
     table = next(each for each in config.p4info.tables if each.preamble.alias == "lpm_table")
     table.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
-    set_config(controller, Set.VERIFY_AND_COMMIT, config)
+    controller.set_config(Set.VERIFY_AND_COMMIT, config)
     text = "This switch does not support idle timeouts"
-    entity = program.entry("lpm_table", {}, program.action("mark", b"\x01"), idle_timeout_ns=10**9)
+    entity = program.marking("lpm_table", {}, 1, idle_timeout_ns=10**9)
     assert update_refusal(controller.write, INSERT, entity) == (code_pb2.UNIMPLEMENTED, text)
     question = program.entry("lpm_table", {})
     question.table_entry.time_since_last_hit.SetInParent()
-    assert refusal(controller.read, question) == (grpc.StatusCode.UNIMPLEMENTED, text)
+    assert refusal(controller.read, question) == (StatusCode.UNIMPLEMENTED, text)
 
 
 def test_large_reads_come_in_pieces(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +122,7 @@ def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> No
         two.ask_for_mastership()
         two.next("arbitration")
         two.ask_for_mastership(9)
-        error = two.end_of_stream()
-        assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "New election id already exists")
+        assert two.refused_stream() == (StatusCode.INVALID_ARGUMENT, "New election id already exists")
         one.write_updates([])
 
 
@@ -143,11 +138,11 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
         streams = [
             P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in strangers for _ in range(50)
         ]
-        refused: queue.SimpleQueue[grpc.StatusCode] = queue.SimpleQueue()
+        refused: queue.SimpleQueue[StatusCode] = queue.SimpleQueue()
         for stream in streams:
             stream.add_done_callback(lambda ended: refused.put(ended.code()))
         codes = {refused.get(timeout=90) for _ in range(len(streams) - MAX_STREAMS)}
-        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert codes == {StatusCode.RESOURCE_EXHAUSTED}
         assert sum(stream.is_active() for stream in streams) == MAX_STREAMS
         capabilities = P4RuntimeStub(stack.enter_context(grpc.insecure_channel(switch.grpc_address))).Capabilities
         assert capabilities(p4rt.CapabilitiesRequest(), timeout=30).p4runtime_api_version

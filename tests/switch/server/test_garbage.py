@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -21,7 +22,7 @@ from tests.switch.harness.frames import frame
 def lives(switch: SwitchUnderTest, controller: Controller, program: Program) -> None:
     """The switch serves requests and forwards frames."""
     controller.push(program)
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    controller.write(INSERT, program.forwarding())
     switch.send(1, frame(1))
     while (data := switch.recv(2)) != frame(1):  # behind what may be left of the garbage
         assert data is not None, "no frame came"
@@ -46,13 +47,8 @@ def test_tiny_frames(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None
 
 
 METHODS = (
-    "Write",
-    "Read",
-    "SetForwardingPipelineConfig",
-    "GetForwardingPipelineConfig",
-    "Capabilities",
-    "StreamChannel",
-)
+    "Write", "Read", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig", "Capabilities", "StreamChannel",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -133,15 +129,15 @@ def test_arbitrary_entities(p4rt_embedded: EmbeddedUnderTest, program: Program, 
     with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
         controller.push(program)
         codes = [_code(controller.write, update, entity), _code(controller.read, entity)]
-        assert not {grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED} & set(codes)
+        assert not {StatusCode.INTERNAL, StatusCode.DEADLINE_EXCEEDED} & set(codes)
 
 
-def _code(call: Callable[..., Any], *arguments: Any) -> grpc.StatusCode:
+def _code(call: Callable[..., Any], *arguments: Any) -> StatusCode:
     try:
         call(*arguments)
     except grpc.RpcError as error:
         return error.code()
-    return grpc.StatusCode.OK
+    return StatusCode.OK
 
 
 def test_streams_that_say_nothing(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -34,12 +35,16 @@ def mark_of(switch: SwitchUnderTest, dst: int, ether_type: int = UNTOUCHED, port
     return ether_type_of(switch.recv(2))
 
 
+def same(found: Sequence[Any], written: Sequence[Any]) -> bool:
+    """Whether these entries were read, in whatever order."""
+    return sorted(map(str, found)) == sorted(map(str, written))
+
+
 def test_longest_prefix_wins(forwarding: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     def entry(value: int, length: int, mark: int) -> Any:
-        lpm = LPM(value=value.to_bytes(6, "big"), prefix_len=length)
-        return program.entry("lpm_table", {1: lpm}, program.action("mark", bytes([mark])))
+        return program.marking("lpm_table", {1: LPM(value=value.to_bytes(6, "big"), prefix_len=length)}, mark)
 
-    everything = program.entry("lpm_table", {}, program.action("mark", b"\x09"))
+    everything = program.marking("lpm_table", {}, 9)
     forwarding.write(INSERT, entry(0x0A0000000000, 8, 1), entry(0x0A0B00000000, 16, 2), entry(0x0A0B0C0D0E0F, 48, 3))
     assert mark_of(p4rt_switch, 0x0A0B0C0D0E0F) == 3
     assert mark_of(p4rt_switch, 0x0A0B0C0D0E0E) == 2
@@ -53,30 +58,21 @@ def test_longest_prefix_wins(forwarding: Controller, program: Program, p4rt_swit
 
 
 def test_ternary(forwarding: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    odd = program.entry(
-        "ternary_table", {1: Ternary(value=b"\x01", mask=b"\x01")}, program.action("mark", b"\x01"), priority=5
-    )
-    both = program.entry(
-        "ternary_table",
-        {1: Ternary(value=b"\x01", mask=b"\x03"), 2: Ternary(value=b"\x90\x00", mask=b"\xf0\x00")},
-        program.action("mark", b"\x02"), priority=10,
-    )  # fmt: skip
-    everything = program.entry("ternary_table", {}, program.action("mark", b"\x03"), priority=1)
+    odd = program.marking("ternary_table", {1: Ternary(value=b"\x01", mask=b"\x01")}, 1, priority=5)
+    match = {1: Ternary(value=b"\x01", mask=b"\x03"), 2: Ternary(value=b"\x90\x00", mask=b"\xf0\x00")}
+    both = program.marking("ternary_table", match, 2, priority=10)
+    everything = program.marking("ternary_table", {}, 3, priority=1)
     forwarding.write(INSERT, odd, both, everything)
     assert mark_of(p4rt_switch, 5) == 2
     assert mark_of(p4rt_switch, 7) == 1
     assert mark_of(p4rt_switch, 5, 0x8000) == 1
     assert mark_of(p4rt_switch, 4) == 3
-    found = forwarding.read(program.entry("ternary_table", {}))
-    assert sorted(map(str, found)) == sorted(map(str, (odd, both, everything)))
+    assert same(forwarding.read(program.entry("ternary_table", {})), (odd, both, everything))
 
 
 def test_range(forwarding: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    entry = program.entry(
-        "range_table",
-        {1: Range(low=b"\x10\x00", high=b"\x1f\xff"), 2: Range(low=b"\x01", high=b"\x03")},
-        program.action("mark", b"\x07"), priority=1,
-    )  # fmt: skip
+    match = {1: Range(low=b"\x10\x00", high=b"\x1f\xff"), 2: Range(low=b"\x01", high=b"\x03")}
+    entry = program.marking("range_table", match, 7, priority=1)
     forwarding.write(INSERT, entry)
     assert mark_of(p4rt_switch, 1, 0x1000) == 7
     assert mark_of(p4rt_switch, 1, 0x1FFF, port=3) == 7
@@ -86,47 +82,34 @@ def test_range(forwarding: Controller, program: Program, p4rt_switch: SwitchUnde
 
 
 def test_optional(forwarding: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    both = program.entry(
-        "optional_table", {1: Optional(value=b"\x05"), 2: Optional(value=b"\x90\x00")},
-        program.action("mark", b"\x01"), priority=2,
-    )  # fmt: skip
-    one = program.entry("optional_table", {1: Optional(value=b"\x05")}, program.action("mark", b"\x02"), priority=1)
+    five, type_ = Optional(value=b"\x05"), Optional(value=b"\x90\x00")
+    both = program.marking("optional_table", {1: five, 2: type_}, 1, priority=2)
+    one = program.marking("optional_table", {1: five}, 2, priority=1)
     forwarding.write(INSERT, both, one)
     assert mark_of(p4rt_switch, 5) == 1
     assert mark_of(p4rt_switch, 5, 0x8888) == 2
     assert mark_of(p4rt_switch, 6) == UNTOUCHED
-    found = forwarding.read(program.entry("optional_table", {}))
-    assert sorted(map(str, found)) == sorted(map(str, (both, one)))
+    assert same(forwarding.read(program.entry("optional_table", {})), (both, one))
 
 
 def test_mixed(forwarding: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     """LPM in a ternary table: the priority decides, not the length."""
-    wide = program.entry(
-        "mixed_table", {1: b"\x01", 2: LPM(value=b"\x0a" + bytes(5), prefix_len=8)},
-        program.action("mark", b"\x01"), priority=2,
-    )  # fmt: skip
-    narrow = program.entry(
-        "mixed_table",
-        {
-            1: b"\x01",
-            2: LPM(value=b"\x0a\x0b" + bytes(4), prefix_len=16),
-            3: Ternary(value=b"\x90\x00", mask=b"\xff\xff"),
-        },
-        program.action("mark", b"\x02"), priority=1,
-    )  # fmt: skip
+    short, long = LPM(value=b"\x0a" + bytes(5), prefix_len=8), LPM(value=b"\x0a\x0b" + bytes(4), prefix_len=16)
+    wide = program.marking("mixed_table", {1: b"\x01", 2: short}, 1, priority=2)
+    exact_type = Ternary(value=b"\x90\x00", mask=b"\xff\xff")
+    narrow = program.marking("mixed_table", {1: b"\x01", 2: long, 3: exact_type}, 2, priority=1)
     forwarding.write(INSERT, narrow)
     assert mark_of(p4rt_switch, 0x0A0B00000000) == 2
     forwarding.write(INSERT, wide)
     assert mark_of(p4rt_switch, 0x0A0B00000000) == 1
     assert mark_of(p4rt_switch, 0x0A0B00000000, port=3) == UNTOUCHED
-    found = forwarding.read(program.entry("mixed_table", {}))
-    assert sorted(map(str, found)) == sorted(map(str, (wide, narrow)))
+    assert same(forwarding.read(program.entry("mixed_table", {})), (wide, narrow))
 
 
 @pytest.mark.parametrize("value", [b"\x01", b"\x00\x01", b"\x00" * 5 + b"\x01", b"\x00" * 9 + b"\x01"])
 def test_bytestrings_of_any_length_come_back_canonical(controller: Controller, program: Program, value: bytes) -> None:
     controller.write(INSERT, program.entry("exact_table", {1: value}, program.action("forward", b"\x00\x02")))
-    canonical = program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02"))
+    canonical = program.forwarding()
     assert controller.read(program.entry("exact_table", {})) == [canonical]
     assert controller.read(program.entry("exact_table", {1: b"\x00\x01"})) == [canonical]
 
@@ -174,7 +157,7 @@ REFUSED: list[tuple[str, str, dict[int, Any], int, str]] = [
 def test_refused_keys(
     controller: Controller, program: Program, table: str, match: dict[int, Any], priority: int, message: str
 ) -> None:
-    entity = program.entry(table, match, program.action("mark", b"\x01"), priority=priority)
+    entity = program.marking(table, match, 1, priority=priority)
     assert update_refusal(controller.write, INSERT, entity) == (INVALID, message)
     assert controller.read(program.entry(table, {})) == []
 
@@ -182,14 +165,14 @@ def test_refused_keys(
 def test_whole_range_in_canonical_bytes(controller: Controller, program: Program) -> None:
     """Not refused, as the two ends have different lengths; read back without the field."""
     match = {1: Range(low=b"\x00", high=b"\xff\xff")}
-    controller.write(INSERT, program.entry("range_table", match, program.action("mark", b"\x01"), priority=1))
+    controller.write(INSERT, program.marking("range_table", match, 1, priority=1))
     [found] = controller.read(program.entry("range_table", {}))
     assert [field.field_id for field in found.table_entry.match] == [2]
     assert found.table_entry.match[0].range == Range(low=b"\x00", high=b"\x01\xff")  # nine bits are not whole bytes
 
 
 def test_field_given_twice(controller: Controller, program: Program) -> None:
-    entity = program.entry("ternary_table", {}, program.action("mark", b"\x01"), priority=1)
+    entity = program.marking("ternary_table", {}, 1, priority=1)
     for _ in range(2):
         entity.table_entry.match.add(field_id=1).ternary.CopyFrom(Ternary(value=b"\x01", mask=b"\x01"))
     assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Unknown field in match key")

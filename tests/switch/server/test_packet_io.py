@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
 from tests.switch.harness.controller import INSERT, Controller, Program
 from tests.switch.harness.frames import frame
+from tests.switch.server.conftest import Connect
 
 EGRESS_PORT, PADDING, TAG = 1, 2, 3  # metadata of packet_out
 INGRESS_PORT, IN_PADDING, REASON = 1, 2, 3  # and of packet_in
@@ -44,16 +45,18 @@ def test_bad_packet_outs_are_dropped_without_a_word(controller: Controller, p4rt
     assert p4rt_switch.recv(2) == frame(8, ether_type=0)
 
 
-def test_only_the_primary_has_packet_io(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+def test_only_the_primary_has_packet_io(
+    controller: Controller, program: Program, p4rt_switch: SwitchUnderTest, connect: Connect
+) -> None:
     punting(controller, program)
-    with Controller(p4rt_switch.grpc_address, election_id=0) as backup:
-        backup.ask_for_mastership()
-        backup.next("arbitration")
-        backup.packet_out(frame(7), {EGRESS_PORT: b"\x02"})
-        assert p4rt_switch.recv(2, SILENCE) is None
-        p4rt_switch.send(3, frame(1))
-        controller.next("packet")
-        assert backup.none_within(SILENCE)
+    backup = connect(0)
+    backup.ask_for_mastership()
+    backup.next("arbitration")
+    backup.packet_out(frame(7), {EGRESS_PORT: b"\x02"})
+    assert p4rt_switch.recv(2, SILENCE) is None
+    p4rt_switch.send(3, frame(1))
+    controller.next("packet")
+    assert backup.none_within(SILENCE)
 
 
 def test_a_thousand_packet_ins_in_order(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import grpc
+from typing import Any
+
 import pytest
+from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
@@ -20,7 +22,7 @@ def get(controller: Controller, response_type: int = Get.ALL) -> p4rt.Forwarding
 
 
 def test_before_the_first_program(fresh_switch: SwitchUnderTest, program: Program) -> None:
-    no_pipeline = (grpc.StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
+    no_pipeline = (StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
     with Controller(fresh_switch.grpc_address).become_primary() as controller:
         assert refusal(controller.write, INSERT, program.entry("exact_table", {})) == no_pipeline
         assert refusal(controller.read, program.entry("exact_table", {})) == no_pipeline
@@ -71,17 +73,13 @@ def test_no_cookie(controller: Controller, program: Program) -> None:
 
 
 def test_unknown_response_type(controller: Controller) -> None:
-    assert refusal(get, controller, 99) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "Invalid response_type in GetForwardingPipelineConfigRequest",
-    )
+    refused = refusal(get, controller, 99)
+    assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid response_type in GetForwardingPipelineConfigRequest")
 
 
 def test_action_is_required(controller: Controller, program: Program) -> None:
-    assert refusal(controller.push, program, Set.UNSPECIFIED) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "Invalid SetForwardingPipeline action",
-    )
+    refused = refusal(controller.push, program, Set.UNSPECIFIED)
+    assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid SetForwardingPipeline action")
 
 
 def test_a_new_push_clears_the_tables(controller: Controller, program: Program) -> None:
@@ -92,44 +90,41 @@ def test_a_new_push_clears_the_tables(controller: Controller, program: Program) 
 
 def test_save_then_commit(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     """Entries written after SAVE are of the new program; packets meet them after COMMIT."""
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    controller.write(INSERT, program.forwarding())
     controller.push(program, Set.VERIFY_AND_SAVE)
     assert controller.read(program.entry("exact_table", {})) == []
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x03")))
+    controller.write(INSERT, program.forwarding(port=3))
     p4rt_switch.send(1, frame(1))
     assert p4rt_switch.recv(2) == frame(1)
-    assert refusal(controller.push, program, Set.VERIFY_AND_SAVE) == (
-        grpc.StatusCode.UNKNOWN,
-        "Error in first phase of device update",
-    )
-    controller.set_config(Set(device_id=controller.device_id, action=Set.COMMIT))
+    refused = refusal(controller.push, program, Set.VERIFY_AND_SAVE)
+    assert refused == (StatusCode.UNKNOWN, "Error in first phase of device update")
+    controller.set_config(Set.COMMIT)
     p4rt_switch.send(1, frame(1))
     assert p4rt_switch.recv(3) == frame(1)
 
 
 def test_commit_of_nothing(controller: Controller) -> None:
-    commit = Set(device_id=controller.device_id, action=Set.COMMIT)
-    assert refusal(controller.set_config, commit) == (
-        grpc.StatusCode.UNKNOWN,
-        "Error in second phase of device update",
-    )
+    assert refusal(controller.set_config, Set.COMMIT) == (StatusCode.UNKNOWN, "Error in second phase of device update")
+
+
+def bad_config(program: Program) -> Any:
+    """The program's, with a kind of match that there is not."""
+    config = program.config()
+    config.p4info.tables[0].match_fields[0].match_type = 0
+    return config
 
 
 def test_bad_p4info(controller: Controller, program: Program) -> None:
-    request = Set(device_id=controller.device_id, action=Set.VERIFY, config=program.config())
-    request.config.p4info.tables[0].match_fields[0].match_type = 0
-    code, message = refusal(controller.set_config, request)
-    assert code is grpc.StatusCode.UNKNOWN
+    code, message = refusal(controller.set_config, Set.VERIFY, bad_config(program))
+    assert code is StatusCode.UNKNOWN
     assert message.startswith("Error when importing p4info")
 
 
 def test_bad_push_leaves_the_old_program(
     controller: Controller, program: Program, p4rt_switch: SwitchUnderTest
 ) -> None:
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
-    request = Set(device_id=controller.device_id, action=Set.VERIFY_AND_COMMIT, config=program.config())
-    request.config.p4info.tables[0].match_fields[0].match_type = 0
-    refusal(controller.set_config, request)
+    controller.write(INSERT, program.forwarding())
+    refusal(controller.set_config, Set.VERIFY_AND_COMMIT, bad_config(program))
     assert len(controller.read(program.entry("exact_table", {}))) == 1
     p4rt_switch.send(1, frame(1))
     assert ether_type_of(p4rt_switch.recv(2)) == 0x9000
@@ -137,10 +132,10 @@ def test_bad_push_leaves_the_old_program(
 
 def test_another_device_id(p4rt_switch: SwitchUnderTest, program: Program) -> None:
     """Controllers may connect to any device id; it has no pipeline and cannot get one."""
-    no_pipeline = (grpc.StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
+    no_pipeline = (StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set for this device")
     with Controller(p4rt_switch.grpc_address, device_id=3) as other:
         other.ask_for_mastership()
         assert other.next("arbitration").device_id == 3
         assert refusal(other.read, program.entry("exact_table", {})) == no_pipeline
         assert refusal(other.write, INSERT, program.entry("exact_table", {})) == no_pipeline
-        assert refusal(other.push, program) == (grpc.StatusCode.UNKNOWN, "Error when trying to assign device")
+        assert refusal(other.push, program) == (StatusCode.UNKNOWN, "Error when trying to assign device")

@@ -24,23 +24,13 @@ def test_port_specs() -> None:
     assert parse_port("1@udp:127.0.0.1:0").peer is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1",
-        "@x",
-        "x@y",
-        "-1@x",
-        "1@",
-        "1@udp:",
-        "1@udp:h:p",
-        "1@udp::1",
-        "1@udp:h:1:g",
-        "1@udp:h:1:g:0",
-        "1@udp:h:65536",
-    ],
-)
+BAD_SPECS = (
+    "", "1", "@x", "x@y", "-1@x", "1@", "1@udp:", "1@udp:h:p", "1@udp::1", "1@udp:h:1:g", "1@udp:h:1:g:0",
+    "1@udp:h:65536",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_SPECS)
 def test_bad_port_specs(text: str) -> None:
     with pytest.raises(PortError):
         parse_port(text)
@@ -100,7 +90,7 @@ class InNamespace:
 
     def __init__(self) -> None:
         self.namespace = Namespace((1,))
-        self.port = self.namespace.call_inside(lambda: PacketPort(1, "s1"))
+        self.port = self.namespace.call(lambda: PacketPort(1, "s1"))
         self.other = self.namespace.open_interface("h1")
         self.other.settimeout(10.0)
 

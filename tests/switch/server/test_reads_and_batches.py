@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import code_pb2
+from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.controller import (
@@ -23,15 +24,11 @@ from tests.switch.harness.controller import (
 INVALID = code_pb2.INVALID_ARGUMENT
 
 
-def exact(program: Program, value: int) -> Any:
-    return program.entry("exact_table", {1: bytes([value])}, program.action("forward", b"\x02"))
-
-
 def test_all_tables(controller: Controller, program: Program) -> None:
     lpm = program.entry(
         "lpm_table", {1: p4rt.FieldMatch.LPM(value=b"\x02", prefix_len=48)}, program.action("mark", b"\x01")
     )
-    written = [exact(program, 1), exact(program, 2), lpm]
+    written = [program.forwarding(1), program.forwarding(2), lpm]
     controller.write(INSERT, *written)
     wildcard = p4rt.Entity()
     wildcard.table_entry.SetInParent()
@@ -43,15 +40,15 @@ def test_all_tables(controller: Controller, program: Program) -> None:
 
 
 def test_one_entry(controller: Controller, program: Program) -> None:
-    controller.write(INSERT, exact(program, 1), exact(program, 2))
-    assert controller.read(program.entry("exact_table", {1: b"\x02"})) == [exact(program, 2)]
+    controller.write(INSERT, program.forwarding(1), program.forwarding(2))
+    assert controller.read(program.entry("exact_table", {1: b"\x02"})) == [program.forwarding(2)]
     assert controller.read(program.entry("exact_table", {1: b"\x03"})) == []
 
 
 def test_several_entities_in_one_request(controller: Controller, program: Program) -> None:
-    controller.write(INSERT, exact(program, 1), exact(program, 2))
+    controller.write(INSERT, program.forwarding(1), program.forwarding(2))
     wanted = [program.entry("exact_table", {1: bytes([value])}) for value in (2, 1)]
-    assert controller.read(*wanted) == [exact(program, 2), exact(program, 1)]
+    assert controller.read(*wanted) == [program.forwarding(2), program.forwarding(1)]
 
 
 def test_nothing_asked(controller: Controller) -> None:
@@ -59,33 +56,33 @@ def test_nothing_asked(controller: Controller) -> None:
 
 
 def test_what_was_read_before_an_error_is_sent(controller: Controller, program: Program) -> None:
-    controller.write(INSERT, exact(program, 1))
+    controller.write(INSERT, program.forwarding(1))
     bad = p4rt.Entity()
     bad.table_entry.table_id = 1
     received: list[Any] = []
     with pytest.raises(grpc.RpcError) as error:
         received.extend(  # the responses before the error, then the error
             entity
-            for response in controller.responses_to_read(program.entry("exact_table", {}), bad, exact(program, 1))
+            for response in controller.responses_to_read(program.entry("exact_table", {}), bad, program.forwarding(1))
             for entity in response.entities
         )
-    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
-    assert received in ([], [exact(program, 1)])  # list.extend may or may not keep what came before
+    assert (error.value.code(), error.value.details()) == (StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
+    assert received in ([], [program.forwarding(1)])  # list.extend may or may not keep what came before
 
 
 def test_a_batch_goes_on_after_an_error(controller: Controller, program: Program) -> None:
-    good, other = exact(program, 1), exact(program, 2)
-    bad = exact(program, 3)
+    good, other = program.forwarding(1), program.forwarding(2)
+    bad = program.forwarding(3)
     bad.table_entry.action.action.action_id = 1
     updates = [
         p4rt.Update(type=INSERT, entity=good),
         p4rt.Update(type=INSERT, entity=bad),
-        p4rt.Update(type=DELETE, entity=exact(program, 9)),
+        p4rt.Update(type=DELETE, entity=program.forwarding(9)),
         p4rt.Update(type=INSERT, entity=other),
     ]
     with pytest.raises(grpc.RpcError) as error:
         controller.write_updates(updates)
-    assert error.value.code() is grpc.StatusCode.UNKNOWN
+    assert error.value.code() is StatusCode.UNKNOWN
     assert error.value.details() == ""
     assert details(error.value) == [
         (0, "", ""),
@@ -99,13 +96,13 @@ def test_a_batch_goes_on_after_an_error(controller: Controller, program: Program
 def test_updates_of_a_batch_are_in_order(controller: Controller, program: Program) -> None:
     controller.write_updates(
         [
-            p4rt.Update(type=INSERT, entity=exact(program, 1)),
-            p4rt.Update(type=DELETE, entity=exact(program, 1)),
-            p4rt.Update(type=INSERT, entity=exact(program, 1)),
-            p4rt.Update(type=MODIFY, entity=exact(program, 1)),
+            p4rt.Update(type=INSERT, entity=program.forwarding(1)),
+            p4rt.Update(type=DELETE, entity=program.forwarding(1)),
+            p4rt.Update(type=INSERT, entity=program.forwarding(1)),
+            p4rt.Update(type=MODIFY, entity=program.forwarding(1)),
         ]
     )
-    assert controller.read(program.entry("exact_table", {})) == [exact(program, 1)]
+    assert controller.read(program.entry("exact_table", {})) == [program.forwarding(1)]
 
 
 def test_an_empty_batch(controller: Controller) -> None:
@@ -116,11 +113,11 @@ def test_an_empty_batch(controller: Controller) -> None:
     "atomicity", [p4rt.WriteRequest.ROLLBACK_ON_ERROR, p4rt.WriteRequest.DATAPLANE_ATOMIC], ids=["rollback", "atomic"]
 )
 def test_atomic_batches_are_not_served(controller: Controller, program: Program, atomicity: Any) -> None:
-    updates = [p4rt.Update(type=INSERT, entity=exact(program, 1))]
+    updates = [p4rt.Update(type=INSERT, entity=program.forwarding(1))]
     with pytest.raises(grpc.RpcError) as error:
         controller.write_updates(updates, atomicity=atomicity)
     assert (error.value.code(), error.value.details()) == (
-        grpc.StatusCode.UNIMPLEMENTED,
+        StatusCode.UNIMPLEMENTED,
         "Support for atomic write modes has not been implemented yet",
     )
     assert controller.read(program.entry("exact_table", {})) == []
@@ -140,27 +137,24 @@ def test_registers_are_not_served(controller: Controller, program: Program) -> N
     entity = entity_of("register_entry", register_id=program.ids["last"])
     unimplemented = code_pb2.UNIMPLEMENTED
     assert update_refusal(controller.write, MODIFY, entity) == (unimplemented, "Register writes are not supported yet")
-    assert refusal(controller.read, entity) == (
-        grpc.StatusCode.UNIMPLEMENTED,
-        "Register reads are not supported yet",
-    )
+    assert refusal(controller.read, entity) == (StatusCode.UNIMPLEMENTED, "Register reads are not supported yet")
 
 
 NOT_SERVED = [
     ("value_set_entry", (code_pb2.UNIMPLEMENTED, "ValueSet writes are not supported yet"),
-     (grpc.StatusCode.UNIMPLEMENTED, "ValueSet reads are not supported yet")),
-    ("extern_entry", (code_pb2.UNIMPLEMENTED, ""), (grpc.StatusCode.UNKNOWN, "Incorrect entity type")),
+     (StatusCode.UNIMPLEMENTED, "ValueSet reads are not supported yet")),
+    ("extern_entry", (code_pb2.UNIMPLEMENTED, ""), (StatusCode.UNKNOWN, "Incorrect entity type")),
     ("meter_entry", (INVALID, "Invalid P4 id"), None),
     ("action_profile_member", (INVALID, "Invalid P4 id"), None),
     ("action_profile_group", (INVALID, "Invalid P4 id"), None),
     ("direct_meter_entry", (INVALID, "Missing table_entry field in DirectMeterEntry"),
-     (grpc.StatusCode.INVALID_ARGUMENT, "Missing table_entry field in DirectMeterEntry")),
+     (StatusCode.INVALID_ARGUMENT, "Missing table_entry field in DirectMeterEntry")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "written", "read"), [pytest.param(*row, id=row[0]) for row in NOT_SERVED])
 def test_entities_that_this_program_has_not(
-    controller: Controller, kind: str, written: tuple[int, str], read: tuple[grpc.StatusCode, str] | None
+    controller: Controller, kind: str, written: tuple[int, str], read: tuple[StatusCode, str] | None
 ) -> None:
     assert update_refusal(controller.write, MODIFY, entity_of(kind)) == written
     if read is None:  # a wildcard over none
@@ -180,23 +174,23 @@ def test_entities_that_this_program_has_not(
     ],
 )
 def test_reading_unknown_ids(controller: Controller, kind: str, field: str) -> None:
-    invalid = (grpc.StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
+    invalid = (StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
     assert refusal(controller.read, entity_of(kind, **{field: 12345})) == invalid
 
 
 def test_no_entity_at_all(controller: Controller) -> None:
     unknown = "Incorrect entity type"
     assert update_refusal(controller.write, INSERT, p4rt.Entity()) == (code_pb2.UNKNOWN, unknown)
-    assert refusal(controller.read, p4rt.Entity()) == (grpc.StatusCode.UNKNOWN, unknown)
+    assert refusal(controller.read, p4rt.Entity()) == (StatusCode.UNKNOWN, unknown)
 
 
 def test_ageing_is_not_served_for_tables_without_it(controller: Controller, program: Program) -> None:
     entity = program.entry("exact_table", {})
     entity.table_entry.time_since_last_hit.SetInParent()
     code, message = refusal(controller.read, entity)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert code is StatusCode.INVALID_ARGUMENT
     assert message.startswith("Do not set time_since_last_hit")
     entity.table_entry.is_default_action = True
     code, message = refusal(controller.read, entity)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert code is StatusCode.INVALID_ARGUMENT
     assert message.startswith("Default table entries do not support entry ageing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ LPM = p4rt.FieldMatch.LPM
 
 
 def test_insert_modify_delete(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    entry = program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02"))
+    entry = program.forwarding()
     controller.write(INSERT, entry)
     p4rt_switch.send(1, frame(1))
     assert p4rt_switch.recv(2) == frame(1)
@@ -73,14 +72,14 @@ def test_const_table(controller: Controller, program: Program, p4rt_switch: Swit
     found = controller.read(program.entry("const_table", {}))
     assert [each.table_entry.match[0].exact.value for each in found] == [b"\x90\x01", b"\x90\x03"]
     assert found[0].table_entry.action.action == program.action("mark", b"\x90\x02")
-    entry = program.entry("const_table", {1: b"\x90\x01"}, program.action("mark", b"\x01"))
+    entry = program.marking("const_table", {1: b"\x90\x01"}, 1)
     assert update_refusal(controller.write, MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     assert update_refusal(controller.write, DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     unknown = (code_pb2.UNKNOWN, "Error when adding match entry to target")
     assert update_refusal(controller.write, INSERT, entry) == unknown
-    other = program.entry("const_table", {1: b"\x90\x05"}, program.action("mark", b"\x01"))
+    other = program.marking("const_table", {1: b"\x90\x05"}, 1)
     assert update_refusal(controller.write, INSERT, other) == unknown
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    controller.write(INSERT, program.forwarding())
     p4rt_switch.send(1, frame(1, ether_type=0x9001))
     assert ether_type_of(p4rt_switch.recv(2)) == 0x9002
 
@@ -91,7 +90,7 @@ def test_const_default_action(controller: Controller, program: Program) -> None:
         code_pb2.PERMISSION_DENIED,
         f"Cannot set / reset default action for table {table_id} which has a const default action",
     )
-    default = program.entry("const_table", {}, program.action("mark", b"\x01"), is_default_action=True)
+    default = program.marking("const_table", {}, 1, is_default_action=True)
     assert update_refusal(controller.write, MODIFY, default) == refused
     default.table_entry.ClearField("action")
     assert update_refusal(controller.write, MODIFY, default) == refused
@@ -111,17 +110,15 @@ def test_exists_and_not_found(controller: Controller, program: Program) -> None:
     assert update_refusal(controller.write, MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     assert update_refusal(controller.write, DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     controller.write(INSERT, entry)
-    assert update_refusal(controller.write, INSERT, entry) == (
-        code_pb2.ALREADY_EXISTS,
-        "Match entry exists, use MODIFY if you wish to change action",
-    )
+    refused = update_refusal(controller.write, INSERT, entry)
+    assert refused == (code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
 
 
 def test_priority_is_part_of_the_key(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     match = {2: Ternary(value=b"\x90\x00", mask=b"\xff\x00")}
-    low = program.entry("ternary_table", match, program.action("mark", b"\x01"), priority=1)
-    high = program.entry("ternary_table", match, program.action("mark", b"\x02"), priority=2)
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02")))
+    low = program.marking("ternary_table", match, 1, priority=1)
+    high = program.marking("ternary_table", match, 2, priority=2)
+    controller.write(INSERT, program.forwarding())
     controller.write(INSERT, low, high)
     p4rt_switch.send(1, frame(1))
     assert ether_type_of(p4rt_switch.recv(2)) == 2
@@ -133,16 +130,9 @@ def test_priority_is_part_of_the_key(controller: Controller, program: Program, p
     assert controller.read(program.entry("ternary_table", match, priority=2)) == []
 
 
-Edit = Callable[[Any, Program], None]
-
-
-def _edit(statement: str) -> Edit:
-    """An edit of the entry `e`; `p` is the program."""
-
-    def edit(entry: Any, program: Program) -> None:
-        exec(statement, {"e": entry, "p": program})
-
-    return edit
+def edit(entry: Any, program: Program, statement: str) -> None:
+    """Run a statement on the entry ``e`` of the program ``p``."""
+    exec(statement, {"e": entry, "p": program})
 
 
 INVALID = code_pb2.INVALID_ARGUMENT
@@ -153,28 +143,20 @@ REFUSED: list[tuple[str, str, int, str]] = [
     ("e.is_default_action = True", "default with key", INVALID, "Cannot use INSERT for default entry"),
     ("e.ClearField('action')", "no action", INVALID, "'action' field must be set"),
     ("e.action.Clear()", "empty action", INVALID, "Cannot provide indirect action for direct table {table}"),
-    (
-        "e.action.action_profile_member_id = 1", "member id", INVALID,
-        "Cannot provide indirect action for direct table {table}",
-    ),
+    ("e.action.action_profile_member_id = 1", "member id", INVALID,
+     "Cannot provide indirect action for direct table {table}"),
     ("e.action.action.action_id = 5", "unknown action", INVALID, "Invalid P4 id"),
     ("e.action.action.action_id = e.table_id", "a table as action", INVALID, "Invalid P4 id"),
     ("e.action.action.CopyFrom(p.action('mark', b'1'))", "other table's action", INVALID, "Invalid action for table"),
-    (
-        "e.action.action.CopyFrom(p.action('NoAction'))", "default only", code_pb2.PERMISSION_DENIED,
-        "Cannot use DEFAULT_ONLY action in table entry",
-    ),
+    ("e.action.action.CopyFrom(p.action('NoAction'))", "default only", code_pb2.PERMISSION_DENIED,
+     "Cannot use DEFAULT_ONLY action in table entry"),
     ("del e.action.action.params[:]", "no parameter", INVALID, "Unexpected number of action parameters"),
     ("e.action.action.params.add()", "a parameter more", INVALID, "Unexpected number of action parameters"),
     ("e.action.action.params[0].param_id = 9", "unknown parameter", INVALID, "Unknown action parameter"),
-    (
-        "e.action.action.params[0].value = b'\\x02\\x00'", "ten bits", INVALID,
-        "Bytestring provided does not fit within 9 bits",
-    ),
-    (
-        "e.match[0].exact.value = b'\\x01' + bytes(6)", "49 bits", INVALID,
-        "Bytestring provided does not fit within 48 bits",
-    ),
+    ("e.action.action.params[0].value = b'\\x02\\x00'", "ten bits", INVALID,
+     "Bytestring provided does not fit within 9 bits"),
+    ("e.match[0].exact.value = b'\\x01' + bytes(6)", "49 bits", INVALID,
+     "Bytestring provided does not fit within 48 bits"),
     ("del e.match[:]", "no match field", INVALID, "Missing non-ternary field in match key"),
     ("e.match.add(field_id=2).exact.value = b'1'", "a field more", INVALID, "Too many fields in match key"),
     ("e.match[0].field_id = 3", "unknown field", INVALID, "Missing non-ternary field in match key"),
@@ -183,23 +165,19 @@ REFUSED: list[tuple[str, str, int, str]] = [
     ("e.priority = 1", "priority", INVALID, "Non-zero priority for non-ternary match"),
     ("e.meter_config.cir = 1", "meter", INVALID, "Table has no direct meters"),
     ("e.idle_timeout_ns = -1", "negative timeout", INVALID, "idle_timeout_ns must be a positive value"),
-    (
-        "e.idle_timeout_ns = 1", "timeout", INVALID,
-        "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
-    ),
-    (
-        "e.time_since_last_hit.elapsed_ns = 1", "last hit", INVALID,
-        "has_time_since_last_hit must not be set in WriteRequest",
-    ),
+    ("e.idle_timeout_ns = 1", "timeout", INVALID,
+     "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"),
+    ("e.time_since_last_hit.elapsed_ns = 1", "last hit", INVALID,
+     "has_time_since_last_hit must not be set in WriteRequest"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("edit", "code", "message"), [pytest.param(row[0], row[2], row[3], id=row[1]) for row in REFUSED]
+    ("statement", "code", "message"), [pytest.param(row[0], row[2], row[3], id=row[1]) for row in REFUSED]
 )
-def test_refused_inserts(controller: Controller, program: Program, edit: str, code: int, message: str) -> None:
-    entity = program.entry("exact_table", {1: b"\x01"}, program.action("forward", b"\x02"))
-    _edit(edit)(entity.table_entry, program)
+def test_refused_inserts(controller: Controller, program: Program, statement: str, code: int, message: str) -> None:
+    entity = program.forwarding()
+    edit(entity.table_entry, program, statement)
     message = message.format(table=entity.table_entry.table_id)
     assert update_refusal(controller.write, INSERT, entity) == (code, message)
     assert controller.read(program.entry("exact_table", {})) == []
@@ -210,22 +188,20 @@ DEFAULT_REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("", "delete", DELETE, INVALID, "Cannot use DELETE for default entry"),
     ("e.match.add(field_id=1).exact.value = b'1'", "key", MODIFY, INVALID, "Non-empty key for default entry"),
     ("e.priority = 3", "priority", MODIFY, INVALID, "Non-zero priority for default entry"),
-    (
-        "e.table_id = p.ids['ternary_table']", "table only", MODIFY, code_pb2.PERMISSION_DENIED,
-        "Cannot use TABLE_ONLY action as default action",
-    ),
+    ("e.table_id = p.ids['ternary_table']", "table only", MODIFY, code_pb2.PERMISSION_DENIED,
+     "Cannot use TABLE_ONLY action as default action"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("edit", "update", "code", "message"),
+    ("statement", "update", "code", "message"),
     [pytest.param(row[0], row[2], row[3], row[4], id=row[1]) for row in DEFAULT_REFUSED],
 )
 def test_refused_default_entries(
-    controller: Controller, program: Program, edit: str, update: Any, code: int, message: str
+    controller: Controller, program: Program, statement: str, update: Any, code: int, message: str
 ) -> None:
     entity = program.entry("exact_table", {}, program.action("drop"), is_default_action=True)
-    _edit(edit)(entity.table_entry, program)
+    edit(entity.table_entry, program, statement)
     assert update_refusal(controller.write, update, entity) == (code, message)
 
 
@@ -236,7 +212,7 @@ def test_modify_needs_an_action(controller: Controller, program: Program) -> Non
 
 
 def test_counter_data_needs_a_counter(controller: Controller, program: Program) -> None:
-    entity = program.entry("lpm_table", {}, program.action("mark", b"\x01"))
+    entity = program.marking("lpm_table", {}, 1)
     entity.table_entry.counter_data.packet_count = 1
     assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Table has no direct counters")
 
@@ -250,6 +226,6 @@ def test_update_type_is_required(controller: Controller, program: Program) -> No
 
 def test_negative_priority(controller: Controller, program: Program) -> None:
     match = {2: Ternary(value=b"\x01", mask=b"\xff")}
-    entity = program.entry("ternary_table", match, program.action("mark", b"\x01"), priority=-1)
+    entity = program.marking("ternary_table", match, 1, priority=-1)
     refused = (code_pb2.UNKNOWN, "Error when adding match entry to target")
     assert update_refusal(controller.write, INSERT, entity) == refused

@@ -11,23 +11,23 @@ from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
 from netsum_testbed.opening import fabric_of
+from netsum_testbed.tables import wide_console
 
 from netsum_trials.bytes.hosts import RANKS, SIZE
 from netsum_trials.bytes.links import below, collectives, network, stripes
 from netsum_trials.bytes.report import LinkTotals, below_table, lines_table, stripes_table
-from netsum_trials.tables import wide_console
 
 NETWORKS: Final[dict[str, tuple[Topology, Sequence[str]]]] = {
     "tree": (tree(2, 2), ("h1", "h2", "h3", "h4")),
     "leaf-spine": (leaf_spine(2, 2, 2), ("h1", "h2", "h3", "h4")),
     "fat-tree": (fat_tree(4), ("h1", "h2", "h5", "h6")),
 }
-"""Two ranks below each of two leaves; those of the fat-tree are in two pods."""
+"""Two ranks below each of two leaves; in the fat-tree these are in two pods."""
 
 BELOW: Final = (1, 2, 4, 8)
 WEIGHTS: Final = ({"spine1": 1, "spine2": 1}, {"spine1": 3, "spine2": 1})
 STRIPED: Final = 1 << 20
-"""Bytes of the striped allreduce: so many blocks that the one of the agreement does not show."""
+"""Bytes of the striped allreduce: so many blocks that the agreement's hardly counts."""
 
 
 @click.command()
@@ -36,9 +36,9 @@ STRIPED: Final = 1 << 20
 def links(switch: str, rootless: bool) -> None:
     """Measure the bytes that each collective moves over every link of a tree, a leaf-spine and a fat-tree.
 
-    The switches count what comes in at their ports; beside it stands the formula. Then an allreduce with 1, 2, 4 and 8 hosts
-    below a leaf, and one whose blocks two spines share by weight. The last line is one JSON object; the exit code is 1 when a
-    link carried less than its formula says.
+    The switches count what comes in at their ports, which is compared with the formula. An allreduce with 1, 2, 4 and 8 hosts
+    below a leaf follows, and one whose blocks two spines share by weight. The last line is one JSON object; the exit code is
+    1 if a link carried less than its formula says.
     """
     name = chosen_switch(switch, rootless=rootless)
     console = wide_console()

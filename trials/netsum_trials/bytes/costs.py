@@ -1,17 +1,16 @@
 """What each collective moves: the one table of formulas, in S, the bytes of a rank's array.
 
-A job of n ranks; below the switch in question are m of them, r of those not the call's root. Every block costs a header out and
-in at every rank, and every call one small block more, with which the ranks agree on what they call. In a tree a block travels
-every link once up and once down, whatever the number of hosts below: a switch sends one partial up, and its parent's result
-comes down to it in full, whoever may want it.
+A job has n ranks; m of them are below the switch in question, r of those are not the call's root. Every block costs a header in
+each direction at every rank, and every call one more small block, by which the ranks agree on the call. In a tree a block
+travels every link once up and once down, whatever the number of hosts below: a switch sends one partial up, and its parent's
+result comes down to it in full, whoever wants it.
 
-Blocks of one rank for another (gather, scatter, all_to_all) can be more on the links of switches: the formula is their payload. A
-partial without payload goes up as long as the packet that finished it was (the receiver's packets are as long as the block, the
-others' are only a header); and where the last packet at a switch was a short one, the result does not fit it and is asked for
-again.
+Blocks from one rank to another (gather, scatter, all_to_all) can cost more between switches: the formula is their payload. A
+partial without payload is as long as the packet that finished it (the receiver's packets are as long as the block, the
+others' are only a header); and if the last packet at a switch was short, the result does not fit into it and is requested again.
 
-Without a switch, every algorithm moves the same in all and differs in who sends it and when; but in the double binary tree what
-is for one rank, or of one, goes by the tops of the two trees.
+Without a switch, all algorithms move the same in total and differ in who sends it and when; but the double binary tree moves
+what is for one rank, or from one, via the tops of its two trees.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ HALF: Final = Fraction(1, 2)
 
 
 class Place(NamedTuple):
-    """Where bytes are counted: of ``n`` ranks ``m`` are below a link, and the call's root is one of them or not."""
+    """Where bytes are counted: ``m`` of ``n`` ranks are below a link, with or without the call's root."""
 
     n: int
     m: int = 0
@@ -44,7 +43,7 @@ class Place(NamedTuple):
 
     @property
     def others(self) -> Fraction:
-        """Of n parts all but a rank's own."""
+        """The share of all parts but a rank's own."""
         return Fraction(self.n - 1, self.n)
 
 
@@ -57,9 +56,9 @@ class Formula(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call moves. ``ranks``: what a rank sends and receives, the root's first; ``up``, ``down``: between a switch and
-    its parent; ``hosts``: what all ranks send together where no switch combines. ``blocks``: payload of all the call's blocks.
-    ``least``: the links of switches may have more."""
+    """What one call moves. ``ranks``: what a rank sends and receives, the root first; ``up``, ``down``: between a switch and
+    its parent; ``hosts``: what all ranks together send without a switch. ``blocks``: payload of all the call's blocks.
+    ``least``: links between switches may carry more."""
 
     collective: str
     blocks: Callable[[Place], Share]
@@ -71,7 +70,7 @@ class Cost:
 
     @property
     def root(self) -> Formula:
-        """What rank 0 sends, which is the root where the call has one."""
+        """What rank 0 sends, which is the root if the call has one."""
         return next(iter(self.ranks.values()))[0]
 
 
@@ -140,12 +139,12 @@ COSTS: Final = (
 
 
 def headers(cost: Cost, n: int, size: int, block_bytes: int, each: int = HEADER_BYTES) -> int:
-    """Bytes that a call sends in one direction besides payload: a header of so many bytes a block, and the agreement."""
+    """Bytes that a call sends in one direction besides payload: a header of so many bytes per block, and the agreement."""
     return frames(cost, n, size, block_bytes) * each + CHUNK_BYTES
 
 
 def frames(cost: Cost, n: int, size: int, block_bytes: int) -> int:
-    """Packets that a call sends in one direction: one a block, and one for the ranks to agree on the call."""
+    """Packets that a call sends in one direction: one per block, and one by which the ranks agree on the call."""
     return int(cost.blocks(Place(n)) * size / block_bytes) + 1
 
 
@@ -153,18 +152,18 @@ FRAME_HEADERS: Final = PREFIX_BYTES + HEADER_BYTES
 
 
 def between_hosts(cost: Cost, algorithm: str, n: int, size: int) -> tuple[str, int]:
-    """The formula without a switch, and the bytes of payload that it gives; the root is rank 0."""
+    """The formula without a switch, and its bytes of payload; the root is rank 0."""
     words, share = cost.hosts.words, cost.hosts.share(Place(n))
     if algorithm == "double_binary_tree":
         if cost.collective in ("reduce", "broadcast"):
             return f"{words} + way", int((share + _way(0, n)) * size)
         if cost.collective in ("reduce_scatter", "all_gather"):
-            words = f"> {words}"  # the ways, too; which tree a rank's rows are of depends on the batches
+            words = f"> {words}"  # plus the ways; which tree a rank's rows are in depends on the batches
     return words, int(share * size)
 
 
 def _way(rank: int, workers: int) -> Fraction:
-    """Steps from a rank to the top, on the average of the two trees, which have half of the rows each."""
+    """Steps from a rank to the top, averaged over the two trees, which have half of the rows each."""
     steps = 0
     for tree in two_trees(workers):
         at = rank

@@ -1,7 +1,7 @@
-"""What has passed each link of a network, as its switches count it.
+"""The bytes on each link of a network, as its switches count them.
 
-A switch counts what comes in. So of a link between switches both directions are known, each at its far end, and of a host's link
-what the host has sent.
+A switch counts what comes in. So both directions of a link between switches are known, each at its far end, and of a host's
+link what the host has sent.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Traffic = Mapping[Way, Passed]
 
 
 def read_links(site: Site) -> dict[Way, Passed]:
-    """What has passed until now, since the switches' programs were loaded; parallel links of the same switches together. Takes
-    one call a switch. :class:`~netsum_controller.errors.SwitchError`: one does not answer."""
+    """Read what has passed since the switches' programs were loaded; parallel links between two switches are added up. Takes one
+    call per switch. Raises :class:`~netsum_controller.errors.SwitchError` if one does not answer."""
     passed: dict[Way, Passed] = {}
     for switch in site.topology.switches:
         senders = {host.port: name for name, host in site.topology.hosts_of(switch).items()}

@@ -1,9 +1,9 @@
 """Bytes of each collective, measured at the hosts, next to the formulas.
 
-Through a switch, packets are sent again when they seem lost, and when a result has come as a notice, because the last
-contribution was one of no size and a result does not fit such a packet. Without a switch, measured bytes are those of all
-frames: payload, 14 bytes a row, heads, acknowledgements, the agreement, and a barrier behind each call, since a rank that has
-its own results may still have something to send.
+Through a switch, packets are sent again when they seem lost, and when a result came as a notice because the last contribution
+was only a header, into which no result fits. Without a switch, all bytes of the members' messages are counted: payload, 14
+bytes per row, message headers, acknowledgements, the agreement, and a barrier after each call, since a rank that has its
+results may still have something to send.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZE: Final = 1 << 18
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes that the formula expects, headers included, and bytes that there were."""
+    """The bytes that the formula expects, headers included, and those that were measured."""
 
     formula: str
     expected: int
@@ -52,10 +52,10 @@ class HostVolume(Bytes):
 
 
 def measure(communicators: Sequence[Communicator], size: int = SIZE) -> list[Volume]:
-    """Make each call once, of float32s of ``size`` bytes a rank, on a job of its own where nothing is lost."""
+    """Make each call once, of ``size`` bytes of float32 per rank, in a job without faults."""
     n, block_bytes = len(communicators), communicators[0].descriptor.block_bytes
     volumes: list[Volume] = []
-    count(communicators, "allreduce", size)  # the round trip time is known from here on
+    count(communicators, "allreduce", size)  # the round-trip time is known from here on
     for cost in COSTS:
         counted, more = count(communicators, cost.collective, size), headers(cost, n, size, block_bytes)
         for (who, formulas), moved in zip(cost.ranks.items(), counted, strict=False):
@@ -68,9 +68,9 @@ def measure(communicators: Sequence[Communicator], size: int = SIZE) -> list[Vol
 
 
 def measure_without(communicators: Sequence[Communicator], size: int = SIZE) -> list[HostVolume]:
-    """The same of a job whose members combine themselves."""
+    """The same in a job whose members combine themselves."""
     algorithm, n = communicators[0].descriptor.algorithm, len(communicators)
-    count(communicators, "allreduce", size, settle=Communicator.barrier)  # the round trip time is known from here on
+    count(communicators, "allreduce", size, settle=Communicator.barrier)  # the round-trip time is known from here on
     volumes = []
     for cost in COSTS:
         counted = count(communicators, cost.collective, size, settle=Communicator.barrier)
@@ -86,7 +86,7 @@ def count(
     size: int,
     settle: Callable[[Communicator], None] = lambda _: None,
 ) -> list[tuple[int, int, int]]:
-    """Bytes that each rank has sent and received for one call, and packets that it has sent again; the root is rank 0.
+    """Bytes that each rank sent and received in one call, and packets that it retransmitted; the root is rank 0.
     ``settle(comm)`` is called between the call and the counting."""
 
     def counts(comm: Communicator) -> Any:
@@ -110,7 +110,7 @@ def on_all(communicators: Sequence[Communicator], make: Callable[[Communicator],
 
 
 def make_call(comm: Communicator, name: str, size: int) -> None:
-    """One rank's part of a call of float32s, ``size`` bytes a rank (scatter: at the root); checks a sum's result."""
+    """Make one rank's part of a call of ``size`` bytes of float32 per rank (scatter: at the root); a sum's result is checked."""
     number = size // 4 // (comm.size if name == "scatter" and comm.rank else 1)
     given = np.full(number, comm.rank + 1, np.float32)
     collective, _, how = name.partition(" ")

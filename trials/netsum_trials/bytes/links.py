@@ -20,20 +20,21 @@ from netsum_trials.bytes.counters import Passed, Traffic, between, read_links
 from netsum_trials.bytes.hosts import SIZE, Bytes, make_call, on_all
 
 WINDOW: Final = 8
-"""Few blocks under way: no queue that looks like a loss."""
+"""So few blocks in flight that no packet waits long enough to seem lost."""
 TRIES: Final = 6
 
 
 @dataclass(frozen=True)
 class LinkBytes(Bytes):
-    """One direction of a link. ``again``: frames more than one a block: what was sent again, and what asked for it."""
+    """One direction of a link. ``again``: frames beyond one per block, which are retransmissions and requests for them."""
 
     again: int
 
 
 @dataclass(frozen=True)
 class Line:
-    """One call on one link (several: from a switch to its parents, which share the blocks). Nobody counts what a host gets."""
+    """One call on one link, or on all links from a switch to its parents, which share the blocks. What a host receives is not
+    counted."""
 
     topology: str
     collective: str
@@ -44,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Below:
-    """An allreduce with so many ``hosts`` of the job below a leaf: bytes on their links together, and on the leaf's uplink."""
+    """An allreduce with that many ``hosts`` of the job below a leaf: the bytes on all their links, and on the leaf's uplink."""
 
     hosts: int
     sent: int
@@ -54,8 +55,8 @@ class Below:
 
 @dataclass(frozen=True)
 class Stripe:
-    """One leaf's link to one root. ``due``: the root's share of the stripes; ``up`` and ``down`` in bytes, and the shares of what
-    the leaf's uplinks carried together."""
+    """One leaf's link to one root. ``due``: the root's share of the stripes; ``up`` and ``down`` in bytes, and as shares of
+    what all of the leaf's uplinks carried."""
 
     weights: str
     link: str
@@ -67,7 +68,7 @@ class Stripe:
 
 
 class Network:
-    """A job on a fabric, and what its calls move."""
+    """A job on a fabric, and the bytes that its calls move."""
 
     def __init__(
         self, fabric: Fabric, members: Sequence[str], communicators: Sequence[Communicator], trees: Trees
@@ -79,8 +80,8 @@ class Network:
         self.block_bytes = communicators[0].descriptor.block_bytes
 
     def call(self, name: str, size: int = SIZE) -> Traffic:
-        """Make a call on all ranks, with rank 0 as the root; what passed each link meanwhile. On a busy machine answers are
-        late, and packets are sent again for nothing: of some calls, the one that moved the fewest bytes counts."""
+        """Make a call on all ranks, with rank 0 as the root; return what passed each link meanwhile. On a busy machine answers
+        are late and packets are retransmitted needlessly, so of several calls the one that moved the fewest bytes counts."""
         least: Traffic = {}
         for _ in range(TRIES):
             traffic = self._call(name, size)
@@ -95,7 +96,7 @@ class Network:
         return between(before, read_links(self.fabric.controller.site))
 
     def leaves(self) -> list[str]:
-        """The switches with members that have a parent."""
+        """The switches that have both members and a parent."""
         return [
             name
             for name, node in self.trees.nodes.items()
@@ -119,7 +120,7 @@ def network(fabric: Fabric, hosts: Sequence[str], **options: Any) -> Iterator[Ne
 
 
 def collectives(made: Network, costs: Sequence[Cost] = COSTS) -> Iterator[Line]:
-    """Each collective: on the link of rank 0's host, and between its switch, and another one, and their parents."""
+    """Measure each collective, on the link of rank 0's host, and between two leaves (the first is rank 0's) and their parents."""
     topology = made.fabric.topology
     root, n = made.members[0], len(made.members)
     home = topology.hosts[root].switch
@@ -133,7 +134,7 @@ def collectives(made: Network, costs: Sequence[Cost] = COSTS) -> Iterator[Line]:
 
 
 def uplinks(made: Network, cost: Cost, leaf: str, traffic: Traffic) -> Line:
-    """What a call has moved between a leaf and its parents."""
+    """What a call moved between a leaf and its parents."""
     node = made.trees.nodes[leaf]
     place = Place(len(made.members), len(node.ranks), 0 in node.ranks)
     parents = [uplink.switch for uplink in node.uplinks]
@@ -144,14 +145,14 @@ def uplinks(made: Network, cost: Cost, leaf: str, traffic: Traffic) -> Line:
 
 
 def compare(made: Network, cost: Cost, formula: Formula, place: Place, passed: Sequence[Passed]) -> LinkBytes:
-    """What has passed, next to what should."""
+    """Compare what passed with what should have."""
     due = int(formula.share(place) * SIZE) + headers(cost, place.n, SIZE, made.block_bytes, FRAME_HEADERS)
     again = sum(each.frames for each in passed) - frames(cost, place.n, SIZE, made.block_bytes)
     return LinkBytes(formula.words, due, sum(each.bytes for each in passed), again)
 
 
 def below(made: Network, leaf: str) -> Below:
-    """An allreduce, as the links of one leaf see it."""
+    """Measure an allreduce on the links of one leaf."""
     traffic = made.call("allreduce")
     line = uplinks(made, COSTS[0], leaf, traffic)
     hosts = [host for host in made.members if made.fabric.topology.hosts[host].switch == leaf]
@@ -160,7 +161,7 @@ def below(made: Network, leaf: str) -> Below:
 
 
 def stripes(made: Network, weights: str, size: int) -> Iterator[Stripe]:
-    """An allreduce of ``size`` bytes, on every uplink of every leaf."""
+    """Measure an allreduce of ``size`` bytes on every uplink of every leaf."""
     traffic = made.call("allreduce", size)
     seats = Counter(made.trees.roots)
     for leaf in made.leaves():

@@ -1,23 +1,25 @@
-"""What was measured, as tables and as JSON."""
+"""The measurements, as tables and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from netsum_testbed.checking import Totals
+from netsum_testbed.tables import make_table
 from rich.table import Table
 
 from netsum_trials.bytes.hosts import RANKS, SIZE, Bytes, HostVolume, Volume
 from netsum_trials.bytes.links import Below, Line, LinkBytes, Stripe
-from netsum_trials.tables import make_table
+
+_FIGURES: Final = (">formula", ">measured")
 
 
 @dataclass
 class LinkTotals(Totals):
-    """``collectives``: each on its links, by topology. ``below``: an allreduce with more and more hosts below a leaf.
-    ``stripes``: what each root of a leaf-spine carried, for given weights."""
+    """``collectives``: each on its links, by topology. ``below``: an allreduce with a growing number of hosts below a leaf.
+    ``stripes``: what each root of a leaf-spine carried, by weights."""
 
     collectives: list[Line] = field(default_factory=list)
     below: list[Below] = field(default_factory=list)
@@ -29,7 +31,7 @@ class LinkTotals(Totals):
 
     @property
     def failures(self) -> int:
-        """Directions with fewer bytes than the formula expects: then the formula, or a counter, is wrong."""
+        """Directions with fewer bytes than the formula expects, for which the formula or a counter is wrong."""
         ways = [way for line in self.collectives for way in (line.up, line.down)]
         ways += [way for line in self.below for way in (line.up, line.down)]
         return sum(way is not None and way.measured < way.expected for way in ways)
@@ -50,47 +52,42 @@ def _link_words(way: LinkBytes | None) -> Sequence[str]:
 
 def lines_table(title: str, lines: Sequence[Line]) -> Table:
     """Bytes up and down, next to the formulas."""
-    figures = ">formula", ">measured", ">again"
-    table = make_table(title, "collective", "link", "up", *figures, "down", *figures)
-    for line in lines:
-        table.add_row(line.collective, line.link, *_link_words(line.up), *_link_words(line.down))
-    return table
+    figures = *_FIGURES, ">again"
+    rows = ((each.collective, each.link, *_link_words(each.up), *_link_words(each.down)) for each in lines)
+    return make_table(title, ("collective", "link", "up", *figures, "down", *figures), rows)
 
 
 def below_table(lines: Sequence[Below]) -> Table:
-    """The same, by the number of hosts."""
-    title = f"An allreduce with more and more hosts below a leaf: S = {SIZE:,}"
-    figures = ">formula", ">measured"
-    table = make_table(title, ">hosts below", ">their links", "up", *figures, "down", *figures)
-    for line in lines:
-        table.add_row(str(line.hosts), f"{line.sent:,}", *_words(line.up), *_words(line.down))
-    return table
+    """Bytes by the number of hosts below a leaf."""
+    title = f"An allreduce with a growing number of hosts below a leaf: S = {SIZE:,}"
+    columns = ">hosts below", ">their links", "up", *_FIGURES, "down", *_FIGURES
+    return make_table(
+        title, columns, ((str(each.hosts), f"{each.sent:,}", *_words(each.up), *_words(each.down)) for each in lines)
+    )
 
 
 def stripes_table(stripes: Sequence[Stripe]) -> Table:
     """What each root carried."""
-    title = "An allreduce striped over the roots of a leaf-spine"
-    table = make_table(title, "weights", "link", ">share due", ">bytes up", ">share", ">bytes down", ">share")
-    for each in stripes:
-        up, down = (f"{each.up:,}", f"{each.up_share:.1%}"), (f"{each.down:,}", f"{each.down_share:.1%}")
-        table.add_row(each.weights, each.link, f"{each.due:.1%}", *up, *down)
-    return table
+    columns = "weights", "link", ">share due", ">bytes up", ">share", ">bytes down", ">share"
+    rows = (
+        (each.weights, each.link, f"{each.due:.1%}", f"{each.up:,}", f"{each.up_share:.1%}", f"{each.down:,}",
+         f"{each.down_share:.1%}")
+        for each in stripes
+    )  # fmt: skip
+    return make_table("An allreduce striped over the roots of a leaf-spine", columns, rows)
 
 
 def volume_table(volumes: Sequence[Volume]) -> Table:
     """Bytes of each collective at the hosts, next to the formulas."""
-    figures = ">formula", ">measured"
-    title = f"Bytes at the hosts: n = {RANKS} ranks, S = {SIZE:,}"
-    table = make_table(title, "collective", "rank", "sent", *figures, "received", *figures, ">again")
-    for each in volumes:
-        table.add_row(each.collective, each.who, *_words(each.sent), *_words(each.received), str(each.again))
-    return table
+    columns = "collective", "rank", "sent", *_FIGURES, "received", *_FIGURES, ">again"
+    rows = (
+        (each.collective, each.who, *_words(each.sent), *_words(each.received), str(each.again)) for each in volumes
+    )
+    return make_table(f"Bytes at the hosts: n = {RANKS} ranks, S = {SIZE:,}", columns, rows)
 
 
 def host_volume_table(volumes: Sequence[HostVolume], algorithm: str) -> Table:
-    """Bytes that all ranks send together, next to the formulas."""
+    """Bytes that all ranks together send, next to the formulas."""
     title = f"Bytes by {algorithm}, of all ranks together: n = {RANKS} ranks, S = {SIZE:,}"
-    table = make_table(title, "collective", "sent", ">formula", ">measured", ">again")
-    for each in volumes:
-        table.add_row(each.collective, *_words(each), str(each.again))
-    return table
+    rows = ((each.collective, *_words(each), str(each.again)) for each in volumes)
+    return make_table(title, ("collective", "sent", *_FIGURES, ">again"), rows)

@@ -24,6 +24,7 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
+from netsum_testbed.tables import wide_console
 from netsum_testbed.verify.cells import WORKERS
 from netsum_testbed.verify.members import joined
 from rich.table import Table
@@ -32,8 +33,7 @@ from netsum_trials.bytes import hosts
 from netsum_trials.bytes.links import WINDOW
 from netsum_trials.bytes.report import host_volume_table, volume_table
 from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, Run
-from netsum_trials.tables import wide_console
+from netsum_trials.exact.run import Options, run
 
 TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
     "star": lambda: star(max(WORKERS)),
@@ -41,12 +41,12 @@ TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
     "leaf-spine": lambda: leaf_spine(2, 3, 3),
     "fat-tree": lambda: fat_tree(4),
 }
-"""One switch; four; five, two of them roots; twenty, four of them roots of jobs that span pods. Each has at least as
-many hosts as a cell may have ranks."""
+"""One switch; four; five, of which two are roots; twenty, of which four are roots of jobs that span pods. Each has at least
+as many hosts as a cell may have ranks."""
 
 
 def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    """A callback that reads ``star,tree``."""
+    """Parse ``star,tree``."""
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in TOPOLOGIES:
@@ -63,14 +63,14 @@ def _names(_context: click.Context, _option: click.Parameter, text: str) -> tupl
 @click.option("--topology", "topologies", callback=_names, default=comma(TOPOLOGIES), show_default=True)
 @list_option("--workers", int, 1, max(WORKERS), comma(WORKERS))
 @list_option("--sizes", int, 0, 1 << 24, comma(Options.sizes), "elements")
-@list_option("--loss", float, 0, 0.5, comma(Options.loss), "parts of packets to drop, in each direction")
+@list_option("--loss", float, 0, 0.5, comma(Options.loss), "probabilities of losing a packet, in each direction")
 @algorithm_option
 @rootless_option
 def matrix(switch: str, rootless: bool, **given: Any) -> None:
     """Make random calls of every collective, operation and type for a while, and check every result with numpy.
 
     The topologies share the time, one after the other. On the first, each collective's bytes are measured against the
-    formulas of the documentation. The last line is one JSON object; the exit code is 1 when anything was wrong.
+    formulas of the documentation. The last line is one JSON object; the exit code is 1 if anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
     options = Options(**given)
@@ -82,14 +82,14 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
             with fabric_of(TOPOLOGIES[topology](), name, rootless=rootless) as fabric:
                 where = f"{type(fabric).__name__}, {topology} of {len(fabric.topology.switches)}"
                 screen.say(f"matrix{by} on the {name} switch ({where}), seed {options.seed}")
-                Run(fabric, options, totals, screen, topology).run()
+                run(fabric, options, totals, screen, topology)
                 if not totals.volumes:
                     table = _measure(fabric, totals)
         wide_console().print(table)
 
 
 def _measure(fabric: Fabric, totals: MatrixTotals) -> Table:
-    """Bytes of each collective, on a job of its own; as a table."""
+    """Measure the bytes of each collective; return them as a table."""
     members = tuple(fabric.topology.hosts)[: hosts.RANKS]
     if totals.algorithm != SWITCH:
         with joined(fabric, JobSpec(name="matrix-bytes", members=members), algorithm=totals.algorithm) as there:

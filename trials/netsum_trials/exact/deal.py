@@ -1,4 +1,4 @@
-"""Cells are dealt like cards: everything about one follows from a seed, the job's number and the cell's."""
+"""Deals cells like cards; everything about one follows from a seed, the job's number and the cell's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FILLS = ("normal", "wide", "zeros", "sparse")
 def make_cells(
     seed: int, job: int, number: int, *, workers: int, sizes: tuple[int, ...] = SIZES, most_packets: int
 ) -> tuple[Cell, ...]:
-    """The cells of one job: kinds are dealt like cards, so that each comes once before one comes again; sizes are drawn,
-    those of more than ``most_packets`` again."""
+    """The cells of one job. Each kind comes once before any comes again. Sizes are drawn, and drawn again if the cell would take
+    more than ``most_packets`` packets."""
     return tuple(_make_cell(seed, job, index, number, workers, sizes, most_packets) for index in range(number))
 
 
@@ -31,7 +31,7 @@ def _make_cell(
 
 
 def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: Kind, workers: int, size: int) -> Cell:
-    """A cell of that kind and size; the rest is drawn."""
+    """A cell of that kind and size, with everything else drawn."""
     size = size if kind.dtype else 0
     even, counts = _counts(rng, kind.collective, workers, size)
     compressible = kind.collective == "allreduce" and kind.op in ("sum", "mean") and kind.dtype in FLOATS
@@ -54,7 +54,7 @@ def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: Kind, 
 
 
 def _counts(rng: np.random.Generator, name: str, workers: int, size: int) -> tuple[bool, tuple[tuple[int, ...], ...]]:
-    """Whether all ranks' rows are equally many, and how many they are: see :class:`Cell`."""
+    """Whether all ranks have equally many rows, and how many each has: see :class:`Cell`."""
     even = bool(size % workers == 0 and rng.random() < 0.5)
     if name not in (*ROWS, "reduce_scatter"):
         return True, ()
@@ -62,7 +62,7 @@ def _counts(rng: np.random.Generator, name: str, workers: int, size: int) -> tup
     def parts() -> tuple[int, ...]:
         if even:
             return (size // workers,) * workers
-        # Uneven on purpose: some ranks get nothing.
+        # So uneven that some ranks get nothing.
         return tuple(map(int, rng.multinomial(size, rng.dirichlet(np.full(workers, 0.5)))))
 
     if name == "all_to_all":

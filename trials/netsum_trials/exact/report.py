@@ -1,4 +1,4 @@
-"""What a run of the matrix came to."""
+"""The totals of a run of the matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tally:
 
 @dataclass
 class MatrixTotals(CellTotals):
-    """``kinds``: which collectives, operations and types there were; ``topology``: where cells are made now."""
+    """``kinds``: the collectives, operations and types made so far; ``topology``: where cells are being made."""
 
     by_collective: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in COLLECTIVES})
     by_topology: dict[str, Tally] = field(default_factory=dict)

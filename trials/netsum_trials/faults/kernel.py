@@ -1,9 +1,9 @@
-"""Packets lost by the kernel, between a host and its switch or between two switches: nftables rules on the interfaces' way out.
+"""Makes the kernel lose packets between a host and its switch or between two switches, by nftables rules at interfaces' egress.
 
-The hook is netdev's ``egress`` (Linux 5.16, CONFIG_NETFILTER_EGRESS), before the packet is on the wire: there it meets what
-kernel sockets send as well as raw ones (AF_PACKET reads before the ``ingress`` hook, and never passes the ``input`` hook).
-The draw is ``numgen random``. nftables can lose packets and cut a link; it can neither delay nor reorder any, and where a
-kernel lacks something, :func:`check_kernel` says what.
+The hook is netdev's ``egress`` (Linux 5.16, CONFIG_NETFILTER_EGRESS), just before the wire, where packets of kernel sockets and
+of raw ones both pass (AF_PACKET reads before the ``ingress`` hook, and never passes the ``input`` hook).
+The draw is ``numgen random``. nftables can lose packets and cut a link, but neither delay nor reorder; if a kernel lacks
+something, :func:`check_kernel` says what.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from netsum_testbed.link_ends import LinkEnd
 from netsum_trials.faults.scenario import LinkFaults
 
 _DRAWS: Final = 100_000
-"""``numgen random mod``: probabilities are whole multiples of one over it."""
+"""``numgen random mod``: probabilities are multiples of its reciprocal."""
 
 _PROBE: Final = """\
 ip link add ns_probe0 type veth peer name ns_probe1 && nft -f - <<'.'
@@ -34,7 +34,7 @@ table netdev probe { chain out { type filter hook egress device "ns_probe0" prio
 
 
 class KernelError(TestbedError):
-    """The kernel or its tools cannot do what was asked; the message says what is missing."""
+    """The kernel or its tools lack something; the message says what."""
 
 
 def check_kernel() -> None:
@@ -52,12 +52,12 @@ def check_kernel() -> None:
 
 
 def run_nft(end: LinkEnd, text: str) -> None:
-    """Run an nftables script where an interface is, in one transaction."""
+    """Run an nftables script in an interface's namespace, in one transaction."""
     _run([*end.prefix, "nft", "-f", "-"], text)
 
 
 def list_rules(end: LinkEnd) -> list[dict[str, Any]]:
-    """The ruleset where an interface is, as libnftables' JSON has it: ``{"table": …}``, ``{"rule": …}`` and so on."""
+    """The ruleset in an interface's namespace, as libnftables' JSON: ``{"table": …}``, ``{"rule": …}`` and so on."""
     listed: list[dict[str, Any]] = json.loads(_run([*end.prefix, "nft", "-j", "list", "ruleset"]))["nftables"]
     return listed
 
@@ -71,7 +71,7 @@ def _run(command: Sequence[str], text: str = "") -> str:
 
 @dataclass
 class _Chain:
-    """Rules on one interface's way out."""
+    """The rules at one interface's egress."""
 
     end: LinkEnd
     match: str
@@ -82,7 +82,7 @@ class _Chain:
         return f"netsum_{self.end.interface}".replace("-", "_")
 
     def rules(self, *, cut: bool) -> str:
-        """A script that makes the chain what it should be, whatever it was."""
+        """The script that makes the chain what it should be, whatever it was before."""
         chain = f'chain netdev {self.table} out {{ type filter hook egress device "{self.end.interface}" priority 0; }}'
         script = [f"add table netdev {self.table}", f"add {chain}", f"flush chain netdev {self.table} out"]
         if cut:
@@ -103,9 +103,9 @@ class _Chain:
 
 
 class _Disturbed:
-    """A link, disturbed by the kernel; a context manager, which removes its rules at the end.
+    """A link disturbed by the kernel; a context manager that removes its rules at the end.
 
-    ``lost`` and ``cut_off`` count packets, brought up to date by :meth:`heal`, :meth:`cut` and the end.
+    ``lost`` and ``cut_off`` count packets; :meth:`heal`, :meth:`cut` and the end update them.
     """
 
     def __init__(self, chains: Sequence[_Chain]) -> None:
@@ -126,12 +126,12 @@ class _Disturbed:
         self._remove()
 
     def cut(self) -> None:
-        """Nothing passes any more, ARP included."""
+        """Let nothing pass any more, not even ARP."""
         self._count()
         self._set(cut=True)
 
     def heal(self) -> None:
-        """As it was before :meth:`cut`."""
+        """Undo :meth:`cut`."""
         self._count()
         self._set(cut=False)
 
@@ -161,7 +161,7 @@ class KernelLink(_Disturbed):
 
 
 class KernelTrunk(_Disturbed):
-    """A link between switches, where partials and results travel to the same port; ``loss`` is that of each direction."""
+    """A link between switches, where partials and results travel to the same port; ``loss`` applies to each direction."""
 
     def __init__(self, fabric: Fabric, link: str, loss: float) -> None:
         super().__init__([_Chain(end, f"udp dport {UDP_PORT}", loss) for end in fabric.trunk_ends(link)])

@@ -1,4 +1,4 @@
-"""Scenarios from a seed: a pure function, so that what went wrong once can go wrong again."""
+"""Makes scenarios from a seed, by a pure function, so that a failure can be repeated."""
 
 from __future__ import annotations
 
@@ -14,36 +14,25 @@ from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenar
 WORST: Final = 0.1
 """Largest probability of a loss, a duplicate or a reordering."""
 
-# How often a round has such an event.
-_CHANCES: Final = {
-    Kind.STALL: 0.5,
-    Kind.KILL: 0.2,
-    Kind.CUT: 0.3,
-    Kind.RESTART_SWITCH: 0.25,
-    Kind.RESTART_CONTROLLER: 0.15,
-    Kind.EVICT: 0.15,
-    Kind.CUT_TRUNK: 0.2,
-    Kind.MOVE: 0.25,
-    Kind.HANG_CONTROLLER: 0.1,
+_EVENTS: Final = {
+    Kind.STALL: (0.5, 0.4),
+    Kind.KILL: (0.2, 0.5),
+    Kind.CUT: (0.3, 0.6),
+    Kind.RESTART_SWITCH: (0.25, 0.5),
+    Kind.RESTART_CONTROLLER: (0.15, 0.5),
+    Kind.EVICT: (0.15, 1.0),
+    Kind.CUT_TRUNK: (0.2, 0.6),
+    Kind.MOVE: (0.25, 1.5),
+    Kind.HANG_CONTROLLER: (0.1, 4.0),
 }
-_LONGEST: Final = {
-    Kind.STALL: 0.4,
-    Kind.KILL: 0.5,
-    Kind.CUT: 0.6,
-    Kind.RESTART_SWITCH: 0.5,
-    Kind.RESTART_CONTROLLER: 0.5,
-    Kind.EVICT: 1.0,
-    Kind.CUT_TRUNK: 0.6,
-    Kind.MOVE: 1.5,
-    Kind.HANG_CONTROLLER: 4.0,
-}
+"""The probability that a round has such an event, and its longest duration in seconds."""
 GONE: Final = 13.0
-"""Seconds without a switch after which its jobs have gone to their members."""
+"""Seconds without a switch after which its jobs have moved to their members."""
 
 
 @dataclass(frozen=True)
 class Possible:
-    """What a fabric can do: where packets may be disturbed, and which events may happen."""
+    """Where packets may be disturbed on a fabric, and which events may happen."""
 
     where: tuple[Where, ...] = (Where.HOSTS,)
     kinds: Collection[Kind] = tuple(Kind)
@@ -51,7 +40,7 @@ class Possible:
 
 @dataclass(frozen=True)
 class Around:
-    """What a job stands on: its switches, and the links between them. ``waits``: for every rank; only such a job can move."""
+    """A job's switches and the links between them. ``waits``: it waits for every rank; only such a job can move."""
 
     switches: tuple[str, ...] = ()
     trunks: tuple[str, ...] = ()
@@ -63,9 +52,9 @@ def make_scenario(
 ) -> Scenario:
     """Scenario number ``index`` of a seed, for a job of so many ranks that makes so many calls.
 
-    Events come before the last calls, so that what they do is seen; at most two are restarts, kills, evictions or moves, and
-    mostly one: each of these may take everybody to a new epoch, and two at once say little about either. In one round of three
-    no packet is disturbed: whoever is named in its errors had better be one of the events'.
+    Events come before the last calls, so that their effects are seen. At most two, and mostly one, are restarts, kills,
+    evictions or moves: each of these may start a new epoch, and two at once would say little about either. In one
+    round in three no packet is disturbed, so that errors may name only ranks with an event.
     """
     around = Around() if around is None else around
     rng = np.random.default_rng([seed, index, 0xFA])
@@ -78,7 +67,7 @@ def make_scenario(
     for kind, can in ((Kind.CUT_TRUNK, bool(around.trunks)), (Kind.MOVE, around.waits)):
         if not can and kind in kinds:
             kinds.remove(kind)
-    events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _CHANCES[kind]]
+    events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _EVENTS[kind][0]]
     upheavals = [event for event in events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
     for chosen in rng.permutation(len(upheavals))[1 if rng.random() < 0.8 else 2 :]:
         events.remove(upheavals[chosen])
@@ -93,7 +82,7 @@ def make_scenario(
 
 
 def _rates(rng: np.random.Generator, where: Where) -> Rates:
-    """Most links have some fault, few have all."""
+    """The rates of one direction: most links have some fault, few have all."""
     loss = _chance(rng)
     if where is Where.KERNEL:
         return Rates(loss=loss)
@@ -114,7 +103,7 @@ def _chance(rng: np.random.Generator) -> float:
 
 
 def _event(rng: np.random.Generator, kind: Kind, ranks: int, calls: int, around: Around) -> Event:
-    seconds = round(float(rng.uniform(0.05, _LONGEST[kind])), 3)
+    seconds = round(float(rng.uniform(0.05, _EVENTS[kind][1])), 3)
     things: dict[Kind, tuple[str, ...]] = {
         Kind.RESTART_SWITCH: around.switches,
         Kind.CUT_TRUNK: around.trunks,

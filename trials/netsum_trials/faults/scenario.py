@@ -1,41 +1,26 @@
-"""What goes wrong, as data: validated, in and out as JSON or YAML, in one line for the log.
-
-::
-
-    seed: 17                      # of the draws for single packets
-    where: hosts                  # hosts, kernel (loss only) or switch (the embedded one)
-    links:
-      0:                          # a rank
-        up: {loss: 0.05, burst: 4}                 # probabilities; packets
-        down: {duplicate: 0.02, reorder: 0.1, delay_ms: 0.5, jitter_ms: 1}
-    trunks:
-      leaf1_spine1: {loss: 0.02}  # a link between switches, both directions
-    events:
-      - {after: 3, kind: stall, rank: 1, seconds: 0.2}                     # when the first rank begins call 3
-      - {after: 5, kind: restart_switch, what: spine1, seconds: 0.5}       # off for half a second
-"""
+"""Scenarios as data: validated, read from JSON or YAML (docs/trials.md has an example), and logged in one line."""
 
 from __future__ import annotations
 
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from netsum.transports.faulty import Faults
-from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, validate
+from netsum_controller.config.yaml_marks import load_yaml, validate
 from netsum_controller.errors import InputError
 from netsum_testbed.errors import TestbedError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5
-"""More loss than that is a cut, not a bad link."""
+"""A link with more loss would be as good as cut."""
 LONGEST: Final = 60.0
 """Seconds that an event may last."""
 
 
 class ScenarioError(TestbedError):
-    """A scenario that makes no sense; the message names the field."""
+    """An invalid scenario; the message names the field."""
 
 
 class Where(StrEnum):
@@ -71,7 +56,7 @@ class _Data(BaseModel):
 
 class Rates(_Data):
     """One direction of a link. ``loss``, ``duplicate``, ``reorder``: probabilities for a packet; ``burst``: packets lost
-    together on average; ``delay_ms``: what every packet is held, and ``jitter_ms``: up to how much longer."""
+    together on average; ``delay_ms``: how long every packet is held, and ``jitter_ms``: at most how much longer."""
 
     loss: float = Field(default=0.0, ge=0.0, le=MOST)
     duplicate: float = Field(default=0.0, ge=0.0, le=MOST)
@@ -81,7 +66,7 @@ class Rates(_Data):
     jitter_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
 
     def faults(self) -> Faults:
-        """As the faulty transport takes them."""
+        """The rates as the faulty transport takes them."""
         return Faults(
             drop=self.loss,
             duplicate=self.duplicate,
@@ -100,16 +85,28 @@ class LinkFaults(_Data):
 
 
 class Event(_Data):
-    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: how long the rank
-    stands still, the link is cut, the switch or the controller is off, or the members combine themselves; how soon somebody
-    takes a killed or evicted rank's place. ``what``: the switch that restarts (else the job's first), the link between switches
-    that is cut, or the algorithm to which the job moves."""
+    """Something that happens when the first rank begins call ``after``, and is over ``seconds`` later: so long the rank is
+    stalled, the link is cut, the switch or controller is off, or the members combine themselves; so long a killed or evicted
+    rank's place stays empty. ``what``: the switch that restarts (else the job's first), the link between switches that is
+    cut, or the algorithm to which the job moves."""
 
     after: int = Field(ge=0)
     kind: Kind
     rank: int | None = Field(default=None, ge=0, le=254)
     what: str | None = None
     seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
+
+    @property
+    def whom(self) -> int:
+        """The rank that it happens to."""
+        assert self.rank is not None, f"{self.kind} happens to no rank"
+        return self.rank
+
+    @property
+    def which(self) -> str:
+        """The link or algorithm that it concerns."""
+        assert self.what is not None, f"{self.kind} is about nothing"
+        return self.what
 
     @model_validator(mode="after")
     def _names_its_rank(self) -> Self:
@@ -123,8 +120,8 @@ class Event(_Data):
 
 
 class Scenario(_Data):
-    """What goes wrong in a job. ``links`` by rank, ``trunks`` by the name of a link between switches; those that are not named
-    are good."""
+    """What goes wrong in a job. ``links`` are by rank, ``trunks`` by the name of a link between switches; others have no
+    faults."""
 
     seed: int = Field(default=0, ge=0)
     where: Where = Where.HOSTS
@@ -154,28 +151,13 @@ class Scenario(_Data):
         return any(event.kind in kinds for event in self.events)
 
     def to_line(self) -> str:
-        """JSON in one line, without what is as usual."""
+        """JSON in one line, without defaults."""
         return json.dumps(self.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
 
     @classmethod
-    def parse(cls, data: Any, source: str) -> Self:
-        """Scenario of parsed JSON or YAML. Raises :class:`ScenarioError`."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ScenarioError(f"{source}: {where + ': ' if where else ''}{first['msg']}") from None
-
-    @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Scenario of a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
+        """Read a scenario from a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
         try:
-            return cls.read(load_yaml(path))
+            return validate(cls, load_yaml(path))
         except InputError as error:
             raise ScenarioError(str(error)) from None
-
-    @classmethod
-    def read(cls, document: MarkedYaml) -> Self:
-        """Scenario of a parsed document; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-        return validate(cls, document)

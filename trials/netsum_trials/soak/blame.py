@@ -1,6 +1,6 @@
-"""Do the errors of a round tell the truth? What was done to whom is known; who kept up is, too, and must not be named.
+"""Checks whether a round's errors are true: the soak knows what was done to whom, and who kept up and so must not be named.
 
-Pure: everything comes with its time, and is judged when the round is over.
+Pure: everything carries its time, and is judged when the round is over.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final
 
 from netsum_trials.faults.scenario import Kind
 from netsum_trials.soak.cases import Plan
-from netsum_trials.soak.words import Answer, Began, Failure, Left, Resynced, Resyncing, Word
+from netsum_trials.soak.words import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, Word
 
 MOMENT: Final = 1.0
-"""Seconds for which a rank may seem to lag behind what it does: one that has begun a step earlier than that keeps up."""
+"""Seconds by which reports may be late: a rank that began a step longer ago than this keeps up."""
 BAD_LINK: Final = "bad_link"
 BUSY: Final = "busy_machine"
 _SETTLES: Final[dict[str, float]] = {Kind.KILL: 15.0, Kind.RESTART_SWITCH: 6.0, BUSY: 0.0}
-"""Seconds after it is over that a trouble may still be felt: somebody comes in a killed rank's place, and joins; a switch is
-looked at, loaded, and joined again ..."""
+"""Seconds for which a trouble may still have effects after it is over: a killed rank's successor starts and joins; a restarted
+switch is noticed, loaded and joined again ..."""
 _SETTLED: Final = 4.0
-"""... and where nothing else is said: members ask again every two seconds at the least."""
+"""... and any other trouble: members ask again at least every two seconds."""
 _CONTROLLER: Final = (Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER)
 _ENDS_EPOCHS: Final = (Kind.KILL, Kind.EVICT)
 _NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
@@ -32,7 +32,7 @@ _NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
 
 @dataclass
 class Trouble:
-    """Something that was done, from ``begun`` to ``over``: to these ``ranks``, or (None) to the way of all."""
+    """Something done from ``begun`` to ``over`` to these ``ranks``, or (None) to all."""
 
     kind: str
     ranks: Collection[int] | None = None
@@ -40,17 +40,17 @@ class Trouble:
     over: float = math.inf
 
     def felt(self, begun: float, ended: float) -> bool:
-        """Whether it may have to do with what a rank saw in that time."""
+        """Whether it may explain what a rank saw at that time."""
         return self.begun <= ended and begun <= self.over + _SETTLES.get(self.kind, _SETTLED)
 
     def of(self, rank: int) -> bool:
-        """Whether this rank has it."""
+        """Whether it concerns this rank."""
         return self.ranks is None or rank in self.ranks
 
 
 @dataclass(frozen=True)
 class _Time:
-    """Steps that a rank had under way; a resync has none, and stop 0."""
+    """The steps that a rank was making; a resync has none, and ``stop`` 0."""
 
     begun: float
     start: int = 0
@@ -59,18 +59,14 @@ class _Time:
 
 @dataclass(frozen=True)
 class _Error:
-    """``step`` None: of a resync."""
+    """``step`` is None for a resync or joining. ``where`` says which, for people."""
 
     rank: int
     step: int | None
     failure: Failure
     begun: float
     ended: float
-
-    @property
-    def where(self) -> str:
-        """For a person."""
-        return f"rank {self.rank}, {'resync' if self.step is None else f'call {self.step}'}"
+    where: str
 
 
 class History:
@@ -85,7 +81,7 @@ class History:
         self._left: dict[int, float] = {}
 
     def begins(self, kind: str, ranks: Collection[int] | None, when: float) -> Trouble:
-        """A trouble that is not over yet."""
+        """Record a trouble that is not over yet."""
         self.troubles.append(Trouble(kind, ranks, when))
         return self.troubles[-1]
 
@@ -95,12 +91,12 @@ class History:
         return {rank for each in self.troubles if each.kind == Kind.EVICT for rank in each.ranks or ()}
 
     def busy(self, begun: float, ended: float) -> float:
-        """Seconds of that time in which the machine had no processor for the ranks."""
+        """Seconds within that time in which the ranks got no processor."""
         spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
         return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
 
     def take(self, word: Word) -> None:
-        """Something that a rank says."""
+        """Record a rank's word."""
         rank = word.rank
         match word:
             case Began():
@@ -113,20 +109,22 @@ class History:
                 self._ended[rank, word.step] = word.when
             case Answer(failure=failure):
                 assert failure is not None
-                self._errors.append(_Error(rank, word.step, failure, word.begun, word.when))
+                self._errors.append(_Error(rank, word.step, failure, word.begun, word.when, f"call {word.step}"))
             case Resynced(failure=Failure() as failure):
-                self._errors.append(_Error(rank, None, failure, word.when - word.seconds, word.when))
+                self._errors.append(_Error(rank, None, failure, word.begun, word.when, "resync"))
+            case NotJoined(failure=failure):
+                self._errors.append(_Error(rank, None, failure, word.begun, word.when, "join"))
 
     def complaints(self) -> Iterator[str]:
         """What is wrong with the errors, in the order in which they came."""
         for error in sorted(self._errors, key=lambda error: error.ended):
             if not error.failure.ours:
-                continue  # that is another kind of wrong
+                continue  # counted elsewhere
             for line in self._complaints(error):
-                yield f"{error.where}: {line}: {error.failure.name}: {error.failure.text}{self._around(error)}"
+                yield f"rank {error.rank}, {error.where}: {line}: {error.failure.name}: {error.failure.text}{self._around(error)}"
 
     def _around(self, error: _Error) -> str:
-        """What was going on, in seconds before the error."""
+        """What was happening, in seconds relative to the error."""
         told = [
             f"{each.kind} of {'all' if each.ranks is None else sorted(each.ranks)} "
             f"{each.begun - error.ended:+.1f}..{each.over - error.ended:+.1f}"
@@ -154,8 +152,8 @@ class History:
         yield from self._words(error)
 
     def _felt(self, error: _Error, rank: int | None = None, *, since: float | None = None) -> bool:
-        """Whether anything was done that may have to do with it: to that rank or all, if one is given. Calls do not need the
-        controller."""
+        """Whether anything was done that may explain the error: to any rank or, if ``rank`` is given, to it or to all. Calls
+        do not need the controller."""
         begun = error.begun if since is None else min(since, error.begun)
         troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
         return any(
@@ -163,19 +161,14 @@ class History:
         ) or self._resynced(error)
 
     def _resynced(self, error: _Error) -> bool:
-        """Whether another rank had given its epoch up meanwhile, so that all had to begin anew."""
+        """Whether another rank resynced meanwhile, so that all had to start over."""
         if error.step is None:
             return False
-        since = self._in_step_since(error)
-        return any(
-            max(since, error.begun - MOMENT) < each.begun < error.ended
-            for rank, times in self._times.items()
-            for each in times
-            if rank != error.rank and not each.stop
-        )
+        since = max(self._in_step_since(error), error.begun - MOMENT)
+        return any(since < each.begun < error.ended for each in self._resyncs(error.rank))
 
     def _in_step_since(self, error: _Error) -> float:
-        """When the rank began its last resync before the error (which another one follows)."""
+        """When the rank began its last resync before the error."""
         begun = [each.begun for each in self._times[error.rank] if not each.stop and each.begun < error.ended]
         return max(begun, default=-math.inf)
 
@@ -187,7 +180,7 @@ class History:
                 yield f"rank {rank} is named, and {why}"
 
     def _keeps_up(self, error: _Error, rank: int, *, behind_one: bool) -> str:
-        """Why a rank should not have been named; empty: it may be. ``behind_one``: others are named who were held up."""
+        """Why a rank should not have been named; empty if it may be. ``behind_one``: others that were held up are named."""
         if self._felt(error, rank):
             return ""
         if rank == error.rank:
@@ -211,7 +204,7 @@ class History:
             yield "nothing had happened for which the controller would make it wait"
 
     def _resyncs(self, rank: int) -> Iterator[_Time]:
-        """Those of the others."""
+        """The other ranks' resyncs."""
         for other, times in self._times.items():
             yield from (each for each in times if other != rank and not each.stop)
 
@@ -223,7 +216,7 @@ class History:
         if any(since - MOMENT <= each.begun <= error.ended for each in self._resyncs(error.rank)):
             return
         if self._plan.degrades and "this rank was so late" in error.failure.text:
-            return  # of itself; a few milliseconds are late there
+            return  # about itself; a few milliseconds count as late there
         yield "nothing had happened that ends an epoch"
 
     def _late(self, error: _Error) -> Iterator[str]:
@@ -232,14 +225,14 @@ class History:
             yield "this job waits for everybody"
         elif error.step is None:
             yield "a resync waits for everybody"
-        elif error.failure.name == "Degraded" and (step is None or step.cell is not None or step.late != "raise"):
+        elif error.failure.name == "Degraded" and (step is None or step.late != "raise"):
             yield "the call had not asked for it"
 
     def _aborted(self, error: _Error) -> Iterator[str]:
         if error.step is None:
             sources: Collection[int] = range(self._plan.workers)
         elif error.step < len(self._plan.steps):
-            sources = self._plan.steps[error.step].needs(self._plan.workers)
+            sources = self._plan.steps[error.step].needs
         else:
             sources = ()
         if not self.evicted.intersection(sources):
@@ -258,7 +251,7 @@ class History:
             yield "no error had ended it"
 
     def _words(self, error: _Error) -> Iterator[str]:
-        """What the sentence says beside whom it names."""
+        """Check what the error's text says of other ranks."""
         text = error.failure.text
         for rank in map(int, re.findall(r"rank (\d+) was evicted", text)):
             if rank not in self.evicted:

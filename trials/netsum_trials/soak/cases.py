@@ -1,8 +1,8 @@
-"""Rounds of a soak as data: a job, what its ranks call, and what goes wrong meanwhile; all from a seed."""
+"""Rounds of a soak as data: a job, its ranks' calls, and what goes wrong meanwhile, all from a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -11,69 +11,54 @@ import numpy as np
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.planning.trees import plan_trees
-from netsum_testbed.verify.cells import KINDS as CELLS
-from netsum_testbed.verify.cells import REDUCTIONS, ROWS, Cell
+from netsum_testbed.verify.cells import KINDS, REDUCTIONS, ROWS, Cell, Kind
 from netsum_testbed.verify.rounds import FLOATS, Round, make_round
 
 from netsum_trials.exact.deal import make_cell
+from netsum_trials.faults import scenario as faults
 from netsum_trials.faults.make import Around, Possible, make_scenario
-from netsum_trials.faults.scenario import Kind, Scenario
+from netsum_trials.faults.scenario import Scenario
 
 MIN_WORKERS: Final = 2
 MAX_WORKERS: Final = 6
 CALLS: Final = (10, 30)
 MAX_ELEMENTS: Final = 1 << 15
 TIMEOUTS: Final = (1.5, 5.0, 20.0)
-"""Seconds that the calls of a round have: too few for some faults, enough for others."""
+"""Timeouts of a round's calls, in seconds: too short for some faults, long enough for others."""
 
 
 SITE: Final = leaf_spine(2, 2, MAX_WORKERS)
-"""Where the jobs are, unless there are more workers: members of one leaf have a star, those of two a tree to one spine, or
-stripes over both."""
+"""The network, unless there are more workers: members on one leaf form a star, on two a tree to one spine or stripes over
+both."""
 SHAPES: Final = ("star", "tree", "stripes")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What every rank calls once: an allreduce, a reduce to ``root``, a reduce_scatter or a barrier, as ``call`` says; or a
-    ``cell`` of the matrix, of which the call only tells when."""
+    """A call of every rank. ``late``: the call's policy. ``tagged``: the ranks give numbers whose sum tells whose are in it,
+    instead of the cell's values."""
 
-    kind: str
-    call: Cell
+    cell: Cell
     late: str = "accept"
-    root: int = 0
-    cell: Cell | None = None
-
-    @property
-    def elements(self) -> int:
-        """Elements of its result."""
-        return self.cell.size if self.cell is not None else 0 if self.kind == "barrier" else self.call.size
+    tagged: bool = False
 
     def describe(self) -> str:
         """The call in a line."""
-        if self.cell is not None:
-            return self.cell.describe()
-        if self.kind == "barrier":
-            return "barrier"
-        told = f"{self.call.describe()}, late={self.late}"
-        return told if self.kind == "allreduce" else f"{self.kind} like {told}, root {self.root}"
+        return self.cell.describe() + (f", late={self.late}" if self.late != "accept" else "")
 
-    def rows(self, workers: int) -> list[slice]:
-        """Which elements each rank gets of a reduce_scatter: nearly as many each."""
-        ends = [self.call.size * rank // workers for rank in range(workers + 1)]
-        return [slice(start, stop) for start, stop in pairwise(ends)]
-
-    def needs(self, workers: int) -> Collection[int]:
-        """The ranks without whom nobody can have the result, which is their arrays as they are."""
-        if self.cell is None or self.cell.kind.collective in REDUCTIONS:
+    @property
+    def needs(self) -> Collection[int]:
+        """The ranks without which nobody can have the result, since it consists of their arrays."""
+        name = self.cell.kind.collective
+        if name in (*REDUCTIONS, "barrier"):
             return ()
-        return (self.cell.root,) if self.cell.kind.collective in ("broadcast", "scatter") else range(workers)
+        return (self.cell.root,) if name in ("broadcast", "scatter") else range(self.cell.workers)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One round. ``base`` has the job's workers, window and chunks; ``block_exp_ms`` 0: the job waits for every rank. ``members``
-    are hosts, by rank; ``roots`` their shares, if not all the same."""
+    """One round. ``base`` has the job's workers, window and chunks; with ``block_exp_ms`` 0 the job waits for every rank.
+    ``members`` are hosts, by rank; ``roots`` the roots' shares, if not equal."""
 
     base: Round
     steps: tuple[Step, ...]
@@ -92,13 +77,13 @@ class Plan:
 
     @property
     def degrades(self) -> bool:
-        """Whether results may be partial because a rank is late."""
+        """Whether results may lack late ranks."""
         return self.block_exp_ms > 0
 
     @property
     def partial(self) -> bool:
-        """Whether a sum may be without somebody: then the contributions must tell who is in it."""
-        return self.degrades or self.scenario.has(Kind.EVICT)
+        """Whether a sum may lack ranks, so that the contributions must tell who is in it."""
+        return self.degrades or self.scenario.has(faults.Kind.EVICT)
 
     def describe(self) -> str:
         """The round in a line."""
@@ -112,7 +97,7 @@ class Plan:
 def make_plan(
     seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE
 ) -> Plan:
-    """Round ``index`` of the run with that seed; with a ``scenario``, that is what goes wrong in it."""
+    """Round ``index`` of the run with that seed; a ``scenario`` replaces the one drawn."""
     rng = np.random.default_rng([seed, index, 0x50])
     calls = int(rng.integers(*CALLS))
     least = MIN_WORKERS if scenario is None else max(MIN_WORKERS, 1 + highest_rank(scenario))
@@ -124,7 +109,7 @@ def make_plan(
         trees = plan_trees(site, members, weights=roots)
         around = Around(tuple(trees.nodes), trees.links(site), waits=not degrades)
         scenario = make_scenario(seed, index, ranks=base.workers, calls=calls, possible=possible, around=around)
-    partial = degrades or scenario.has(Kind.EVICT)
+    partial = degrades or scenario.has(faults.Kind.EVICT)
     steps = tuple(_step(rng, base, call, degrades=degrades, partial=partial) for call in base.calls)
     return Plan(
         base=base,
@@ -160,7 +145,7 @@ def _seats(
 
 
 def highest_rank(scenario: Scenario) -> int:
-    """The highest rank that a scenario speaks of; -1: none."""
+    """The highest rank that a scenario names; -1 if none."""
     return max([*scenario.links, *(event.rank for event in scenario.events if event.rank is not None)], default=-1)
 
 
@@ -169,64 +154,42 @@ _EXCHANGES: Final = ("broadcast", *ROWS)
 
 
 def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, partial: bool) -> Step:
-    kind = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
+    name = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
     root = int(rng.integers(base.workers))
     sleeps = rng.uniform(0.02, 0.3, base.workers) * (rng.random(base.workers) < 0.125)
-    if kind == "cell":
-        return Step(kind, call, cell=_cell(rng, base, call, partial=partial))
-    if kind != "allreduce":
-        call = replace(call, joined=False, in_place=False)
-    if kind == "barrier":
-        return Step(kind, replace(call, size=0, shape=None))
-    if kind == "reduce_scatter":
-        call = replace(call, shape=None)
+    if name == "cell":
+        return Step(_cell(rng, base, call, partial=partial))
+    if name == "barrier":
+        return Step(Cell(call.seed, call.index, Kind(name), base.workers, 0, delays=call.delays))
+    if name != "allreduce":
+        call = replace(call, kind=call.kind._replace(collective=name), joined=False, in_place=False, scale="agreed")
+    if name == "reduce":
+        call = replace(call, root=root)
+    if name == "reduce_scatter":
+        ends = [call.size * rank // base.workers for rank in range(base.workers + 1)]
+        rows = tuple(stop - start for start, stop in pairwise(ends))  # about as many each
+        call = replace(call, shape=None, counts=(rows,), even=False)
+    tagged = partial or name != "allreduce"
     if not degrades:
-        return Step(kind, call, root=root)
-    # A rank that sleeps for long, in one call of eight: what the job degrades for.
+        return Step(call, tagged=tagged)
+    # In one call in eight a rank sleeps long, which is what the job degrades for.
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
-    # What calls that overlap carry over depends on when each ends; and float16 cannot hold much more than one call's.
-    summed = call.is_sum and call.kind.dtype != "float16"
-    if summed and kind == "allreduce" and not call.joined:
+    # What overlapping calls carry over depends on when each ends, and float16 cannot hold much more than one call's.
+    if call.is_sum and call.kind.dtype != "float16" and name == "allreduce" and not call.joined:
         policies.append("carry")
-    return Step(kind, call, late=str(rng.choice(policies)), root=root)
+    return Step(call, str(rng.choice(policies)), tagged)
 
 
 def _cell(rng: np.random.Generator, base: Round, call: Cell, *, partial: bool) -> Cell:
-    """An exchange; or a reduction of any kind, where sums are whole. All ranks' rows together are as large as the call."""
-    names = _EXCHANGES if partial or rng.random() < 0.6 else ("allreduce", "reduce", "reduce_scatter")
+    """An exchange or, where sums are whole, a reduction of any kind. All ranks' rows together are as large as the call."""
+    names = _EXCHANGES if partial or rng.random() < 0.6 else REDUCTIONS
     name = str(rng.choice(names))
-    kinds = [kind for kind in CELLS if kind.collective == name]
+    kinds = [kind for kind in KINDS if kind.collective == name]
     if rng.random() < 0.5:  # those that may have `bits`
         kinds = [kind for kind in kinds if kind.op in ("sum", "mean") and kind.dtype in FLOATS] or kinds
     kind = kinds[int(rng.integers(len(kinds)))]
     rows = call.size // (base.workers if name == "all_to_all" or kind.op == "product" else 1)
     cell = make_cell(rng, (base.seed, base.index, call.index), kind, base.workers, rows)
-    # A result without an evicted rank's rows fits no array that was made for all.
-    return replace(cell, joined=call.joined, in_place=cell.in_place and not partial)
-
-
-def groups_of(steps: tuple[Step, ...], start: int) -> Iterator[range]:
-    """Numbers of the steps from ``start`` on that are under way together: neighbours that are ``joined``; others alone."""
-    while start < len(steps):
-        stop = start + 1
-        while steps[start].call.joined and stop < len(steps) and steps[stop].call.joined:
-            stop += 1
-        yield range(start, stop)
-        start = stop
-
-
-def weight(rank: int) -> int:
-    """What a rank's elements are, modulo :func:`modulus`: a sum of some ranks' tells whose."""
-    return 1 << rank
-
-
-def modulus(workers: int) -> int:
-    """More than the sum of all ranks' weights."""
-    return 1 << workers
-
-
-def largest_rest(dtype: str, workers: int) -> int:
-    """How often the modulus fits beside the weights, so that the sum over all ranks is exact in ``dtype``."""
-    bits = {"int8": 7, "int16": 15, "float16": 11}.get(dtype, 20)
-    return max(0, ((1 << bits) - modulus(workers)) // (modulus(workers) * workers))
+    # A result without an evicted rank's rows does not fit an array made for all.
+    return replace(cell, joined=call.joined, in_place=cell.in_place and not partial, delays=call.delays)

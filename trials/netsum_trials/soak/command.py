@@ -21,7 +21,7 @@ MINUTES = 10.0
 
 
 def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
-    """What can go wrong on such a fabric, and in words what cannot because this kernel lacks it."""
+    """What can go wrong on such a fabric, and a remark on what this kernel cannot do."""
     places = [Where.HOSTS]
     missing = None
     if switch == "embedded":
@@ -43,7 +43,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     type=click.FloatRange(min=0, min_open=True),
     default=MINUTES,
     show_default=True,
-    help="to begin rounds for",
+    help="during which rounds are begun",
 )
 @seed_option()
 @only_option("round", "--round")
@@ -51,14 +51,14 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
     "--scenario",
     "scenario_file",
     type=click.Path(path_type=Path),
-    help="what goes wrong in every round, JSON or YAML: the line that a round logs, for instance",
+    help="what goes wrong in every round, JSON or YAML, such as the line that a round logs",
 )
 @rootless_option
 def soak(switch: str, minutes: float, seed: int, only: int | None, scenario_file: Path | None, rootless: bool) -> None:
-    """Make random calls while packets are lost, ranks stall or are killed, and switch and controller restart.
+    """Make random calls while packets are lost, ranks stall or are killed, and switches and the controller restart.
 
-    Every result must be exact, or a partial one that says so; every error must come within its time. The last line is one
-    JSON object; the exit code is 1 when a result was wrong, a rank hung, or an error came late or blamed the innocent.
+    Every result must be exact, or a partial one that says so; every error must come in time. The last line is one
+    JSON object; the exit code is 1 if a result was wrong, a rank hung, or an error came late or blamed the innocent.
     """
     name = chosen_switch(switch, rootless=rootless)
     scenario = None if scenario_file is None else Scenario.load(scenario_file)

@@ -1,4 +1,4 @@
-"""All ranks of a round: each a thread of this process, or a process of its own where one is to be killed."""
+"""All ranks of a round: each is a thread or, if one is to be killed, a process."""
 
 from __future__ import annotations
 
@@ -9,26 +9,16 @@ import queue
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final, Protocol
+from typing import Final
 
 from netsum_trials.soak.words import Crashed, Left, Posting, Word
 from netsum_trials.soak.worker import Worker
 
 STOPS: Final = 10.0
-"""Seconds that a worker may take to go after it was told to stop."""
+"""Seconds that a worker may take to end after it was told to stop."""
 
-# A forked process would inherit locks that other threads of ours hold.
+# A forked process would inherit locks that other threads hold.
 _CONTEXT = multiprocessing.get_context("spawn")
-
-
-class Post(Protocol):
-    """A rank that works somewhere."""
-
-    def command(self, word: str, seconds: float = 0.0) -> None:
-        """See :meth:`Worker.command`."""
-
-    def stop(self) -> bool:
-        """End it; whether it is gone."""
 
 
 class ThreadPost:
@@ -40,9 +30,11 @@ class ThreadPost:
         self._thread.start()
 
     def command(self, word: str, seconds: float = 0.0) -> None:
+        """See :meth:`Worker.command`."""
         self._worker.command(word, seconds)
 
     def stop(self) -> bool:
+        """End it; returns whether it has ended."""
         if self._thread.is_alive():
             self._worker.command("stop")
             self._thread.join(STOPS)
@@ -67,7 +59,7 @@ class ProcessPost:
         while True:
             try:
                 word = self._connection.recv()
-            except Exception:  # the end; or half a word, that a killed process left in the pipe
+            except Exception:  # the end, or half a word left in the pipe by a killed process
                 break
             left = isinstance(word, (Left, Crashed))
             tell(word)
@@ -75,19 +67,21 @@ class ProcessPost:
             tell(Crashed(self._rank, "its process ended without a word"))
 
     def command(self, word: str, seconds: float = 0.0) -> None:
+        """See :meth:`Worker.command`."""
         try:
             self._connection.send((word, seconds))
         except OSError:
-            return  # it is gone, as its silence tells
+            return  # it has ended, which its silence will show
 
     def kill(self) -> None:
-        """End it at once and without warning; what it had said until then is heard."""
+        """Kill it; what it said before is still heard."""
         self._killed = True
         self._process.kill()
         self._process.join()
         self._reader.join()
 
     def stop(self) -> bool:
+        """End it; returns whether it has ended."""
         if self._process.is_alive():
             self.command("stop")
             self._process.join(STOPS)
@@ -100,7 +94,7 @@ class ProcessPost:
 
 
 def _work(posting: Posting, connection: Connection) -> None:
-    """The process: a worker in its main thread, its orders in another. When we are gone, it goes too."""
+    """Run the process: a worker in its main thread, its orders in another. It ends with its parent."""
     quiet_hosts()
     lock = threading.Lock()
 
@@ -122,20 +116,20 @@ def _work(posting: Posting, connection: Connection) -> None:
 
 
 def quiet_hosts() -> None:
-    """What the hosts would log, errors and partial results, is what a soak counts."""
+    """Keep the hosts from logging: the soak counts their errors and partial results."""
     logging.getLogger("netsum").addHandler(logging.NullHandler())
 
 
 class Crew:
-    """The ranks of a round. ``words`` are what they say, in the order in which they come."""
+    """The ranks of a round. ``words`` has what they say, in order of arrival."""
 
     def __init__(self, *, processes: bool) -> None:
         self.processes = processes
         self.words: queue.Queue[Word] = queue.Queue()
-        self._posts: dict[int, Post] = {}
+        self._posts: dict[int, ThreadPost | ProcessPost] = {}
 
     def post(self, posting: Posting) -> None:
-        """Put a rank to work, in the place of the one before."""
+        """Start a rank's worker, which replaces the one before."""
         make = ProcessPost if self.processes else ThreadPost
         self._posts[posting.rank] = make(posting, self.words.put)
 
@@ -151,10 +145,10 @@ class Crew:
         post.kill()
 
     def close(self) -> None:
-        """Tell all ranks that it was all."""
+        """Tell all ranks that the round is over."""
         for post in self._posts.values():
             post.command("close")
 
     def stop(self) -> list[int]:
-        """End all ranks at once; those that did not go."""
+        """End all ranks at once; returns those that did not end."""
         return [rank for rank, post in self._posts.items() if not post.stop()]

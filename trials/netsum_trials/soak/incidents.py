@@ -1,4 +1,4 @@
-"""What goes wrong in a round beside lost packets: each event is done when its time has come, and undone when it is over."""
+"""The events of a round, besides packet faults: each begins at its time and is undone when it is over."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.words import Posting
 
 _TRIES = 40
-"""Times that the controller is asked to undo something."""
+"""How often the controller is asked to undo something."""
 _PAUSE = 0.5
 
 
 class Incidents:
-    """The events of one round. Everything is done by whoever calls :meth:`run`, in its thread, and told to the ``history``."""
+    """The events of one round. They happen in the thread that calls :meth:`run`, and are recorded in the ``history``."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Incidents:
         self._cut_trunks: set[str] = set()
         self._stack = ExitStack()
         self._closing = False
-        self._before: dict[str, Counter[str]] = {}  # by switch whose wires are, or were, bad
+        self._before: dict[str, Counter[str]] = {}  # by switch whose wires have or had faults
         self.stalled: list[tuple[int, float]] = []
-        """Ranks that were made to stand still, and for how long, since this was last emptied."""
+        """Ranks that were stalled, and for how long, since this was last emptied."""
         self.killed: set[int] = set()
-        """Ranks that were killed and not replaced yet."""
+        """Ranks that were killed and not yet replaced."""
 
     def __enter__(self) -> Incidents:
         scenario, kernel = self._scenario, self._scenario.where is Where.KERNEL
@@ -80,13 +80,13 @@ class Incidents:
         return self
 
     def _beyond(self, trunk: str) -> list[int]:
-        """The ranks whose way to a spine is this link."""
+        """The ranks that reach a spine over this link."""
         ends = self._fabric.topology.links[trunk].switches
         hosts = self._fabric.topology.hosts
         return [rank for rank, host in enumerate(self._job.members) if hosts[host].switch in ends]
 
     def _wire(self, switch: str) -> None:
-        """Give an embedded switch the scenario's wires, without those that are cut: what goes up comes in."""
+        """Give an embedded switch the scenario's wire faults and cuts; what a host sends up comes in."""
         topology, scenario = self._fabric.topology, self._scenario
         ports: dict[str, object] = {}
         disturbs = scenario.where is Where.SWITCH
@@ -116,7 +116,7 @@ class Incidents:
                     self._totals.faults[f"switch_{name}"] += done[counted]
 
     def __exit__(self, *_: object) -> None:
-        """Undo what is not undone yet: the next round begins on a fabric that is whole."""
+        """Undo the rest, so that the next round begins on a whole fabric."""
         self._closing = True
         try:
             while self._agenda:
@@ -134,7 +134,7 @@ class Incidents:
         return not self._agenda
 
     def begun(self, step: int) -> None:
-        """The first rank begins this step: what is to happen then happens at the next :meth:`run`."""
+        """The first rank begins this step; the next :meth:`run` begins the step's events."""
         for event in [event for event in self._waiting if event.after <= step]:
             self._waiting.remove(event)
             self._at(0.0, lambda event=event: self._do(event))  # type: ignore[misc]  # a lambda with a default
@@ -144,7 +144,6 @@ class Incidents:
         return self._agenda[0][0] if self._agenda else None
 
     def run(self) -> None:
-        """Do what is due."""
         while self._agenda and self._agenda[0][0] <= time.monotonic():
             heapq.heappop(self._agenda)[2]()
 
@@ -153,45 +152,52 @@ class Incidents:
         heapq.heappush(self._agenda, (time.monotonic() + seconds, self._serial, action))
 
     def _do(self, event: Event) -> None:
-        getattr(self, f"_{event.kind.value}")(event)
-        self._totals.faults[event.kind.value] += 1
+        """Begin the event. If the controller refuses it, print that and forget the event."""
+        trouble = self._history.begins(event.kind.value, self._held_up(event), time.monotonic())
+        try:
+            getattr(self, f"_{event.kind.value}")(event, trouble)
+            self._totals.faults[event.kind.value] += 1
+        except ControllerError as error:
+            trouble.over = time.monotonic()
+            self._say(f"  no {event.kind.value}: {error}")
 
-    def _trouble(self, event: Event, ranks: Collection[int] | None) -> Trouble:
-        return self._history.begins(event.kind.value, ranks, time.monotonic())
+    def _held_up(self, event: Event) -> Collection[int] | None:
+        """The ranks that it holds up; None for all."""
+        if event.rank is not None:
+            return [event.rank]
+        if event.kind is Kind.CUT_TRUNK:
+            return self._beyond(event.which)
+        if event.kind is Kind.RESTART_SWITCH:
+            return None if (event.what or self._job.switch) in self._job.switches else ()
+        return None
 
-    def _until(self, seconds: float, trouble: Trouble, undo: Callable[[], object]) -> None:
-        """Undo it in so many seconds; then it is over."""
+    def _until(self, event: Event, trouble: Trouble, undo: Callable[[], object]) -> None:
+        """Undo it when its time is up; then it is over."""
 
         def undone() -> None:
             undo()
             trouble.over = time.monotonic()
 
-        self._at(seconds, undone)
+        self._at(event.seconds, undone)
 
-    def _stall(self, event: Event) -> None:
-        assert event.rank is not None
-        self.stalled.append((event.rank, event.seconds))
-        self._trouble(event, [event.rank]).over = time.monotonic() + event.seconds
-        self._crew.command(event.rank, "stall", event.seconds)
+    def _stall(self, event: Event, trouble: Trouble) -> None:
+        self.stalled.append((event.whom, event.seconds))
+        trouble.over = time.monotonic() + event.seconds
+        self._crew.command(event.whom, "stall", event.seconds)
 
-    def _cut(self, event: Event) -> None:
-        rank = event.rank
-        assert rank is not None
-        trouble = self._trouble(event, [rank])
-        if link := self._links.get(rank):
+    def _cut(self, event: Event, trouble: Trouble) -> None:
+        if link := self._links.get(event.whom):
             link.cut()
-            self._until(event.seconds, trouble, link.heal)
+            self._until(event, trouble, link.heal)
         else:
-            self._crew.command(rank, "cut")
-            self._until(event.seconds, trouble, lambda: self._crew.command(rank, "heal"))
+            self._crew.command(event.whom, "cut")
+            self._until(event, trouble, lambda: self._crew.command(event.whom, "heal"))
 
-    def _cut_trunk(self, event: Event) -> None:
-        name = event.what
-        assert name is not None
-        trouble = self._trouble(event, self._beyond(name))
+    def _cut_trunk(self, event: Event, trouble: Trouble) -> None:
+        name = event.which
         if trunk := self._trunks.get(name):
             trunk.cut()
-            self._until(event.seconds, trouble, trunk.heal)
+            self._until(event, trouble, trunk.heal)
             return
 
         def wire(change: Callable[[str], None]) -> None:
@@ -200,58 +206,56 @@ class Incidents:
                 self._wire(switch)
 
         wire(self._cut_trunks.add)
-        self._until(event.seconds, trouble, lambda: wire(self._cut_trunks.discard))
+        self._until(event, trouble, lambda: wire(self._cut_trunks.discard))
 
-    def _kill(self, event: Event) -> None:
-        rank = event.rank
-        assert rank is not None
-        trouble = self._trouble(event, [rank])
-        self._crew.kill(rank)
-        self.killed.add(rank)
+    def _kill(self, event: Event, trouble: Trouble) -> None:
+        self._crew.kill(event.whom)
+        self.killed.add(event.whom)
 
         def replaced() -> None:
-            self.killed.discard(rank)
-            self._crew.post(replace(self._postings[rank], first=False))
+            self.killed.discard(event.whom)
+            self._crew.post(replace(self._postings[event.whom], first=False))
 
-        self._until(event.seconds, trouble, replaced)
+        self._until(event, trouble, replaced)
 
-    def _restart_switch(self, event: Event) -> None:
+    def _restart_switch(self, event: Event, trouble: Trouble) -> None:
         name = event.what or self._job.switch
-        trouble = self._trouble(event, None if name in self._job.switches else ())
         self._fabric.kill_switch(name)
         if name in self._before:
-            self._before[name] = Counter()  # the one that counted them is gone
+            self._before[name] = Counter()  # the process that counted them has ended
 
         def started() -> None:
             self._fabric.start_switch(name)
             self._persist(trouble, lambda: self._restored(name))
-            if event.seconds >= GONE:  # the job may have gone to its members
-                self._persist(self._trouble(event, None), self._to_switch)
+            if event.seconds >= GONE:  # the job may have moved to its members
+                back = self._history.begins(event.kind.value, None, time.monotonic())
+                self._persist(back, self._to_switch)
 
-        self._until(event.seconds, trouble, started)
+        self._until(event, trouble, started)
 
-    def _restart_controller(self, event: Event) -> None:
-        trouble = self._trouble(event, None)
-        self._fabric.kill_controller()
-        self._until(event.seconds, trouble, self._fabric.start_controller)
+    def _restart_controller(self, event: Event, trouble: Trouble) -> None:
+        self._fabric.served.kill()
+        self._until(event, trouble, self._fabric.served.start)
 
-    def _hang_controller(self, event: Event) -> None:
-        trouble = self._trouble(event, None)
-        self._fabric.hang_controller(hang=True)
-        self._until(event.seconds, trouble, lambda: self._fabric.hang_controller(hang=False))
+    def _hang_controller(self, event: Event, trouble: Trouble) -> None:
+        self._fabric.served.hang(hang=True)
+        self._until(event, trouble, lambda: self._fabric.served.hang(hang=False))
 
-    def _move(self, event: Event) -> None:
-        assert event.what is not None
-        trouble = self._trouble(event, None)
-        try:
-            self._fabric.controller.move(self._job.name, event.what)
-        except ControllerError as error:
-            self._undone(event, trouble, error)
-            return
+    def _move(self, event: Event, trouble: Trouble) -> None:
+        self._fabric.controller.move(self._job.name, event.which)
         self._at(event.seconds, lambda: self._persist(trouble, self._to_switch))
 
+    def _evict(self, event: Event, trouble: Trouble) -> None:
+        self._fabric.controller.evict(self._job.name, event.whom)
+
+        def admit() -> None:
+            self._fabric.controller.admit(self._job.name, event.whom)
+            self._crew.command(event.whom, "admitted")
+
+        self._at(event.seconds, lambda: self._persist(trouble, admit))
+
     def _restored(self, switch: str) -> None:
-        """The controller has loaded the program again: else the next job could not be made."""
+        """Check that the controller has reloaded the program, which the next job needs."""
         site = self._fabric.controller.site
         with site.client(switch) as client:
             site.require_program(client)
@@ -260,7 +264,7 @@ class Incidents:
         self._fabric.controller.move(self._job.name, SWITCH)
 
     def _persist(self, trouble: Trouble, undo: Callable[[], None], tries: int = _TRIES) -> None:
-        """Undo it as soon as the controller can: a switch may still be away."""
+        """Undo it as soon as the controller can; a switch may still be away."""
         try:
             undo()
         except ControllerError as error:
@@ -269,28 +273,6 @@ class Incidents:
                 return
             self._say(f"  {trouble.kind} is not undone: {error}")
         trouble.over = time.monotonic()
-
-    def _evict(self, event: Event) -> None:
-        rank = event.rank
-        assert rank is not None
-        trouble = self._trouble(event, [rank])
-        try:
-            self._fabric.controller.evict(self._job.name, rank)
-        except ControllerError as error:
-            self._undone(event, trouble, error)
-            return
-
-        def admit() -> None:
-            self._fabric.controller.admit(self._job.name, rank)
-            self._crew.command(rank, "admitted")
-
-        self._at(event.seconds, lambda: self._persist(trouble, admit))
-
-    def _undone(self, event: Event, trouble: Trouble, error: ControllerError) -> None:
-        """It could not be done."""
-        trouble.over = time.monotonic()
-        self._say(f"  no {event.kind.value}: {error}")
-        self._totals.faults[event.kind.value] -= 1
 
 
 def _dump(rates: Rates) -> dict[str, object]:

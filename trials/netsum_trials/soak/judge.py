@@ -1,4 +1,4 @@
-"""Is what the ranks got what they should have got? Every answer of a round is looked at, at its end."""
+"""Checks every result of a round when the round is over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from netsum.wire.schema import CHUNK_BYTES
 from netsum_testbed.verify.cells import Cell
-from netsum_testbed.verify.check import Checker, same_bits
+from netsum_testbed.verify.check import Checker, same_bits, segments
 from netsum_testbed.verify.data import Array
 
 from netsum_trials.soak.blame import History
@@ -34,7 +34,7 @@ class Finding:
 
 
 class Judge:
-    """Takes a round's answers as they come, and judges their results when it is over. ``history`` knows who was evicted."""
+    """Takes a round's answers as they come and judges them when it is over. ``history`` knows who was evicted."""
 
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
@@ -42,8 +42,9 @@ class Judge:
         self._answers: dict[int, dict[int, dict[int, Answer]]] = defaultdict(lambda: defaultdict(dict))
 
     def take(self, answer: Answer) -> None:
-        """Keep an answer."""
-        if answer.step < len(self._plan.steps):
+        """Keep an answer; a barrier has nothing to judge."""
+        steps = self._plan.steps
+        if answer.step < len(steps) and steps[answer.step].cell.kind.dtype:
             self._answers[answer.since][answer.step][answer.rank] = answer
 
     def findings(self) -> Iterator[Finding]:
@@ -53,25 +54,21 @@ class Judge:
             partial = _Partial(self._plan, self._history.evicted)
             for number, answers in sorted(self._answers[since].items()):
                 step = self._plan.steps[number]
-                with_result = {rank: each for rank, each in sorted(answers.items()) if each.result is not None}
+                ended = {rank: each for rank, each in sorted(answers.items()) if each.failure is None}
                 degraded = any(each.report.degraded for each in answers.values())
-                if step.cell is not None:
-                    with_result = {rank: each for rank, each in sorted(answers.items()) if each.failure is None}
-                    complaints = self._of_cell(step.cell, whole, with_result)
-                elif step.kind != "allreduce" or self._plan.partial:
-                    complaints = partial.complaints(step, with_result)
+                if step.tagged:
+                    ended = {rank: each for rank, each in ended.items() if each.result is not None}
+                    complaints = partial.complaints(step, ended)
                 else:
-                    complaints = whole.complaints(step.call, self._results(with_result), with_result)
-                yield Finding(step, number, len(with_result), degraded, complaints)
-
-    def _results(self, answers: dict[int, Answer]) -> list[Array | None]:
-        return [answers[rank].result if rank in answers else None for rank in range(self._plan.workers)]
+                    complaints = self._of_cell(step.cell, whole, ended)
+                yield Finding(step, number, len(ended), degraded, complaints)
 
     def _of_cell(self, cell: Cell, checker: Checker, answers: dict[int, Answer]) -> list[str]:
-        results, evicted = self._results(answers), tuple(sorted(self._history.evicted))
+        results = [answers[rank].result if rank in answers else None for rank in range(cell.workers)]
+        evicted = tuple(sorted(self._history.evicted))
         found = checker.complaints(cell, results, answers)
         if found and evicted and not checker.complaints(cell, results, answers, evicted):
-            # In a call that is made after an eviction, and says so; the report of one that overlaps others is not told.
+            # A call made after an eviction says so in its report; reports of overlapping calls are not known.
             told = [rank for rank, each in answers.items() if each.report.evicted == evicted or cell.joined]
             silent = [rank for rank in answers if rank not in told]
             return [f"ranks {silent} have no rows of {evicted}, and their reports do not say so"] if silent else []
@@ -79,26 +76,23 @@ class Judge:
 
 
 class _Partial:
-    """Calls of one epoch whose results may be without somebody, in order: what was carried over is in later ones."""
+    """The calls of one epoch whose results may lack ranks, in order, since what is carried over shows in a later call."""
 
     def __init__(self, plan: Plan, evicted: set[int]) -> None:
         self._plan = plan
         self._evicted = evicted
         self._carried: dict[tuple[object, ...], list[Array] | None] = {}
-        # Blocks differ in elements with the lane's width, which of an integer is agreed on: a part of the widest's is of one.
+        # A block's elements depend on the lane's width, which is agreed on for integers: a part as long as the shortest block
+        # lies in one block.
         self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
 
     def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
-        """What is wrong with the results of the ranks that have one."""
-        inputs = [contribution(self._plan, step, rank) for rank in range(self._plan.workers)]
-        if step.kind == "reduce_scatter":
-            rows = step.rows(self._plan.workers)
-            return [
-                line
-                for rank, each in answers.items()
-                for line in self._reduced(step, {rank: each}, [array[rows[rank]] for array in inputs])
-            ]
-        kind = (step.call.kind.op, step.call.kind.dtype, step.call.form)
+        """What is wrong with the ranks' results."""
+        inputs = [contribution(step, rank) for rank in range(self._plan.workers)]
+        if step.cell.kind.collective == "reduce_scatter":
+            parts = segments(step.cell, inputs)
+            return [line for rank, each in answers.items() for line in self._reduced(step, {rank: each}, parts[rank])]
+        kind = (step.cell.kind, step.cell.form)
         if step.late == "carry" and kind in self._carried:
             rests = self._carried[kind]
             if rests is None:
@@ -107,8 +101,8 @@ class _Partial:
         return self._reduced(step, answers, inputs)
 
     def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
-        """What is wrong with results that should all be the reduction of some ranks' inputs."""
-        kind = (step.call.kind.op, step.call.kind.dtype, step.call.form)
+        """What is wrong with results that should all be a reduction of some ranks' inputs."""
+        op = step.cell.kind.op
         if not answers:
             return []
         first_rank, answer = next(iter(answers.items()))
@@ -119,9 +113,9 @@ class _Partial:
             return [f"ranks {apart} have another result than rank {first_rank}"]
         if first.shape != inputs[0].shape or first.dtype != inputs[0].dtype:
             return [f"the result is {first.dtype}{list(first.shape)}"]
-        members = members_of(step.call.kind.op, inputs, first, self._width)
+        members = members_of(op, inputs, first, self._width)
         if (bad := members.unexplained).size:
-            op, parts = step.call.kind.op, members.matches.shape[1]
+            parts = members.matches.shape[1]
             where = int(bad[0]) * self._width
             values = [array.reshape(-1)[where] for array in inputs]
             return [
@@ -129,7 +123,7 @@ class _Partial:
                 f"from element {where}: {first.reshape(-1)[where]!r}, from {values}"
             ]
         if step.late == "carry":
-            self._carry(kind, inputs, members)
+            self._carry((step.cell.kind, step.cell.form), inputs, members)
         found: dict[str, list[int]] = {}
         for rank, each in answers.items():
             for line in self._flags(step, rank, each, members):
@@ -137,7 +131,7 @@ class _Partial:
         return [f"ranks {ranks}: {line}" for line, ranks in found.items()]
 
     def _carry(self, kind: tuple[object, ...], inputs: list[Array], members: Members) -> None:
-        """What each rank came too late with: it is in its next call of the kind. None where that cannot be told."""
+        """Keep what each rank contributed too late, which goes into its next call of the kind; None if that is unknown."""
 
         def rest(rank: int, array: Array) -> Array:
             came = np.repeat(members.with_rank(rank), members.width)[: array.size]
@@ -147,7 +141,7 @@ class _Partial:
         self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
 
     def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
-        """Whether a rank was told the truth about who is in its result."""
+        """What is untrue in a rank's report of who is in its result."""
         plan, report = self._plan, answer.report
         if not members.matches.shape[1]:
             return []

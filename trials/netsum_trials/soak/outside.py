@@ -1,12 +1,10 @@
-"""Fabrics whose controller serves in a process of its own, so that it can be killed, and whose wires can be bad ones."""
+"""Fabrics whose controller serves in a separate process, so that it can be killed, and whose wires can get faults."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,22 +16,18 @@ from netsum_controller.controller import Controller
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.served import ServedController
 from netsum_testbed.switches import SwitchProcess
 
-STARTS: Final = 60.0
-"""Seconds until the endpoint must answer."""
-
+SAYS: Final = 60.0
+"""Seconds within which a switch must report what its wires did."""
 _DONE: Final = "faults done: "
-_SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 
 class ServesOutside(Fabric):
-    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; members join, switches are
-    watched and blocks age by ``netsum serve`` in a process."""
-
-    _serving: Child | None = None
+    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; joining, watching
+    switches and sweeping are up to ``netsum serve`` in a process, ``fabric.served``."""
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         if self.switch == "embedded":
@@ -45,8 +39,8 @@ class ServesOutside(Fabric):
         return self.directory / f"faults.{name}.json"
 
     def set_wires(self, name: str, faults: Mapping[str, Any]) -> Counter[str]:
-        """Give an embedded switch other wires (docs/switch.md, ``--faults``), for when it starts again if it is off; what the
-        ones before have done since it started, by kind."""
+        """Change the wires of an embedded switch (docs/switch.md, ``--faults``); if it is off, for its next start. Returns what
+        its wires have done since it started, by kind."""
         self._faults(name).write_text(json.dumps(faults), "utf-8")
         process = self.switch_process(name)
         if process.exit_code is not None:
@@ -54,11 +48,10 @@ class ServesOutside(Fabric):
         log = process.log
         said = log.read_text(errors="replace").count(_DONE)
         os.kill(process.pid, signal.SIGHUP)
-        deadline = time.monotonic() + STARTS
+        deadline = time.monotonic() + SAYS
         while True:
-            lines = [
-                line for line in log.read_text(errors="replace").splitlines(keepends=True) if line.startswith(_DONE)
-            ]
+            logged = log.read_text(errors="replace").splitlines(keepends=True)
+            lines = [line for line in logged if line.startswith(_DONE)]
             if len(lines) > said and lines[-1].endswith("\n"):
                 break
             if time.monotonic() > deadline:
@@ -71,69 +64,20 @@ class ServesOutside(Fabric):
         return done
 
     def _serve(self, controller: Controller) -> None:
-        file = self.directory / "topology.yaml"
-        file.write_text(self.topology.to_yaml(), "utf-8")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        words = [
-            "--topology",
-            str(file),
-            "--state",
-            str(self.directory / "state.db"),
-            "-v",
-            "serve",
-            "--port",
-            str(port),
-        ]
-        self._command = [sys.executable, "-c", _SERVE, *words]
-        self._address = ("127.0.0.1", port)
-        controller.site.url = f"http://127.0.0.1:{port}"
-        self._stack.callback(self._stop_serving)
-        self.start_controller()
-
-    def _stop_serving(self) -> None:
-        if self._serving is not None:
-            self._serving.stop()
-
-    def kill_controller(self) -> None:
-        """End the controller's process at once and without warning."""
-        assert self._serving is not None, "the fabric is not up"
-        self._serving.kill()
-        self._serving.stop()
-
-    def hang_controller(self, *, hang: bool) -> None:
-        """Let its process stand still, with all its connections open, or go on. One that was killed meanwhile does neither."""
-        assert self._serving is not None, "the fabric is not up"
-        if self._serving.exit_code is None:
-            os.kill(self._serving.pid, signal.SIGSTOP if hang else signal.SIGCONT)
-
-    def start_controller(self) -> None:
-        """Start it (again), on the same state and at the same address; returns when it answers. Call it from a thread that
-        outlives the fabric."""
-        self._serving = Child(self._command, output=self.directory / "controller.log")
-        deadline = time.monotonic() + STARTS
-        while True:
-            try:
-                socket.create_connection(self._address, timeout=1.0).close()
-                return
-            except OSError as error:
-                if self._serving.exit_code is not None or time.monotonic() > deadline:
-                    raise TestbedError(
-                        f"the controller does not answer ({error}): {self._serving.last_words()}"
-                    ) from None
-                time.sleep(0.02)
+        self.served = ServedController(self.topology, self.directory)
+        self._stack.callback(self.served.stop)
+        controller.site.url = self.served.url
 
 
 class OutsideRootless(ServesOutside, RootlessFabric):
-    """On the loopback."""
+    """The fabric on the loopback."""
 
 
 class OutsideNamespace(ServesOutside, NamespaceFabric):
-    """With veths in a namespace."""
+    """The fabric with veths in a namespace."""
 
 
 def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
-    """A fabric whose controller is a process, to be used as a context manager: two spines over two leaves with so many hosts
-    each."""
+    """A fabric whose controller is a process: two spines over two leaves with so many hosts each."""
     site = leaf_spine(2, 2, hosts)
     return OutsideRootless(site, switch) if rootless else OutsideNamespace(site, switch)

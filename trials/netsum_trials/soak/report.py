@@ -1,4 +1,4 @@
-"""What a soak came to."""
+"""The totals of a soak."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from netsum_testbed.checking import Totals
 
 @dataclass
 class SoakTotals(Totals):
-    """``calls`` are calls of which at least one rank has the result, ``degraded`` those with a partial one. ``faults``: what
-    was really done, packets and events; ``errors``: what calls raised, by type, each rank's by itself; ``wrong``: results that
-    are neither exact nor a partial sum that says so, and exceptions that are not netsum's; ``late_errors`` came after their
-    time; ``blamed``: errors that say what did not happen, or name a rank that kept up."""
+    """``calls``: those of which at least one rank has the result, ``degraded``: those with a partial one. ``faults``: packet
+    faults and events that happened; ``errors``: what calls raised, by type, counted for each rank; ``wrong``: results that are
+    neither exact nor declared partial, and exceptions that are not netsum's; ``late_errors``: errors that came too late;
+    ``blamed``: errors that are untrue, or name a rank that kept up."""
 
     rounds: int = 0
     calls: int = 0
@@ -34,7 +34,7 @@ class SoakTotals(Totals):
     """Seconds after its call's timeout that the latest error came."""
 
     def add_packets(self, counts: FaultCounts) -> None:
-        """What a faulty transport did."""
+        """Add what a faulty transport did."""
         done = {
             "loss": counts.dropped,
             "duplicate": counts.duplicated,

@@ -1,4 +1,4 @@
-"""The soak: round after round on one fabric until the time is up, every answer judged, every error timed."""
+"""The soak: rounds on one fabric until the time is up; every answer is judged, every error timed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Final
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Late
-from netsum_testbed.checking import Screen
+from netsum_testbed.checking import Screen, numbers_from
 
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Kind, Scenario, Where
+from netsum_trials.soak import words
 from netsum_trials.soak.blame import BUSY, History
 from netsum_trials.soak.cases import Plan, make_plan
 from netsum_trials.soak.crew import Crew
@@ -28,28 +27,11 @@ from netsum_trials.soak.incidents import Incidents
 from netsum_trials.soak.judge import Judge
 from netsum_trials.soak.outside import ServesOutside
 from netsum_trials.soak.report import SoakTotals
-from netsum_trials.soak.words import (
-    JOIN_TIMEOUT,
-    LATE,
-    RESYNC_TIMEOUT,
-    Answer,
-    Began,
-    Crashed,
-    Evicted,
-    Failure,
-    Finished,
-    Joined,
-    Left,
-    Posting,
-    Resynced,
-    Resyncing,
-    Word,
-)
 
 SILENCE: Final = 20.0
-"""Seconds beyond all that it may take until a rank that says nothing hangs."""
+"""Seconds past every deadline after which a silent rank counts as hanging."""
 SPAWN: Final = 60.0
-"""Seconds that a rank's process may take until it runs; two on a machine that has a processor for it."""
+"""Seconds that a rank's process may take to start; two on an idle machine."""
 LEAVING: Final = 20.0
 """Seconds that all ranks have to leave."""
 _LOOK: Final = 0.25
@@ -67,23 +49,16 @@ class Options:
 
 
 class Soak:
-    """Counts into ``totals``, which is right at any moment: a run may be ended by an exception."""
+    """Counts into ``totals``, which is consistent at any moment, since an exception may end a run."""
 
-    def __init__(
-        self,
-        fabric: ServesOutside,
-        options: Options,
-        totals: SoakTotals,
-        screen: Screen,
-    ) -> None:
+    def __init__(self, fabric: ServesOutside, options: Options, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
         self._start = time.monotonic()
 
     def run(self) -> None:
-        """All rounds: the last one begins before the time is up, and is made to its end."""
+        """Make all rounds; the last one begins before the time is up and is completed."""
         options = self._options
-        numbers: Iterable[int] = count() if options.only is None else [options.only]
-        for number in numbers:
+        for number in numbers_from(0, options.only):
             self.totals.seconds = time.monotonic() - self._start
             if number and options.only is None and self.totals.seconds >= options.duration:
                 return
@@ -99,7 +74,7 @@ class Soak:
             self.totals.rounds += 1
 
     def _replay(self, number: int) -> str:
-        """The command that makes a round again."""
+        """The command that repeats a round."""
         rootless = " --rootless" if self._fabric.rootless else ""
         given = " and the same SCENARIO" if self._options.scenario is not None else ""
         options = self._options
@@ -107,20 +82,14 @@ class Soak:
 
 
 def waited_for_a_processor() -> float:
-    """Seconds that this thread has been ready to run and did not."""
+    """Seconds that this thread has been ready to run without running."""
     return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
 
 
 class _Round:
     """One job, its ranks, and what they say."""
 
-    def __init__(
-        self,
-        fabric: ServesOutside,
-        plan: Plan,
-        totals: SoakTotals,
-        screen: Screen,
-    ) -> None:
+    def __init__(self, fabric: ServesOutside, plan: Plan, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._plan, self._totals = fabric, plan, totals
         self._screen, self._say = screen, screen.say
         self._history = History(plan)
@@ -136,24 +105,16 @@ class _Round:
         self._waited = (time.monotonic(), waited_for_a_processor())
 
     def run(self) -> None:
-        """The whole round."""
         plan, fabric = self._plan, self._fabric
         name = f"soak-{plan.base.index}"
-        spec: dict[str, object] = {
-            "name": name,
-            "members": plan.members,
-            "roots": plan.roots,
-            "window": plan.base.window,
-            "chunks": plan.base.chunks,
-        }
-        if plan.degrades:
-            spec |= {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum}
-        job = fabric.create_job(JobSpec.model_validate(spec))
+        late = {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum} if plan.degrades else {}
+        base = {"name": name, "members": plan.members, "window": plan.base.window, "chunks": plan.base.chunks}
+        job = fabric.create_job(JobSpec.model_validate({**base, "roots": plan.roots, **late}))
         with ExitStack() as stack:
             stack.callback(self._delete, name)
             assert fabric.controller.url is not None
             postings = [
-                Posting(
+                words.Posting(
                     plan=plan,
                     rank=rank,
                     job=name,
@@ -169,7 +130,7 @@ class _Round:
             stack.callback(self._stop)
             for posting in postings:
                 self._crew.post(posting)
-                self._expect(posting.rank, SPAWN + JOIN_TIMEOUT)
+                self._expect(posting.rank, SPAWN + words.JOIN_TIMEOUT)
             self._listen(incidents)
         self._give_judgement()
 
@@ -180,11 +141,11 @@ class _Round:
             self._fabric.delete_job(name, force=True)
 
     def _expect(self, rank: int, seconds: float) -> None:
-        """The rank must say something within these seconds, and what a loaded machine takes longer."""
-        self._deadlines[rank] = time.monotonic() + seconds + LATE + SILENCE
+        """Expect a report of the rank within these seconds, plus an allowance for a loaded machine."""
+        self._deadlines[rank] = time.monotonic() + seconds + words.LATE + SILENCE
 
     def _listen(self, incidents: Incidents) -> None:
-        """Until all ranks have made all calls and nothing is amiss any more; or one hangs."""
+        """Listen until all ranks have made all calls and every event is over, or until a rank hangs."""
         everybody = set(range(self._plan.workers))
         while not (self._finished == everybody and incidents.over and not self._resyncing) and not self._broken:
             incidents.run()
@@ -204,7 +165,7 @@ class _Round:
             self._screen.show(self._totals)
 
     def _look_for_a_processor(self) -> None:
-        """Where this thread, which mostly sleeps, has waited for one for half of the time, so have the ranks."""
+        """If this thread, which mostly sleeps, waited for a processor half of the time, assume that the ranks did too."""
         (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
         if now[0] - since < 1.0:
             return
@@ -216,7 +177,7 @@ class _Round:
         for rank in killed:
             self._finished.discard(rank)
             self._resyncing.discard(rank)
-            self._expect(rank, SPAWN + JOIN_TIMEOUT)  # of the one who takes its place
+            self._expect(rank, SPAWN + words.JOIN_TIMEOUT)  # of its successor
 
     def _hear(self, wait: float) -> bool:
         try:
@@ -226,91 +187,91 @@ class _Round:
         self._take(word)
         return True
 
-    def _take(self, word: Word) -> None:
+    def _take(self, word: words.Word) -> None:
         rank = word.rank
-        if not self._broken:  # what a rank says that is being stopped is our doing
+        if not self._broken:  # what a rank says while it is being stopped is not its fault
             self._history.take(word)
         match word:
-            case Joined():
+            case words.Joined():
                 self._greet(rank)
-            case Began(step=step, timeout=timeout):
+            case words.Began(step=step, timeout=timeout):
                 self._first = max(self._first, step)
                 self._expect(rank, timeout)
-            case Answer():
+            case words.Answer():
                 self._judge.take(word)
-                self._error(word)
+                self._error(word, f"call {word.step}", word.late)
                 self._expect(rank, self._plan.timeout)
-            case Resyncing():
+            case words.NotJoined():
+                self._not_joined(word)
+            case words.Resyncing():
                 self._resyncing.add(rank)
-                self._expect(rank, RESYNC_TIMEOUT)
+                self._expect(rank, words.RESYNC_TIMEOUT)
                 self._call_back()
-            case Resynced():
+            case words.Resynced():
                 self._resynced(word)
-            case Evicted():
+            case words.Evicted():
                 self._deadlines[rank] = None
-            case Finished():
+            case words.Finished():
                 self._finished.add(rank)
                 self._deadlines[rank] = None
                 if self._resyncing:
                     self._call_back()
-            case Left():
+            case words.Left():
                 self._left.add(rank)
                 self._deadlines[rank] = None
                 self._totals.add_packets(word.counts)
                 self._totals.retransmissions += word.retransmissions
                 self._totals.resumes += word.resumes
-            case Crashed(trace=trace):
+            case words.Crashed(trace=trace):
                 self._wrong(f"rank {rank}: {trace}")
                 self._broken = True
 
     def _greet(self, rank: int) -> None:
-        """The calls begin when all have joined."""
-        again = rank in self._joined  # in the place of one who was killed
+        """Let the calls begin when all have joined."""
+        again = rank in self._joined  # a killed rank's successor
         self._joined.add(rank)
-        self._expect(rank, 0.0 if again else SPAWN + JOIN_TIMEOUT)
+        self._expect(rank, 0.0 if again else SPAWN + words.JOIN_TIMEOUT)
         if len(self._joined) == self._plan.workers and not again:
             for each in self._joined:
                 self._crew.command(each, "go")
                 self._expect(each, 0.0)
 
     def _call_back(self) -> None:
-        """Somebody joins again, which takes all: also those that wait at the end."""
+        """A resync takes all ranks: call back those that have finished."""
         for rank in self._finished:
             self._crew.command(rank, "resync")
-            self._expect(rank, RESYNC_TIMEOUT)
+            self._expect(rank, words.RESYNC_TIMEOUT)
         self._finished.clear()
 
-    def _resynced(self, word: Resynced) -> None:
+    def _not_joined(self, word: words.NotJoined) -> None:
+        """The rank asks again; until all have joined, the others wait for it."""
+        self._error(word, "join", word.when - word.begun - words.JOIN_TIMEOUT)
+        waiting = self._joined if len(self._joined) < self._plan.workers else set()
+        for rank in {word.rank, *waiting}:
+            self._expect(rank, SPAWN + words.JOIN_TIMEOUT)
+
+    def _resynced(self, word: words.Resynced) -> None:
         self._resyncing.discard(word.rank)
         self._expect(word.rank, self._plan.timeout)
         self._totals.resyncs += word.failure is None
         if word.wrong:
             self._wrong(f"rank {word.rank}: after resync: {word.wrong}")
-        if word.failure is not None:
-            self._totals.errors[word.failure.name] += 1
-            self._late(
-                word.rank, word.late - self._history.busy(word.when - word.seconds, word.when), word.failure.text
-            )
-            self._check_ours(word.rank, "resync", word.failure)
+        self._error(word, "resync", word.late)
 
-    def _error(self, answer: Answer) -> None:
-        if answer.failure is None:
+    def _error(self, word: words.Answer | words.Resynced | words.NotJoined, where: str, late: float) -> None:
+        """Count the error that a rank reports, if any, ``late`` seconds after its time."""
+        failure = word.failure
+        if failure is None:
             return
-        self._totals.errors[answer.failure.name] += 1
-        late = answer.late - self._history.busy(answer.begun, answer.when)
-        self._late(answer.rank, late, f"{answer.failure.name}: {answer.failure.text}")
-        self._check_ours(answer.rank, f"call {answer.step}", answer.failure)
-
-    def _check_ours(self, rank: int, where: str, failure: Failure) -> None:
-        if not failure.ours:
-            self._wrong(f"rank {rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
-            self._broken = True  # nobody knows what such an error leaves
-
-    def _late(self, rank: int, seconds: float, text: str) -> None:
-        self._totals.latest_error = max(self._totals.latest_error, seconds)
-        if seconds > LATE:
+        self._totals.errors[failure.name] += 1
+        late -= self._history.busy(word.begun, word.when)
+        self._totals.latest_error = max(self._totals.latest_error, late)
+        if late > words.LATE:
             self._totals.late_errors += 1
-            self._say(f"  LATE: rank {rank}, {seconds:.1f} s after the call's time: {text}")
+            self._say(f"  LATE: rank {word.rank}, {where}, {late:.1f} s after its time: {failure.name}: {failure.text}")
+        if not failure.ours:
+            self._wrong(f"rank {word.rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
+            self._broken = True  # the state after such an error is unknown
 
     def _wrong(self, text: str) -> None:
         self._totals.wrong += 1
@@ -330,7 +291,7 @@ class _Round:
                 self._say(f"  {thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}")
 
     def _stop(self) -> None:
-        """Everybody leaves; what they say last is heard."""
+        """Let all ranks leave, and take what they still report."""
         self._crew.close()
         deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
         while len(self._left) < self._plan.workers and time.monotonic() < deadline:
@@ -349,7 +310,7 @@ class _Round:
             if not finding.results:
                 continue
             self._totals.calls += 1
-            self._totals.elements += finding.step.elements
+            self._totals.elements += finding.step.cell.size
             self._totals.degraded += finding.degraded
             for complaint in finding.complaints:
                 self._wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")

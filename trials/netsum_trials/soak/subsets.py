@@ -1,4 +1,4 @@
-"""Whose contributions are in a partial result? Found from the numbers alone, which were chosen so that it can be told."""
+"""Finds whose contributions are in a partial result from the numbers alone, which are chosen so that sums tell."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 
 def subsets_of(ranks: Sequence[int]) -> list[tuple[int, ...]]:
-    """All but the empty one, the largest first."""
+    """All subsets but the empty one, the largest first."""
     return [chosen for size in range(len(ranks), 0, -1) for chosen in combinations(ranks, size)]
 
 
 def combined(op: str, inputs: Sequence[Array], chosen: Sequence[int]) -> Array:
-    """What the call gives when these ranks' inputs are in it; whole numbers, so that sums are exact."""
+    """The call's result if these ranks' inputs are in it; inputs are whole numbers, so that sums are exact."""
     dtype, parts = inputs[0].dtype, [inputs[rank] for rank in chosen]
     if op == "max":
         return np.asarray(reduce(np.maximum, parts))
@@ -30,8 +30,8 @@ def combined(op: str, inputs: Sequence[Array], chosen: Sequence[int]) -> Array:
 
 @dataclass(frozen=True)
 class Members:
-    """Who can be in each part of a result: ``matches[subset, part]``, for every one of ``subsets``. Parts have ``width``
-    elements (the last one may have fewer), and each is of one block: the same ranks are in all of it."""
+    """Who can be in each part of a result: ``matches[subset, part]`` for each of ``subsets``. Parts have ``width`` elements (the
+    last may have fewer) and lie within a block, so that the same ranks are in all of a part."""
 
     subsets: list[tuple[int, ...]]
     matches: NDArray[np.bool_]
@@ -39,16 +39,16 @@ class Members:
 
     @property
     def unexplained(self) -> NDArray[np.intp]:
-        """Parts that are no subset's."""
+        """Parts that no subset explains."""
         return np.flatnonzero(~self.matches.any(axis=0))
 
     @property
     def ambiguous(self) -> bool:
-        """Whether a part can be several subsets'."""
+        """Whether several subsets explain a part."""
         return bool((self.matches.sum(axis=0) > 1).any())
 
     def among(self, keep: Sequence[bool]) -> NDArray[np.bool_]:
-        """Per part, whether one of the subsets that are kept explains it."""
+        """Per part, whether one of the kept subsets explains it."""
         return np.asarray(self.matches[np.array(keep, np.bool_)].any(axis=0))
 
     def at_least(self, size: int) -> NDArray[np.bool_]:
@@ -65,7 +65,8 @@ class Members:
 
 
 def members_of(op: str, inputs: Sequence[Array], result: Array, width: int) -> Members:
-    """Find who is in a result; inputs and result of one shape and dtype, compared bit for bit, ``width`` elements at a time."""
+    """Find who is in a result. Inputs and result have the same shape and dtype, and are compared bit for bit, ``width`` elements
+    at a time."""
     subsets = subsets_of(range(len(inputs)))
     flat = [array.reshape(-1) for array in inputs]
     wanted = result.reshape(-1)

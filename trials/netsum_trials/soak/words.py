@@ -1,4 +1,4 @@
-"""What a worker tells the soak, and what it has to know before it begins. All of it may travel between processes."""
+"""What a worker tells the soak, and what it must know before it begins. All of it may pass between processes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from netsum_testbed.verify.data import Array
 from netsum_trials.soak.cases import Plan
 
 JOIN_TIMEOUT: Final = 30.0
+"""Seconds within which the controller must let a rank in."""
 RESYNC_TIMEOUT: Final = 30.0
-"""Seconds that a rank gives the others to come to a resync."""
+"""Seconds that a rank waits for the others in a resync."""
 
 ASKING: Final = 4.0
 """Seconds by which a call may outlast its timeout: one question to the controller about the epoch (1 s at most) and one about
 whom the block waits for (3 s at most)."""
 SCHEDULING: Final = 2.0
-"""Seconds more, for a machine on which threads and switches wait for a processor."""
+"""Additional seconds, for a machine on which threads and switches wait for a processor."""
 LATE: Final = ASKING + SCHEDULING
-"""An error that comes more than this after the call's timeout is late."""
+"""An error is late if it comes more than this after the call's timeout."""
 
 
 @dataclass(frozen=True)
 class Posting:
-    """A rank's post: what it joins and how. ``first``: nobody sat there before. ``spoil``: the scenario's packet faults are
-    the transport's business."""
+    """What a worker needs to join as a rank. ``first``: it is the rank's first worker, not the successor of a killed one.
+    ``spoil``: its transport applies the scenario's packet faults."""
 
     plan: Plan
     rank: int
@@ -43,7 +44,7 @@ class Posting:
 
 @dataclass(frozen=True)
 class Word:
-    """Something that a rank says, and ``when``: all processes of a machine have the same ``time.monotonic()``."""
+    """Something that a rank says, and ``when``; all processes of a machine share ``time.monotonic()``."""
 
     rank: int
     when: float = field(default_factory=time.monotonic, kw_only=True)
@@ -51,12 +52,12 @@ class Word:
 
 @dataclass(frozen=True)
 class Joined(Word):
-    """It has joined; nothing was called yet."""
+    """The rank has joined and made no call yet."""
 
 
 @dataclass(frozen=True)
 class Began(Word):
-    """It begins a step and those before ``stop``, for so many seconds; ``when`` it has slept."""
+    """It begins the steps from ``step`` up to ``stop``, each with that timeout, after its sleep (``when``)."""
 
     step: int
     timeout: float
@@ -65,7 +66,7 @@ class Began(Word):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a call raised: the error's name, whether it is netsum's, its text; whom a Timeout names."""
+    """What a call raised: the error's name, whether it is netsum's, its text, and whom a Timeout names."""
 
     name: str
     ours: bool
@@ -74,31 +75,37 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class NotJoined(Word):
+    """The controller did not let it in; it first asked at ``begun`` and asks again."""
+
+    failure: Failure
+    begun: float
+
+
+@dataclass(frozen=True)
 class Answer(Word):
-    """What a step came to. ``since``: the epoch in which this communicator last began anew; ``late``: seconds after the time
-    that the call had, without those that the rank was made to stand still."""
+    """The outcome of a step. ``since``: the epoch in which the communicator last started over; ``late``: seconds past the call's
+    timeout, minus those for which the rank was stalled."""
 
     step: int
     since: int
     result: Array | None
     report: Report
+    begun: float
     failure: Failure | None = None
     late: float = 0.0
-    begun: float = 0.0
 
 
 @dataclass(frozen=True)
 class Resyncing(Word):
-    """It joins again with all others."""
+    """It starts a resync."""
 
 
 @dataclass(frozen=True)
 class Resynced(Word):
-    """It is in step again, after so many seconds; or it failed, and tries again. ``wrong``: the state that it took over is
-    not what it should be."""
+    """Its resync has ended; after a ``failure`` it tries again. ``wrong``: a complaint about the state that it took over."""
 
-    seconds: float
-    progress: int
+    begun: float
     failure: Failure | None = None
     late: float = 0.0
     wrong: str = ""
@@ -111,12 +118,12 @@ class Evicted(Word):
 
 @dataclass(frozen=True)
 class Finished(Word):
-    """It has made all calls and waits to be told whether that was all."""
+    """It has made all calls and waits for orders."""
 
 
 @dataclass(frozen=True)
 class Left(Word):
-    """The last word: what it went through, in all epochs together."""
+    """Its last word, with counts over all epochs."""
 
     counts: FaultCounts
     retransmissions: int

@@ -1,7 +1,7 @@
-"""One rank of a soak: makes the round's calls, says what they came to, and comes back after errors.
+"""One rank of a soak: it makes the round's calls, reports their outcomes, and recovers from errors.
 
-It runs in a thread or as a process (:mod:`~netsum_trials.soak.crew`); in both it speaks through ``tell`` and is told through
-:meth:`Worker.command`.
+It runs in a thread or as a process (:mod:`~netsum_trials.soak.crew`); either way it reports through ``tell`` and takes orders
+through :meth:`Worker.command`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import netsum
 import numpy as np
@@ -23,45 +23,32 @@ from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
 from netsum_testbed.verify.call import start
+from netsum_testbed.verify.cells import groups_of
 from netsum_testbed.verify.data import Array
 
-from netsum_trials.soak.cases import Step, groups_of
+from netsum_trials.soak import words
+from netsum_trials.soak.cases import Step
 from netsum_trials.soak.data import contribution
-from netsum_trials.soak.words import (
-    JOIN_TIMEOUT,
-    LATE,
-    RESYNC_TIMEOUT,
-    Answer,
-    Began,
-    Crashed,
-    Evicted,
-    Failure,
-    Finished,
-    Joined,
-    Left,
-    Posting,
-    Resynced,
-    Resyncing,
-    Word,
-)
 
 STATE: Final = 300
 """Elements of the state that a rank takes over in a resync."""
 _USABLE: Final = (errors.Degraded, errors.DoesNotFit, errors.Aborted, errors.NotFinite)
-"""The call is over for every rank, and the next one may be made."""
+"""Errors after which the call is over on every rank, and the next one may be made."""
+_JOINS: Final = 3
+"""Attempts to join; together they last longer than any event of a scenario."""
 _PATIENCE: Final = 3
-"""Attempts at a call before it gets twice the time: a bad link may be too slow for it."""
+"""Attempts at a call before its timeout is doubled, since a faulty link may be too slow for it."""
 
 
 def state_after(progress: int) -> Array:
-    """The state of a rank that has made so many calls."""
+    """A rank's state after so many calls."""
     return np.arange(STATE, dtype=np.float64) * (progress + 1)
 
 
 class Worker:
-    """A rank at its post."""
+    """One rank."""
 
-    def __init__(self, posting: Posting, tell: Callable[[Word], None]) -> None:
+    def __init__(self, posting: words.Posting, tell: Callable[[words.Word], None]) -> None:
         self._posting = posting
         self._plan = posting.plan
         self._rank = posting.rank
@@ -80,8 +67,8 @@ class Worker:
         self._comm: Communicator | None = None
 
     def command(self, word: str, seconds: float = 0.0) -> None:
-        """From another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have joined;
-        ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
+        """Take an order from another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have
+        joined; ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
         transport = self._transport
         if word in ("cut", "heal"):
             self._cut = word == "cut"
@@ -99,26 +86,30 @@ class Worker:
             self._orders.put(word)
 
     def run(self) -> None:
-        """Until it is told to close. Never raises: what goes wrong here is told."""
+        """Work until told to close. Never raises; errors are reported."""
         try:
             self._run()
         except BaseException:
-            self._tell(Crashed(self._rank, traceback.format_exc()))
+            self._tell(words.Crashed(self._rank, traceback.format_exc()))
 
     def _run(self) -> None:
         comm = self._comm = self._join()
+        if comm is None:
+            self._tell(words.Left(self._rank, self._counts, 0, 0))
+            return
         try:
-            self._tell(Joined(self._rank))
+            self._tell(words.Joined(self._rank))
             at = self._wait_for_all() if self._posting.first else self._resync(comm, 0)
             while at is not None:
                 at = self._calls(comm, at)
         finally:
             comm.close()
             self._note(comm)
-            self._tell(Left(self._rank, self._counts, self._retransmissions, self._resumes))
+            self._tell(words.Left(self._rank, self._counts, self._retransmissions, self._resumes))
 
     def _note(self, comm: Communicator) -> None:
-        """What the communicator counted since it last began anew; a failed resync may leave the old counts, once noted."""
+        """Add up the communicator's counts since it last started over. A failed resync may leave the old counts, which are
+        added only once."""
         if comm.stats is self._noted:
             return
         self._noted = comm.stats
@@ -126,27 +117,40 @@ class Worker:
         self._resumes += comm.stats.resumes
 
     def _wait_for_all(self) -> int | None:
-        """Until all ranks have joined; where to begin. Whoever lost patience before and joined again would meet those who
-        come later in their first call."""
+        """Wait until all ranks have joined; returns where to begin. A rank that gave up before that and rejoined would meet
+        latecomers in their first call."""
         return 0 if self._orders.get() == "go" else None
 
-    def _join(self) -> Communicator:
-        posting = self._posting
-        comm = netsum.join(
-            posting.job,
-            posting.rank,
-            token=posting.token,
-            controller=posting.controller,
-            transport=posting.opening.open,
-            wrap=self._spoil,
-            timeout=JOIN_TIMEOUT,
-            call_timeout=self._plan.timeout,
-        )
-        self._since = comm.descriptor.epoch
-        return comm
+    def _join(self) -> Communicator | None:
+        """Join the job; None if told to close instead. If the controller does not answer, because it is away or gets no
+        processor, the rank asks again, as after any error."""
+        posting, refusals = self._posting, 0
+        while True:
+            begun = time.monotonic()
+            try:
+                comm = netsum.join(
+                    posting.job,
+                    posting.rank,
+                    token=posting.token,
+                    controller=posting.controller,
+                    transport=posting.opening.open,
+                    wrap=self._spoil,
+                    timeout=words.JOIN_TIMEOUT,
+                    call_timeout=self._plan.timeout,
+                )
+            except errors.NotReady as error:
+                self._tell(words.NotJoined(self._rank, failure_of(error), begun))
+                refusals += 1
+                if self._told_to_close():
+                    return None
+                if refusals == _JOINS:
+                    raise
+            else:
+                self._since = comm.descriptor.epoch
+                return comm
 
     def _spoil(self, inner: Transport) -> Transport:
-        """Around the transport of every new epoch, to a switch or to the other members: the same bad luck goes on."""
+        """Wrap the transport of every new epoch, to a switch or to the other members, so that the link keeps its faults."""
         self._opened += 1
         link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
         up, down = (Faults(), Faults()) if link is None else (link.up.faults(), link.down.faults())
@@ -156,15 +160,15 @@ class Worker:
         self._transport = made
         return made
 
-    def _calls(self, comm: Communicator, start: int) -> int | None:
-        """Make the calls from ``start`` on. The number to go on from, or None when that was all."""
-        for group in groups_of(self._plan.steps, start):
+    def _calls(self, comm: Communicator, first: int) -> int | None:
+        """Make the calls from ``first`` on. Returns the number to go on from, or None after the last."""
+        for group in groups_of([step.cell for step in self._plan.steps], first):
             done = self._group(comm, group)
             if done < group.stop:
                 return self._resync(comm, done)
         if not self._barrier(comm):
             return self._resync(comm, len(self._plan.steps))
-        self._tell(Finished(self._rank))
+        self._tell(words.Finished(self._rank))
         order = self._orders.get()
         while order == "admitted":
             order = self._orders.get()
@@ -173,7 +177,7 @@ class Worker:
     def _barrier(self, comm: Communicator) -> bool:
         """Whether all ranks have made all calls."""
         timeout = self._timeout
-        self._tell(Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
+        self._tell(words.Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
         begun = time.monotonic()
         try:
             comm.barrier(timeout=timeout)
@@ -187,18 +191,18 @@ class Worker:
         return float(self._plan.timeout * 2 ** (self._failures // _PATIENCE))
 
     def _group(self, comm: Communicator, group: range) -> int:
-        """Make calls that are under way together; the number of the first that must be made again, or ``group.stop``."""
+        """Make calls that overlap. Returns the number of the first that must be made again, or ``group.stop``."""
         timeout = self._timeout
         works: list[tuple[int, float, Callable[[], tuple[Array | None, Report]]]] = []
-        sleeps = sum(self._plan.steps[number].call.delays[self._rank] for number in group)
-        self._tell(Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
+        sleeps = sum(self._plan.steps[number].cell.delays[self._rank] for number in group)
+        self._tell(words.Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
         for number in group:
             step = self._plan.steps[number]
-            if step.call.delays[self._rank]:
-                time.sleep(step.call.delays[self._rank])  # a rank that comes late: part of the call's data
+            if step.cell.delays[self._rank]:
+                time.sleep(step.cell.delays[self._rank])  # a late rank: part of the call's data
             begun = time.monotonic()
             try:
-                works.append((number, begun, self._start(comm, step, timeout, alone=len(group) == 1)))
+                works.append((number, begun, self._start(comm, step, timeout)))
             except Exception as error:
                 if not works:
                     return self._failed(number, error, begun, timeout)
@@ -217,34 +221,11 @@ class Worker:
                 done = number + 1
         return done
 
-    def _start(
-        self, comm: Communicator, step: Step, timeout: float, *, alone: bool
-    ) -> Callable[[], tuple[Array | None, Report]]:
+    def _start(self, comm: Communicator, step: Step, timeout: float) -> Callable[[], tuple[Array | None, Report]]:
         """Begin one call; the function returned waits for its result."""
-        if step.cell is not None:
-            end = start(comm, step.cell, timeout)
-            joined = step.cell.joined  # the communicator has the report of the last one begun
-            return lambda: (end(), Report() if joined else comm.report)
-        array = contribution(self._plan, step, self._rank)
-        call = step.call
-        common: dict[str, Any] = {"op": call.kind.op, "late": step.late, "timeout": timeout}
-        whole = common | {"out": array if call.in_place else None, "scale": call.scale}
-        if step.kind == "allreduce" and not alone:
-            work = comm.allreduce_async(array, **whole)
-            return lambda: (np.asarray(work.wait()), work.report)
-        counts = [part.stop - part.start for part in step.rows(self._plan.workers)]
-        calls: dict[str, Callable[[], Any]] = {
-            "allreduce": lambda: comm.allreduce(array, **whole),
-            "reduce": lambda: comm.reduce(array, step.root, **common),
-            "reduce_scatter": lambda: comm.reduce_scatter(array, counts=counts, **common),
-            "barrier": lambda: comm.barrier(timeout=timeout),
-        }
-
-        def made() -> tuple[Array | None, Report]:
-            result = calls[step.kind]()
-            return None if result is None else np.asarray(result), comm.report
-
-        return made
+        given = contribution(step, self._rank) if step.cell.kind.dtype else None
+        late = {} if step.late == "accept" else {"late": step.late}
+        return start(comm, step.cell, timeout, given=given, **late)
 
     def _failed(self, number: int, error: Exception, begun: float, timeout: float) -> int:
         """The number of the call to go on from after an error in this one."""
@@ -259,43 +240,43 @@ class Worker:
         self, number: int, result: Array | None, report: Report, error: Exception | None, begun: float, timeout: float
     ) -> None:
         failure = None if error is None else failure_of(error)
-        # A copy: the next call may not write into what the judge still looks at.
+        # A copy, because the next call may write into it before it is judged.
         kept = None if result is None else np.array(result)
         late = self._lateness(begun, timeout) if error is not None else 0.0
-        self._tell(Answer(self._rank, number, self._since, kept, replace(report), failure, late, begun))
+        self._tell(words.Answer(self._rank, number, self._since, kept, replace(report), begun, failure, late))
 
     def _lateness(self, begun: float, timeout: float) -> float:
-        """Seconds beyond ``timeout`` since ``begun``, less those for which this rank stood still."""
+        """Seconds past ``timeout`` since ``begun``, minus those for which this rank was stalled."""
         now = time.monotonic()
         stalled = sum(seconds for when, seconds in list(self._stalls) if when + seconds > begun)
         return max(0.0, now - begun - timeout - stalled)
 
     def _resync(self, comm: Communicator, progress: int) -> int | None:
-        """Come back into step with the others; the number of the call to go on from. None: told to close instead."""
+        """Get back into step with the others. Returns the number of the call to go on from; None if told to close instead."""
         while True:
-            self._tell(Resyncing(self._rank))
+            self._tell(words.Resyncing(self._rank))
             begun = time.monotonic()
             self._note(comm)
             state = state_after(progress)
             try:
-                now_at = comm.resync(state, progress=progress, timeout=RESYNC_TIMEOUT)
-            except errors.Evicted as error:
-                self._tell(Resynced(self._rank, time.monotonic() - begun, progress, failure_of(error)))
-                if not self._wait_to_be_admitted():
-                    return None
+                now_at = comm.resync(state, progress=progress, timeout=words.RESYNC_TIMEOUT)
             except Exception as error:
-                late = self._lateness(begun, RESYNC_TIMEOUT)
-                self._tell(Resynced(self._rank, time.monotonic() - begun, progress, failure_of(error), late))
-                if not isinstance(error, errors.NetsumError) or self._told_to_close():
+                evicted = isinstance(error, errors.Evicted)
+                late = 0.0 if evicted else self._lateness(begun, words.RESYNC_TIMEOUT)
+                self._tell(words.Resynced(self._rank, begun, failure_of(error), late))
+                if evicted:
+                    if not self._wait_to_be_admitted():
+                        return None
+                elif not isinstance(error, errors.NetsumError) or self._told_to_close():
                     return None
             else:
                 self._since = comm.descriptor.epoch
                 wrong = "" if np.array_equal(state, state_after(now_at)) else f"not the state after {now_at} calls"
-                self._tell(Resynced(self._rank, time.monotonic() - begun, now_at, None, 0.0, wrong))
+                self._tell(words.Resynced(self._rank, begun, wrong=wrong))
                 return now_at
 
     def _wait_to_be_admitted(self) -> bool:
-        self._tell(Evicted(self._rank))
+        self._tell(words.Evicted(self._rank))
         while True:
             order = self._orders.get()
             if order in ("admitted", "close"):
@@ -309,10 +290,7 @@ class Worker:
         return False
 
 
-def failure_of(error: BaseException) -> Failure:
-    """An error as a worker tells it."""
+def failure_of(error: BaseException) -> words.Failure:
+    """An error as a worker reports it."""
     missing = tuple(getattr(error, "missing", ()))
-    return Failure(type(error).__name__, isinstance(error, errors.NetsumError), str(error), missing)
-
-
-__all__ = ["LATE", "Worker", "failure_of", "state_after"]
+    return words.Failure(type(error).__name__, isinstance(error, errors.NetsumError), str(error), missing)

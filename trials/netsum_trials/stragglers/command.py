@@ -13,6 +13,11 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from rich.console import Console
 
+from netsum_trials.stragglers.pattern import Pattern
+from netsum_trials.stragglers.report import results_table, to_json
+from netsum_trials.stragglers.run import run_all
+from netsum_trials.stragglers.trial import Setting
+
 PROBABILITIES = "0.08,0.16,0.32"
 
 
@@ -39,7 +44,7 @@ PROBABILITIES = "0.08,0.16,0.32"
     "--nap", type=click.FloatRange(min=0), default=20.0, show_default=True, help="steps of one long sleep; 0: none"
 )
 @seed_option("of the sleeps")
-@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even when we are root")
+@click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def stragglers(
     switch: str,
     workers: int,
@@ -56,15 +61,10 @@ def stragglers(
     """Train with workers that sleep at random, in a job that waits for them and in one that degrades, and compare.
 
     A straggler sleeps as in Trio-ML's evaluation: at each of the points of a step, with each of the probabilities, for 0.5
-    to 2 times what a step takes when nobody sleeps. The last line is one JSON object.
+    to 2 times what a step takes without sleepers. The last line is one JSON object.
     """
     if sleepy > workers:
         raise click.UsageError(f"--stragglers {sleepy}: there are {workers} workers")
-    from netsum_trials.stragglers.pattern import Pattern  # noqa: PLC0415 - numpy, which `--help` does not need
-    from netsum_trials.stragglers.report import results_table, to_json  # noqa: PLC0415
-    from netsum_trials.stragglers.run import run_all  # noqa: PLC0415
-    from netsum_trials.stragglers.trial import Setting  # noqa: PLC0415
-
     end_on_signals()
     console = Console()
     setting = Setting(workers, steps, compute / 1000, block_exp / 1000, sleepy)

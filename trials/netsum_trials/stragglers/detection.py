@@ -1,11 +1,11 @@
 """How long a block waits for a straggler before the switch closes it.
 
-A job of two, one of which is a straggler: it contributes to no block before its partial result is out. The other sends one
-contribution, at a random moment, and the time runs until the partial result is there. The straggler's contribution follows, too
-late, so that the switch does not take it for gone and the next block waits in full.
+In a job of two, one member is a straggler, which contributes to no block before its partial result is out. The other sends one
+contribution, at a random moment, and the time until the partial result is measured. The straggler's contribution follows, too
+late, which clears it as a suspect, so that the next block waits in full.
 
-Packets are sent and received as such, by no window: nothing is ever sent again, unless asked for. Then the contribution
-is repeated as the host library repeats it, and the switch may close the block by that.
+Packets are sent without a window, so nothing is retransmitted unless asked for; then the contribution is repeated as the
+host library repeats it, and the switch may close the block on that.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from netsum.descriptor import Descriptor
 from netsum.round_trip import MIN_RTO
 from netsum.transports.base import Transport
-from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Lane, Op, Status
+from netsum.wire.codec import Header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Status
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Late
+from netsum_testbed.bench.flood import contribution
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 
 PATIENCE: Final = 5.0
-"""Seconds beyond the longest wait that there may be, after which a packet counts as lost."""
+"""Seconds past the longest possible wait, after which a packet counts as lost."""
 WINDOW: Final = 64
 _PAYLOAD: Final = bytes(CHUNK_BYTES)
 _CLOCK_BITS: Final = next(field.bits for field in RECORD_FIELDS if field.name == "start")
@@ -37,8 +38,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Sample:
-    """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block is closed;
-    ``held``, when it held the payload too, which a sweep's notice has no room for. ``start``: when the block began, in
+    """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block was closed;
+    ``held``, when it also held the payload, for which a sweep's notice has no room. ``start``: when the block began, in
     microseconds of the switch's clock."""
 
     sent: float
@@ -49,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Detected:
-    """The samples of one ``block_exp`` (seconds). ``repeats``: whether the host sent its contribution again meanwhile."""
+    """The samples of one ``block_exp`` (seconds). ``repeats``: whether the host retransmitted meanwhile."""
 
     switch: str
     block_exp: float
@@ -62,8 +63,8 @@ class Detected:
 
     def from_start(self) -> list[float]:
         """From the start of the block's record to the notice, in units of block_exp: without the contribution's way to
-        the switch. The clocks are compared by the contribution that was fastest on its way, which counts as having taken
-        no time, so this is too long by that."""
+        the switch. The clocks are aligned by the fastest contribution, as if it had taken no time, so this is too long by
+        the time it took."""
         mask = (1 << _CLOCK_BITS) - 1
         first = self.samples[0]
         offsets = [((each.start - first.start) & mask) / 1e6 - (each.sent - first.sent) for each in self.samples]
@@ -73,7 +74,7 @@ class Detected:
 
 
 class Straggling:
-    """The job of two on a fabric. A context manager; leaving it deletes the job."""
+    """The job of two on a fabric."""
 
     def __init__(self, fabric: Fabric, block_exp: float, *, repeats: bool, seed: int) -> None:
         """``block_exp`` in seconds."""
@@ -100,13 +101,8 @@ class Straggling:
         except BaseException:
             self.close()
             raise
-        self._next = self._members[0].first_block_id
-
-    def __enter__(self) -> Straggling:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._first = self._members[0].first_block_id
+        self._next = 0
 
     def close(self) -> None:
         """Delete the job."""
@@ -115,10 +111,10 @@ class Straggling:
         self._fabric.delete_job(self._job.name, force=True)
 
     def run(self, samples: int) -> Iterator[Sample]:
-        """That many samples, as they come, in batches that fit the job's slots."""
+        """Yield that many samples as they come, in batches that fit the job's slots."""
         while samples:
             batch = min(samples, self._job.slots)
-            self._one()  # not counted: the sweeps may be just beginning, or may have paused while records were read
+            self._one()  # not counted: the sweeps may have only begun, or have paused while records were read
             first = self._next
             taken = [self._one() for _ in range(batch)]
             starts = self._starts(first, batch)
@@ -128,26 +124,26 @@ class Straggling:
 
     def _one(self) -> Sample:
         punctual, straggler = self._members
-        block = self._next
-        self._next = block + 1 & 0xFFFFFFFF
+        offset = self._next
+        self._next += 1
         # Anywhere between two sweeps, which come twice in every block_exp.
         time.sleep(float(self._rng.uniform(0, self._block_exp)))
         sent = time.perf_counter()
-        self._links[0].send([_contribution(punctual, block)])
-        noticed, whole = self._await(0, block, repeats=self._repeats)
+        self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
+        noticed, whole = self._await(0, offset, repeats=self._repeats)
         held = noticed
         if not whole:
-            self._links[0].send([_contribution(punctual, block)])
-            held, _ = self._await(0, block, whole=True)
-        self._links[1].send([_contribution(straggler, block)])
-        self._await(1, block, results=2)  # everyone's, and the answer to its own: the switch has heard of it
+            self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
+            held, _ = self._await(0, offset, whole=True)
+        self._links[1].send([contribution(straggler, offset, _PAYLOAD)])
+        self._await(1, offset, results=2)  # everyone's, and the answer to its own, so the switch has heard from it
         return Sample(sent, noticed - sent, held - sent)
 
     def _await(
-        self, which: int, block: int, *, whole: bool = False, repeats: bool = False, results: int = 1
+        self, which: int, offset: int, *, whole: bool = False, repeats: bool = False, results: int = 1
     ) -> tuple[float, bool]:
-        """When the block's partial result came, and whether with its payload; only such a one will do if ``whole``. Of
-        several ``results``, the last."""
+        """When the block's partial result came, and whether with its payload, as it must if ``whole``. Of several ``results``,
+        the last."""
         now = time.perf_counter()
         deadline = now + 4 * self._block_exp + PATIENCE
         pause = MIN_RTO
@@ -156,49 +152,36 @@ class Straggling:
             for packet in self._links[which].recv(min(again, deadline) - now):
                 header = parse_header(packet)
                 has_payload = len(packet) > HEADER_BYTES
-                if self._is_result(which, block, header) and (has_payload or not whole):
+                if self._is_result(which, offset, header) and (has_payload or not whole):
                     results -= 1
                     if not results:
                         return time.perf_counter(), has_payload
             now = time.perf_counter()
             if now >= again and repeats:
-                self._links[which].send([_contribution(self._members[which], block)])
+                self._links[which].send([contribution(self._members[which], offset, _PAYLOAD)])
                 pause *= 2
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
         raise TestbedError(
-            f"block {block}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
+            f"block {offset}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
         )
 
-    def _is_result(self, which: int, block: int, header: Header) -> bool:
-        if header.block_id != block or header.job_id != self._job.job_id:
+    def _is_result(self, which: int, offset: int, header: Header) -> bool:
+        if header.block_id != (self._first + offset) & 0xFFFFFFFF or header.job_id != self._job.job_id:
             return False
         expected = AgeOp.LATE if which else AgeOp.AGED
         if (header.status, header.degraded, header.age_op) != (Status.OK, 1, expected):
-            raise TestbedError(f"block {block} was answered with {header}")
+            raise TestbedError(f"block {offset} was answered with {header}")
         return True
 
     def _starts(self, first: int, batch: int) -> list[int]:
-        slots = [self._job.slot_base + ((first + each) & (self._job.slots - 1)) for each in range(batch)]
+        slots = [self._job.slot_base + ((self._first + first + each) & (self._job.slots - 1)) for each in range(batch)]
         with self._fabric.controller.site.client(self._job.switch) as client:
             records = client.query_records(slots)
         return [records[slot].start_us for slot in slots]
 
 
-def _contribution(member: Descriptor, block: int) -> tuple[bytes, bytes]:
-    header = Header(
-        member.job_id,
-        block,
-        src_id=member.src_id,
-        op=Op.SUM,
-        lane=Lane.L32,
-        grad_cnt=CHUNK_BYTES >> Lane.L32,
-        data_cnt=1,
-    )
-    return pack_header(header), _PAYLOAD
-
-
 def detect(switch: str, fabric: Fabric, block_exp: float, samples: int, *, repeats: bool, seed: int) -> Detected:
     """Measure one ``block_exp`` (seconds)."""
-    with Straggling(fabric, block_exp, repeats=repeats, seed=seed) as straggling:
+    with closing(Straggling(fabric, block_exp, repeats=repeats, seed=seed)) as straggling:
         return Detected(switch, block_exp, repeats, tuple(straggling.run(samples)))

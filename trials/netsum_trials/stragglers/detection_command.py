@@ -22,15 +22,15 @@ EXPIRIES = "5,10,20,50,100"
 
 
 @click.command()
-@switch_option("both, simple_switch_grpc if it is on PATH and we are root")
+@switch_option("both, simple_switch_grpc if it is on PATH (and root)")
 @list_option("--block-exp", float, MIN_BLOCK_EXP, MAX_BLOCK_EXP, EXPIRIES, "milliseconds")
 @click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
 @seed_option("of the moments when blocks begin")
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
 
-    Once with contributions that are sent once, so that only the switch's own sweeps can close a block, and once with a host
-    that repeats them. The last line is one JSON object.
+    First contributions are sent once, so that only sweeps can close a block; then a host repeats them. The last line is
+    one JSON object.
     """
     rootless = os.geteuid() != 0
     if rootless and switch == "bmv2":

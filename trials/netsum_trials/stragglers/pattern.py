@@ -1,7 +1,7 @@
 """When a straggler sleeps, and for how long: after the evaluation of Trio-ML and the slow-worker pattern of FlexRR (SoCC 2016).
 
 Every step has a few points, at each of which the worker sleeps with probability p for a time drawn uniformly from 0.5 to 2
-times a step's usual time. Everything follows from the seed, so it is the same in whatever job the worker trains.
+times a step's usual time. Everything follows from the seed, so it is the same in every job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 SHORTEST: Final = 0.5
 LONGEST: Final = 2.0
-"""Of a sleep, in steps' usual times."""
+"""The length of a sleep, in steps' usual times."""
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ class Pattern:
 
     @property
     def mean(self) -> float:
-        """What a step is delayed on average, in steps' usual times; naps aside."""
+        """A step's average delay, in steps' usual times, without naps."""
         return self.points * self.probability * (SHORTEST + LONGEST) / 2

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rich import box
+from netsum_testbed.tables import make_table
 from rich.table import Table
 
 from netsum_trials.stragglers.run import Results
@@ -16,7 +16,7 @@ COUNTS = ("degraded", "missed", "unfit", "sat_out", "late", "behind", "resyncs")
 
 
 def _compared(results: Results) -> Iterator[tuple[Outcome, Outcome]]:
-    """Every training with a straggler, and the one that waits for the same."""
+    """Every training with a straggler, and the one that waits for the same straggler."""
     for row in results.rows:
         for outcome in row:
             yield outcome, row[0]
@@ -25,39 +25,34 @@ def _compared(results: Results) -> Iterator[tuple[Outcome, Outcome]]:
 def results_table(results: Results) -> Table:
     """A line a training."""
     setting = results.setting
-    table = Table(
-        title=f"{results.switch}: {setting.workers} workers, block_exp {1000 * setting.block_exp:g} ms",
-        box=box.SIMPLE,
-        pad_edge=False,
-    )
-    table.add_column("asleep", no_wrap=True)
-    table.add_column("job", no_wrap=True)
-    for name in ("step ms\nmedian", "\nmean", "speed\nup", "accuracy", "partial\nblocks", "sat\nout", "re-\nsyncs"):
-        table.add_column(name, justify="right", no_wrap=True)
+    title = f"{results.switch}: {setting.workers} workers, block_exp {1000 * setting.block_exp:g} ms"
+    figures = ("step ms\nmedian", "\nmean", "speed\nup", "accuracy", "partial\nblocks", "sat\nout", "re-\nsyncs")
+    table = make_table(title, ("asleep", "job", *(f">{name}" for name in figures)))
     for outcome in results.alone:
-        _add(table, "nobody", outcome, "")
-    pattern = None
-    for outcome, waited in _compared(results):
-        if outcome.pattern != pattern:
-            table.add_section()
-        first = "" if outcome.pattern == pattern else str(outcome.pattern)
-        pattern = outcome.pattern
-        _add(table, first, outcome, f"{waited.mean / outcome.mean:.2f}" if outcome is not waited else "")
+        table.add_row("nobody", *_words(outcome, outcome))
+    for first, *others in results.rows:
+        table.add_section()
+        table.add_row(str(first.pattern), *_words(first, first))
+        for outcome in others:
+            table.add_row("", *_words(outcome, first))
     return table
 
 
-def _add(table: Table, first: str, outcome: Outcome, speed_up: str) -> None:
+def _words(outcome: Outcome, waited: Outcome) -> tuple[str, ...]:
+    """A training's line, compared with the one that waits for the same straggler."""
+    degrade = outcome.mode.degrade
     partial = outcome.count("degraded") / max(1, outcome.count("blocks"))
-    table.add_row(
-        first,
-        outcome.mode.late if outcome.mode.degrade else "wait",
+    return (
+        outcome.mode.late if degrade else "wait",
         f"{1000 * outcome.median:.1f}",
         f"{1000 * outcome.mean:.1f}",
-        speed_up,
+        "" if outcome is waited else f"{waited.mean / outcome.mean:.2f}",
         f"{outcome.accuracy:.1%}",
-        f"{partial:.1%}" if outcome.mode.degrade else "",
-        str(outcome.count("sat_out")) if outcome.mode.degrade else "",
-        str(outcome.count("resyncs")) if outcome.mode.degrade else "",
+        *(
+            (f"{partial:.1%}", str(outcome.count("sat_out")), str(outcome.count("resyncs")))
+            if degrade
+            else ("", "", "")
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The trainings of ``make stragglers``, in their order."""
+"""The trainings of ``make stragglers``, in order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MODES: Final = (WAIT, Mode(degrade=True, late="accept"), Mode(degrade=True, late
 
 @dataclass(frozen=True)
 class Results:
-    """``alone``: nobody sleeps, in a job that waits and in one that degrades. ``rows``: with stragglers, a tuple of the
-    modes' for every pattern."""
+    """``alone``: without stragglers, in a job that waits and in one that degrades. ``rows``: with stragglers, for every pattern
+    a tuple of one training per mode."""
 
     switch: str
     setting: Setting
@@ -26,12 +26,11 @@ class Results:
 
     @property
     def usual(self) -> float:
-        """What a step takes without a straggler, seconds."""
+        """Seconds that a step takes without a straggler."""
         return self.alone[0].median
 
     @property
     def trainings(self) -> Iterator[Outcome]:
-        """All of them."""
         yield from self.alone
         for row in self.rows:
             yield from row

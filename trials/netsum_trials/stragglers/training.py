@@ -1,17 +1,15 @@
-"""A training loop that lives with late workers: the demo's model, and a worker that may sleep.
+"""A training loop that copes with late workers: the demo's model, and a worker that may sleep.
 
-A worker that finds itself behind the others sits steps out: it computes nothing, takes part with ``give=False``, and so
-catches up in a round trip or two for each call that it has missed. It sits out until a call of its was in time, for a
-gradient begun at the moment it wakes, in the middle of the others' step, would be late again.
+A worker that finds itself behind the others sits out steps: it computes nothing, takes part with ``give=False``, and so
+catches up in a round trip or two for each call that it has missed. It sits out until one of its calls was in time: a
+gradient begun as soon as it wakes, in the middle of the others' step, would be late again.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,30 +19,20 @@ from netsum_testbed.demo.model import Digits, Floats, Perceptron
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker does. ``compute``: seconds that a gradient takes; the part that numpy leaves over is spent idle, as
-    by a host whose accelerator computes. ``delays``: seconds that each step begins late; empty: this is no straggler."""
+    """What a worker does. ``compute``: seconds that a gradient takes; what numpy does not need is spent idle, as on a
+    host whose accelerator computes. ``delays``: seconds that each step begins late; empty if it is not a straggler."""
 
     steps: int
     compute: float = 0.0
     late: str = "accept"
-    delays: tuple[float, ...] = ()
-
-    def save(self, path: Path) -> None:
-        """Write a file that :meth:`load` reads."""
-        path.write_text(json.dumps(asdict(self)), "utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> Plan:
-        """Read what :meth:`save` wrote."""
-        given = json.loads(path.read_text("utf-8"))
-        return cls(**{**given, "delays": tuple(given["delays"])})
+    delays: Sequence[float] = ()
 
 
 @dataclass
 class Diary:
-    """What a worker went through. ``ends``: when it had finished each step, ``time.perf_counter()``. The counts of blocks
-    are those of its calls' reports; ``sat_out``: steps without a gradient of its own; ``late``: steps whose call was over
-    before it came; ``slept``: seconds."""
+    """What happened to a worker. ``ends``: when it finished each step (``time.perf_counter()``). The counts of blocks are
+    those of its calls' reports; ``sat_out``: steps without its gradient; ``late``: steps whose call was over before it
+    came; ``slept``: seconds."""
 
     rank: int
     ends: list[float] = field(default_factory=list)
@@ -58,18 +46,9 @@ class Diary:
     resyncs: int = 0
     slept: float = 0.0
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Diary:
-        """Read :meth:`to_json`'s line."""
-        return cls(**json.loads(text))
-
 
 class Training:
-    """One worker's training. ``model`` is what it has learnt, ``diary`` how it went."""
+    """One worker's training. ``model`` is the trained model, ``diary`` what happened."""
 
     def __init__(
         self, digits: Digits, plan: Plan, comm: Communicator, sleep: Callable[[float], None] = time.sleep
@@ -84,13 +63,13 @@ class Training:
         self._late = False
 
     def run(self) -> None:
-        """Train all steps. Raises what :mod:`netsum.errors` has no way back from."""
+        """Train all steps. Raises errors from which there is no way back."""
         step = -1
         while step <= self._plan.steps:
             try:
                 self._step(step)
             except (Behind, Desynchronized):
-                # We have missed results for good, or another rank has, and calls resync().
+                # This rank has missed results for good, or another has and calls resync().
                 self.diary.behind += self._comm.stats.lost > 0
                 self.diary.resyncs += 1
                 step = self._comm.resync(self.model.parameters, self.model.velocity, progress=step + 1) - 1
@@ -99,8 +78,8 @@ class Training:
                 step += 1
 
     def _step(self, step: int) -> None:
-        """One step. Before the first they wait for each other, and after the last, for a rank that left could not repeat its
-        last contributions for those that still need them."""
+        """Make one step. The ranks wait for each other before the first and after the last, since a rank that has left cannot
+        repeat its last contributions for others that need them."""
         if 0 <= step < self._plan.steps:
             self._train(step)
         else:
@@ -122,7 +101,7 @@ class Training:
         self.model.update(total)
 
     def _gradient(self, step: int, share: Any) -> Floats | None:
-        """This worker's gradient, times the workers: the mean over them is the mean over the batch. None: it sits out."""
+        """This worker's gradient times the number of workers, so that their mean is that over the batch. None: it sits out."""
         if self._late or self._comm.behind():
             return None
         if self._plan.delays and self._plan.delays[step]:

@@ -1,13 +1,14 @@
-"""One training in a job of its own, on a fabric that is up, and what came of it."""
+"""One training, in its own job on a running fabric, and its outcome."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +26,11 @@ from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.training import Diary, Plan
 
 WINDOW: Final = 64
-"""Blocks under way: a call's all at once, so that it waits for a straggler but once or twice."""
+"""As many blocks in flight as a call has, so that it waits for a straggler only once or twice."""
 LOOK: Final = 0.05
-"""Seconds between two looks at whether the workers have ended."""
+"""Seconds between checks whether the workers have ended."""
 
-# A worker a core is more than there are cores here; numpy's own threads would only be in the way.
+# There are more workers than cores; numpy's own threads would only get in the way.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _numbers = itertools.count(1)
 
@@ -46,13 +47,13 @@ class Setting:
 
     @property
     def quorum(self) -> int:
-        """All but the stragglers, half at least: nobody else is to be left out for being a moment later than the others."""
+        """All but the stragglers, and at least half, so that nobody else is left out for being slightly late."""
         return max((self.workers + 1) // 2, self.workers - self.stragglers)
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How a job treats the late: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
+    """How a job treats late members: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
 
     degrade: bool
     late: str = "accept"
@@ -66,8 +67,8 @@ WAIT: Final = Mode(degrade=False)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a training. ``iterations``: seconds between two steps' ends, of the workers that are no stragglers
-    (of all, when all are); ``difference``: the largest between two replicas' weights."""
+    """The outcome of a training. ``iterations``: seconds between steps' ends, of the workers that are not stragglers (of
+    all, if all are); ``difference``: the largest between two replicas' weights."""
 
     mode: Mode
     pattern: Pattern
@@ -79,12 +80,12 @@ class Outcome:
 
     @property
     def median(self) -> float:
-        """Of a step, seconds."""
+        """Of a step, in seconds."""
         return statistics.median(self.iterations)
 
     @property
     def mean(self) -> float:
-        """Of a step, seconds."""
+        """Of a step, in seconds."""
         return statistics.fmean(self.iterations)
 
     def count(self, name: str) -> int:
@@ -118,7 +119,7 @@ class Trial:
             awake = rank < setting.workers - setting.stragglers
             delays = () if awake else tuple(usual * delay for delay in pattern.delays(setting.steps, rank))
             plan = folder / f"plan.{rank}"
-            Plan(setting.steps, setting.compute, mode.late, delays).save(plan)
+            plan.write_text(json.dumps(asdict(Plan(setting.steps, setting.compute, mode.late, delays))), "utf-8")
             files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
             command = [sys.executable, "-m", "netsum_trials.stragglers.worker", *files]
             environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}
@@ -130,7 +131,7 @@ class Trial:
     def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> Outcome:
         ranks = range(self._setting.workers)
         replicas = [np.load(folder / f"worker{rank}.npy") for rank in ranks]
-        diaries = [Diary.from_json((folder / f"worker{rank}.json").read_text("utf-8")) for rank in ranks]
+        diaries = [Diary(**json.loads((folder / f"worker{rank}.json").read_text("utf-8"))) for rank in ranks]
         awake = self._setting.workers - self._setting.stragglers
         steady = diaries[:awake] or diaries
         model = Perceptron()
@@ -147,16 +148,13 @@ class Trial:
 
 
 def _finish(children: Sequence[Child]) -> None:
-    """Return when all have ended; :class:`TestbedError` with a worker's last words when one fails. Their calls have
-    timeouts, so all do end."""
-    while any(child.exit_code is None for child in children):
-        _complain(children)
+    """Wait for all to end, as they do because their calls have timeouts. Raises :class:`TestbedError` with a worker's last
+    words if one fails."""
+    codes: list[int | None] = [None]
+    while None in codes:
         time.sleep(LOOK)
-    _complain(children)
-
-
-def _complain(children: Sequence[Child]) -> None:
-    for rank, child in enumerate(children):
-        if child.exit_code:
-            words = child.last_words() or "it said nothing"
-            raise TestbedError(f"worker {rank} failed (exit code {child.exit_code}): {words}")
+        codes = [child.exit_code for child in children]
+        for rank, code in enumerate(codes):
+            if code:
+                words = children[rank].last_words() or "it said nothing"
+                raise TestbedError(f"worker {rank} failed (exit code {code}): {words}")

@@ -1,5 +1,4 @@
 """Strangers: malformed packets by the million into a switch with live jobs, which must not notice.
 
-``make fuzz``. A batch of packets follows from (seed, number) alone, so what it did
-can be seen again.
+``make fuzz``. A batch of packets follows from (seed, number) alone, so that it can be sent again.
 """

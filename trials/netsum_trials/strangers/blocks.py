@@ -1,24 +1,28 @@
-"""The blocks that the jobs are in the middle of: open, done, partial, of every operation. What the fuzzer must not change."""
+"""The jobs' blocks in progress, which the fuzzer must not change: open, done, partial, of every operation."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Final
 
-import numpy as np
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, BlockState, Lane, Op, Status
 
-from netsum_trials.strangers.site import LATE, LEAF, PAIR, TRIO, Job, frame, parent_frame
+from netsum_trials.strangers.site import JOBS, LATE, LEAF, PAIR, TRIO, frame, parent_frame
+from tests.model.lanes import combine_chunks
+from tests.model.state import ID_MASK, Job
+from tests.protocol.frames import chunk_bytes, chunks_of
 
 
 @dataclass(frozen=True)
 class Block:
     """One block: ``chunks[i]`` is the size of member i's payload (0: an empty contribution), ``statuses[i]`` its status;
-    ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others."""
+    ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others; members that
+    ``passed`` have added nothing."""
 
-    job: Job
+    job_id: int
     offset: int
     op: Op = Op.SUM
     lane: Lane = Lane.L32
@@ -28,70 +32,62 @@ class Block:
     dest: int = EVERYONE
     firm: int = 0
     aged: bool = False
-    passed: tuple[int, ...] = field(default=())  # members that pass: they answer and add nothing
+    passed: tuple[int, ...] = ()
+
+    @property
+    def job(self) -> Job:
+        """The job that it belongs to."""
+        return JOBS[self.job_id]
+
+    @property
+    def block_id(self) -> int:
+        """Its id in the job's epoch."""
+        return (self.job.first_block_id + self.offset) & ID_MASK
 
     @property
     def state(self) -> BlockState:
-        """What the record says when the contributions of ``sent`` have come."""
+        """The record's state after the contributions of ``sent``."""
         whole = len(self.sent) == len(self.job.members)
         return BlockState.DONE if whole or self.aged else BlockState.OPEN
 
     @property
     def slot(self) -> int:
         """Index of its slot."""
-        return self.job.slot_of(self.job.block(self.offset))
+        return self.job.slot_of(self.block_id)
 
     def payload(self, member: int) -> bytes:
-        """What a member adds: random bytes, always the same."""
-        rng = random.Random(f"{self.job.job_id} {self.offset} {member}")
+        """What a member adds: random bytes that are always the same."""
+        rng = random.Random(f"{self.job_id} {self.offset} {member}")
         return rng.randbytes(self.chunks[member] * CHUNK_BYTES)
 
     def contribution(self, member: int) -> bytes:
-        """The frame of a member. An empty contribution has room for the result."""
+        """A member's frame. An empty contribution has room for the result."""
         payload, passes = self.payload(member), member in self.passed
-        header = Header(
-            self.job.job_id, self.job.block(self.offset), degraded=int(passes), firm=self.firm, src_cnt=1 - passes,
-            gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane, op=self.op, lane=self.lane,
-            status=self.statuses[member] if self.statuses else Status.OK, dest=self.dest, data_cnt=int(payload != b""),
+        header = self._header(payload)._replace(
+            degraded=int(passes), src_cnt=1 - passes, data_cnt=int(payload != b""),
+            status=self.statuses[member] if self.statuses else Status.OK,
         )  # fmt: skip
         return frame(self.job.members[member], header, payload or bytes(max(self.chunks) * CHUNK_BYTES))
 
     def from_parent(self) -> bytes:
-        """The frame with which the parent returns the sum, of a job of which the switch is a leaf."""
-        payload = self.result()
-        header = Header(
-            self.job.job_id, self.job.block(self.offset), firm=self.firm, src_cnt=len(self.job.members),
-            gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane, op=self.op, lane=self.lane, dest=self.dest,
-            data_cnt=sum(chunks > 0 for chunks in self.chunks),
+        """The frame in which the parent returns the sum, for a job in which the switch is a leaf."""
+        payload, data_cnt = self.result(), sum(chunks > 0 for chunks in self.chunks)
+        header = self._header(payload)._replace(src_cnt=len(self.job.members), data_cnt=data_cnt)
+        return parent_frame(self.job.uplinks[0], header, payload)
+
+    def _header(self, payload: bytes) -> Header:
+        return Header(
+            self.job_id, self.block_id, firm=self.firm, gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane,
+            op=self.op, lane=self.lane, dest=self.dest,
         )  # fmt: skip
-        return parent_frame(self.job, header, payload)
 
     def result(self) -> bytes:
-        """The payload of the result when every member has contributed; of a closed block, of those who had."""
+        """The payload of the result with all members' contributions; of a closed block, with those that had come."""
         members = self.sent if self.aged else range(len(self.job.members))
         if any(self.statuses[member] for member in members if self.statuses):
             return b""
-        payloads = [self.payload(member) for member in members if self.chunks[member]]
-        combine = _LANE_BY_LANE.get(self.op)
-        if combine is not None and payloads:
-            lanes = f">u{self.lane.bytes}"
-            combined: bytes = combine.reduce([np.frombuffer(each, lanes) for each in payloads]).astype(lanes).tobytes()
-            return combined
-        return _sum(payloads)
-
-
-_LANE_BY_LANE: Final[dict[Op, np.ufunc]] = {
-    Op.MIN: np.minimum, Op.MAX: np.maximum, Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor,
-}  # fmt: skip
-
-
-def _sum(payloads: list[bytes]) -> bytes:
-    """Chunk by chunk, carries between lanes and all: that is what the switch computes; hosts bias their lanes."""
-    result = b""
-    for at in range(0, len(payloads[0]) if payloads else 0, CHUNK_BYTES):
-        total = sum(int.from_bytes(each[at : at + CHUNK_BYTES], "big") for each in payloads)
-        result += (total % (1 << 8 * CHUNK_BYTES)).to_bytes(CHUNK_BYTES, "big")
-    return result
+        payloads = [chunks_of(self.payload(member)) for member in members if self.chunks[member]]
+        return chunk_bytes(reduce(partial(combine_chunks, self.op, self.lane), payloads))
 
 
 _OK, _RANGE, _ABORT = Status.OK, Status.RANGE, Status.ABORT
@@ -117,12 +113,12 @@ BLOCKS: Final = (
     Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
     Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
     Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
-    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # and from then on member 2 is a suspect
+    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a suspect
 )  # fmt: skip
-"""In the order in which they are made. The other slots of the jobs are empty."""
+"""In the order in which they are made; all other slots of the jobs are empty."""
 
 LIVE: Final = BLOCKS[1:]
-"""Those that hold their slot."""
+"""Blocks that hold their slot."""
 
-SUSPECTS: Final = {LATE.job_id: (LATE.members[2],)}
-"""By job, the members that a block was closed without: it waits for them no longer, until they are heard again."""
+SUSPECTS: Final = {LATE: (JOBS[LATE].members[2],)}
+"""By job, the members without which a block was closed: the job no longer waits for them until it hears from them."""

@@ -20,8 +20,8 @@ from netsum_trials.strangers.target import Target
 
 PACKETS: Final = 1_000_000
 SHARE: Final = 10
-"""Of the packets for the embedded switch, one in so many goes over its ports, the others straight into its data plane;
-and with ``auto`` simple_switch_grpc gets one for so many of the embedded switch's."""
+"""Of the embedded switch's packets, one in so many goes over its ports, the others straight into its data plane; with ``auto``,
+simple_switch_grpc gets one for so many of the embedded switch's."""
 
 _BATCHES_IN_PROCESS: Final = 5
 _BATCHES_ON_WIRES: Final = 20
@@ -39,11 +39,11 @@ class _Part:
 
 
 def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
-    """What a run is made of."""
+    """The parts of a run."""
     if switch in ("auto", "embedded"):
         share = packets // SHARE
         yield _Part("embedded", packets - share, InProcess, _BATCHES_IN_PROCESS)
-        first = -(-(packets - share) // Plan.batch)  # other packets than those before
+        first = -(-(packets - share) // Plan.batch)  # other packets than in the part before
         yield _Part("embedded", share, lambda: OnWires("embedded", rootless=rootless), _BATCHES_ON_WIRES, first)
     if switch == "bmv2" or (switch == "auto" and not rootless and choose_switch("auto") == "bmv2"):
         yield _Part(
@@ -53,17 +53,14 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
 
 @click.command()
 @click.option("--packets", type=click.IntRange(min=1), default=PACKETS, show_default=True, help="malformed packets")
-@switch_option(
-    "the embedded one, and a tenth of the packets into simple_switch_grpc if it is on PATH (and we are root)"
-)
+@switch_option("the embedded one, and simple_switch_grpc with a tenth of the packets if it is on PATH (and root)")
 @seed_option()
 @only_option("batch", "--only-batch")
 def fuzz(packets: int, switch: str, seed: int, only: int | None) -> None:
-    """Send malformed packets into a switch with live jobs and check that nothing changes but the counters of refusals.
+    """Send malformed packets to a switch with live jobs and check that nothing changes but the counters of refusals.
 
-    A tenth of the packets for the embedded switch goes over its ports, the others straight into its data plane. The last
-    line is one JSON object; the exit code is 1 when a switch crashed, changed its state or answered with more bytes than it
-    got.
+    A tenth of the embedded switch's packets go over its ports, the others straight into its data plane. The last line is
+    one JSON object; the exit code is 1 if a switch crashed, changed its state or answered with more bytes than it got.
     """
     rootless = os.geteuid() != 0
     if switch == "bmv2":

@@ -1,7 +1,7 @@
-"""What the switch does with one frame while its blocks stay as they are: pure, and compared with the switch packet by packet.
+"""Predicts what the switch does with a frame while its blocks do not change; pure, and compared with the switch for every packet.
 
-What concerns frames is here, written from docs/protocol.md and the standards rather than from the P4 program; what concerns
-blocks is decided by the model in ``tests/model``.
+The rules for frames are here, written from docs/protocol.md and the standards rather than from the P4 program; blocks
+are decided by the model in ``tests/model``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from netsum.wire.schema import (
 )
 
 from netsum_trials.strangers.blocks import SUSPECTS
-from netsum_trials.strangers.site import JOBS, PARENT_IP, PORTS, SWITCH_IP, Job, Member, senders, station_mac
+from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders, station
 from tests.model import rules as model
-from tests.model.admission import admission
+from tests.model.admission import admission, malformed
+from tests.model.state import Frontier, Member, Packet
+from tests.model.state import Record as ModelRecord
+from tests.protocol.star import SWITCH_IP
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
@@ -33,12 +36,12 @@ _ARP_BYTES = ETHERNET_BYTES + 28
 _MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
 _OVERHEAD = 8 + HEADER_BYTES  # UDP and netsum headers
 _SWITCH_IP = SWITCH_IP.to_bytes(4, "big")
-_PARENT_IP = PARENT_IP.to_bytes(4, "big")
-_STATIONS = {station_mac(port).to_bytes(6, "big"): port for port in PORTS}
+_PARENT_IP = PARENT.ip.to_bytes(4, "big")
+_STATIONS = {station(port).mac.to_bytes(6, "big"): port for port in PORTS}
 _SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
 _TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
-_ZEROS = (0,) * MAX_CHUNKS  # what is in a payload decides nothing
+_ZEROS = (0,) * MAX_CHUNKS  # the payload's contents decide nothing
 _FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
 
 Record = Mapping[str, int]
@@ -46,9 +49,9 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED, ARP, or FORGED (claims to come from somebody who is not there, or from one switch to
-    another, and is dropped); ``egress``: the ports that something leaves on; ``let_in``: the member that the sender passed
-    for; ``job_id``: where the outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, or FORGED (dropped, because it claims to come from an address that is not behind
+    its port, or from one switch to another); ``egress``: the ports on which something leaves; ``let_in``: the member that
+    the sender passed for; ``job_id``: where the outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -57,27 +60,18 @@ class Verdict(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """What leaves is made by the switch: an answer, not somebody's frame on its way."""
+        """Whether what leaves is made by the switch: an answer, not a forwarded frame."""
         return self.fate != FORWARDED and bool(self.egress)
 
 
-def _model_of(job: Job) -> model.Job:
-    members = tuple(model.Member(m.src_id, m.port, m.udp_port, m.rank) for m in job.members)
-    up = job.parent
-    uplinks = (model.Uplink(up.port, up.udp_port, up.src_id),) if up else ()
-    ageing = job.block_exp, job.quorum, job.slots // 2
-    return model.Job(job.epoch, job.first_block_id, job.slots, job.slot_base, members, *ageing, uplinks)
-
-
-_MODELS: Final = {job_id: _model_of(job) for job_id, job in JOBS.items()}
 _FRONTIERS: Final = {
-    job_id: model.Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
+    job_id: Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
     for job_id, suspects in SUSPECTS.items()
 }
 
 CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.RETURNED, Outcome.TOLD}
-"""Fates of packets that are no strangers': they would change a block, or show that a suspect is alive; the fuzzer leaves
-them out. (So a suspect's AGED may be a DUPLICATE and more.)"""
+"""Fates of packets that the fuzzer leaves out because they would change a block or show that a suspect is alive. (So a
+suspect's AGED may be a DUPLICATE and more.)"""
 
 
 def checksum_of(data: bytes) -> int:
@@ -86,19 +80,19 @@ def checksum_of(data: bytes) -> int:
 
 
 def udp_checksum_of(frame: bytes) -> int:
-    """What the UDP checksum of this frame would have to be, over all that follows the IPv4 header."""
+    """The right UDP checksum of this frame, over all that follows the IPv4 header."""
     rest = frame[PREFIX_BYTES:] + b"\0" * (len(frame) % 2)
     return checksum_of(frame[26:34] + b"\0\x11" + frame[38:40] + frame[34:40] + rest)
 
 
-def _record_of(fields: Record) -> model.Record:
-    known = {name: fields[name] for name in model.Record._fields if name in fields}
+def _record_of(fields: Record) -> ModelRecord:
+    known = {name: fields[name] for name in ModelRecord._fields if name in fields}
     buffer = (0,) * (fields["grad_cnt"] and MAX_CHUNKS)
-    return model.Record(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
+    return ModelRecord(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
 
 
 class Expectation:
-    """Of a switch with the site's entries whose slots hold ``records``."""
+    """What to expect of a switch with the site's entries whose slots hold ``records``."""
 
     def __init__(self, records: Mapping[int, Record]) -> None:
         self._records = {slot: _record_of(fields) for slot, fields in records.items()}
@@ -129,21 +123,19 @@ class Expectation:
         if wrong is not None:
             return Verdict(wrong, job_id=h.job_id)
         room = (frame[38] << 8 | frame[39]) - _OVERHEAD
-        packet = model.Packet(port, frame[34] << 8 | frame[35], h, _ZEROS[: room // CHUNK_BYTES])
+        packet = Packet(port, frame[34] << 8 | frame[35], h, _ZEROS[: room // CHUNK_BYTES])
         let_in = None
-        if h.job_id in JOBS and not model.malformed(packet):
-            let_in = next(
-                (each for each in JOBS[h.job_id].members if (each.src_id, each.port) == (h.src_id, port)), None
-            )
-        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, _MODELS[h.job_id]) is None:
+        if h.job_id in JOBS and not malformed(packet):
+            let_in = JOBS[h.job_id].member_at(h.src_id, port)
+        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, JOBS[h.job_id]) is None:
             return Verdict(Outcome.AGED, (), let_in, h.job_id)
-        switch = model.SwitchModel(_MODELS, dict(self._records), frontiers=dict(_FRONTIERS))
+        switch = model.SwitchModel(JOBS, dict(self._records), frontiers=dict(_FRONTIERS))
         step = switch.step(packet, old=True)
         return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
 
 
 def _is_netsum(frame: bytes) -> bool:
-    """Of an IPv4 frame: with a netsum header, whatever that says, and whoever it is for."""
+    """Whether an IPv4 frame has a netsum header, whatever it says and whoever it is for."""
     return (
         len(frame) >= PREFIX_BYTES + HEADER_BYTES
         and frame[14] == 0x45

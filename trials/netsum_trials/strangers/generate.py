@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -12,58 +13,48 @@ from netsum.wire.schema import Lane, Status
 from netsum_trials.strangers.blocks import BLOCKS, LIVE
 from netsum_trials.strangers.expect import CHANGES, Expectation, Verdict
 from netsum_trials.strangers.mutate import DAMAGE, FIELDS, FORGERIES, Draft, Rng
-from netsum_trials.strangers.site import (
-    JOBS,
-    PORTS,
-    SWITCH_IP,
-    SWITCH_MAC,
-    frame,
-    result_frame,
-    station_ip,
-    station_mac,
-)
-from netsum_trials.strangers.target import Counts, Packet
+from netsum_trials.strangers.site import JOBS, PORTS, frame, result_frame, station
+from netsum_trials.strangers.target import Packet, counted
+from tests.model.state import ID_MASK
+from tests.protocol.star import SWITCH_IP, SWITCH_MAC
 
 _MAX_FRAME: Final = 9000
 _VLAN_TYPES: Final = (b"\x81\x00", b"\x88\xa8")
 _SHORTEST_TAGGED: Final = 20
-"""A kernel drops a frame on an interface that has a VLAN tag and less than two bytes behind it."""
+"""A kernel drops frames that have a VLAN tag and fewer than two bytes behind it."""
 
 
 class Batch(NamedTuple):
-    """``left_out``: packets that turned out to be contributions that a block is waiting for, made anew."""
+    """``left_out``: packets that were replaced because a block was waiting for them."""
 
     number: int
     packets: list[Packet]
     verdicts: list[Verdict]
     left_out: int
 
-    def counts(self) -> Counts:
-        """What the switch is to count."""
-        counts = Counts()
-        for (port, _), verdict in zip(self.packets, self.verdicts, strict=True):
-            counts.add(port, verdict)
-        return counts
+    def counts(self) -> Counter[str]:
+        """What the switch should count, by counter."""
+        judged = zip(self.packets, self.verdicts, strict=True)
+        return Counter(counter for (port, _), verdict in judged for counter in counted(port, verdict))
 
 
 def _templates() -> list[Packet]:
-    """Contributions of every member to every block, late ones and repeated ones, those that are waited for more often;
-    and header-only ones that open a block, or look like the controller's sweeps."""
+    """Every member's contributions to every block, late and repeated ones, and more often those that are waited for; and
+    header-only ones that open a block or look like the controller's sweeps."""
     found = [
         (block.job.members[member].port, block.contribution(member))
         for block in BLOCKS
         for member in range(len(block.job.members))
         for _ in range(1 if member in block.sent else 4)
     ]
-    for job in JOBS.values():
+    for job_id, job in JOBS.items():
         member = job.members[0]
-        # Of blocks whose slots are empty, and what opens them.
-        header = Header(job.job_id, job.block(7), gen_id=1007, lane=Lane.L32, status=Status.OK)
+        # Contributions to blocks whose slots are empty, and those that open them.
+        header = Header(job_id, (job.first_block_id + 7) & ID_MASK, gen_id=1007, lane=Lane.L32, status=Status.OK)
         found.append((member.port, frame(member, header)))
         found.append((member.port, frame(member, header._replace(block_id=0, gen_id=0))))
     for block in BLOCKS:
-        if block.job.parent is not None:
-            found += [(block.job.parent.port, block.from_parent())] * 8
+        found += [(up.port, block.from_parent()) for up in block.job.uplinks] * 8
     return found
 
 
@@ -72,7 +63,7 @@ _SMALL: Final = [packet for packet in _TEMPLATES if len(packet[1]) < 1500]
 
 
 def _stranger(rng: Rng) -> Draft:
-    """A contribution to which one to three things were done."""
+    """A contribution with one to three changes."""
     port, data = rng.choice(_SMALL if rng.random() < 0.85 else _TEMPLATES)
     draft = Draft(port, data)
     tricks = rng.choice((1, 1, 1, 1, 2, 2, 3))
@@ -86,7 +77,7 @@ def _stranger(rng: Rng) -> Draft:
 
 
 def _late(rng: Rng) -> Draft:
-    """A contribution that came before: repeated, late, of a recycled block."""
+    """A contribution that came before: repeated, late, or to a recycled block."""
     return Draft(*rng.choice(_TEMPLATES))
 
 
@@ -97,11 +88,11 @@ def _noise(rng: Rng) -> Draft:
 
 
 def _forged(rng: Rng) -> Draft:
-    """A result that the switch did not send, to the member that waits for it; whole, in fragments, with options."""
+    """A forged result to the member that waits for it: whole, in fragments, or with options."""
     block = rng.choice(LIVE)
     member = rng.choice(block.job.members)
     header = Header(
-        block.job.job_id, block.job.block(block.offset), src_id=member.src_id, src_cnt=len(block.job.members),
+        block.job_id, block.block_id, src_id=member.src_id, src_cnt=len(block.job.members),
         gen_id=1000 + block.offset, op=block.op, lane=block.lane, grad_cnt=256 >> block.lane, data_cnt=1,
     )  # fmt: skip
     draft = Draft(rng.choice(PORTS), result_frame(member, header, rng.randbytes(256)))
@@ -114,16 +105,15 @@ def _forged(rng: Rng) -> Draft:
 
 
 def _arp(rng: Rng) -> Draft:
-    """ARP for the switch's address and for others, with anything in the other fields, whole and cut."""
+    """ARP for the switch's address and for others, with anything in the other fields, whole or truncated."""
     port = rng.choice(PORTS)
     operation = rng.choice((1, 1, 1, 2, 0, 8, rng.getrandbits(16)))
     head = rng.choice((b"\0\1\x08\0\6\4", rng.randbytes(6))) + operation.to_bytes(2, "big")
-    sender = station_mac(port).to_bytes(6, "big") + rng.choice(
-        (station_ip(port), 0, station_ip(1), SWITCH_IP)
-    ).to_bytes(4, "big")
-    asked = rng.choice((SWITCH_IP, SWITCH_IP, 0, station_ip(1), rng.getrandbits(32)))
+    claimed = rng.choice((station(port).ip, 0, station(1).ip, SWITCH_IP))
+    sender = station(port).mac.to_bytes(6, "big") + claimed.to_bytes(4, "big")
+    asked = rng.choice((SWITCH_IP, SWITCH_IP, 0, station(1).ip, rng.getrandbits(32)))
     body = head + sender + rng.randbytes(6) + asked.to_bytes(4, "big") + bytes(rng.choice((0, 18, 500)))
-    to = rng.choice((0xFFFFFFFFFFFF, SWITCH_MAC, station_mac(2)))
+    to = rng.choice((0xFFFFFFFFFFFF, SWITCH_MAC, station(2).mac))
     ethernet = to.to_bytes(6, "big") + sender[:6] + b"\x08\x06"
     return Draft(port, (ethernet + body)[: rng.choice((9000, 9000, rng.randrange(60)))])
 
@@ -133,8 +123,8 @@ _WEIGHTS: Final = (85, 3, 5, 4, 3)
 
 
 def make_batch(expectation: Expectation, seed: int, number: int, size: int, shortest: int = 0) -> Batch:
-    """Batch ``number`` of a seed: ``size`` packets, none of which a wire leaves out whose frames have at least
-    ``shortest`` bytes, and none of which would change a block."""
+    """Batch ``number`` of a seed: ``size`` packets, none of which would change a block, or be dropped by wires whose frames have
+    at least ``shortest`` bytes."""
     rng = random.Random(f"{seed}/{number}")
     packets: list[Packet] = []
     verdicts: list[Verdict] = []

@@ -1,7 +1,7 @@
-"""What strangers do to a contribution: one function a trick.
+"""What strangers do to a contribution: a function for each change.
 
-``FIELDS`` change what a packet says; afterwards lengths stay as they were and the IPv4 checksum is made right, so that the
-lie is believed as far as it goes. ``DAMAGE`` is done to the finished bytes.
+``FIELDS`` change what a packet says; lengths stay as they were and the IPv4 checksum is corrected, so that the packet gets
+as far as possible. ``DAMAGE`` is done to the finished bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
 
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
-from netsum_trials.strangers.site import JOBS, PARENT_IP, PORTS, senders
+from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders
 
 Rng = random.Random
 
 # Where fields are in a frame with IPv4 and UDP; the netsum header begins at 42.
-_TOTAL_LENGTH, _FRAGMENT, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 20, 23, 24, 30
+_TOTAL_LENGTH, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 23, 24, 30
 _UDP_SRC, _UDP_DST, _UDP_LENGTH, _UDP_CHECKSUM = 34, 36, 38, 40
 _JOB, _BLOCK, _FLAGS, _SRC_ID, _SRC_CNT, _GEN_ID, _GRAD_CNT = 42, 43, 47, 48, 49, 50, 52
 _VERSION_OP, _LANE_STATUS, _DEST, _DATA_CNT = 54, 55, 56, 57
@@ -31,8 +31,8 @@ _LANES = (0, 1, 31, 32, 63, 64, 65, 128, 256, 512, 1024, 2048, 4095, 4096, 4097,
 
 
 class Draft:
-    """A frame in the making on a port. ``seal``: whether its IPv4 checksum is to be made right; ``sum_udp``: whether it
-    gets a UDP checksum."""
+    """A frame being made for a port. ``seal``: whether its IPv4 checksum is corrected; ``sum_udp``: whether it gets a UDP
+    checksum."""
 
     __slots__ = ("frame", "port", "seal", "sum_udp")
 
@@ -51,7 +51,7 @@ class Draft:
         return int.from_bytes(self.frame[at : at + size], "big")
 
     def finish(self) -> None:
-        """Make the checksums that are to be right right."""
+        """Correct the checksums that should be right."""
         frame = self.frame
         if self.seal:
             self.put(_IP_CHECKSUM, checksum_of(bytes(frame[14:24] + frame[26:34])), 2)
@@ -59,19 +59,28 @@ class Draft:
             self.put(_UDP_CHECKSUM, udp_checksum_of(bytes(frame)) or 0xFFFF, 2)
 
 
+Trick = Callable[[Rng, Draft], None]
+
+
+def _field(at: int, size: int, *values: int) -> Trick:
+    """Write one of these values into a field, or any value."""
+    return lambda rng, d: d.put(at, rng.choice((*values, rng.getrandbits(8 * size))), size)
+
+
+def _half(at: int, shift: int) -> Trick:
+    """Write any value into one half of a byte."""
+    return lambda rng, d: d.put(at, d.get(at) & 0xF0 >> shift | rng.randrange(16) << shift)
+
+
+_FRAGMENT_BITS: Final = _field(20, 2, 0x2000, 1, 0x2001, 0x1FFF, 0x3FFF, 0x8000, 0xC000)
+_FROM_ELSEWHERE: Final = _field(26, 4, *senders(), 0)
+"""Another source address, used or unused."""
+
 # --- what a packet says -----------------------------------------------------------------------------------------------
 
 
 def _port(rng: Rng, d: Draft) -> None:
     d.port = rng.choice(PORTS)
-
-
-def _source(rng: Rng, d: Draft) -> None:
-    d.put(_SRC_ID, rng.choice((0, 1, 2, 5, 254, 255, rng.getrandbits(8))))
-
-
-def _job(rng: Rng, d: Draft) -> None:
-    d.put(_JOB, rng.choice((*JOBS, 0, 255, rng.getrandbits(8))))
 
 
 def _udp_source(rng: Rng, d: Draft) -> None:
@@ -82,14 +91,9 @@ def _udp_source(rng: Rng, d: Draft) -> None:
 
 
 def _block(rng: Rng, d: Draft) -> None:
-    """Before the window, behind it, laps away, on the other side of the circle."""
+    """A block before the window, behind it, laps away, or on the other side of the circle."""
     delta = rng.choice((1, -1, 7, -7, 8, -8, 16, -16, 64, 1 << 16, 1 << 31, (1 << 31) - 8, rng.getrandbits(32)))
     d.put(_BLOCK, d.get(_BLOCK, 4) + delta, 4)
-
-
-def _flags(rng: Rng, d: Draft) -> None:
-    """age_op, final, degraded, firm, give_way."""
-    d.put(_FLAGS, rng.choice((1, 2, 4, 5, 8, 0x10, 0x20, 0xF0, rng.getrandbits(8))))
 
 
 def _hop(rng: Rng, d: Draft) -> None:
@@ -118,23 +122,15 @@ def _lanes(rng: Rng, d: Draft) -> None:
         d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0x0F | rng.randrange(16) << 4)
 
 
-def _status(rng: Rng, d: Draft) -> None:
-    d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.randrange(16))
-
-
-def _version(rng: Rng, d: Draft) -> None:
-    d.put(_VERSION_OP, d.get(_VERSION_OP) & 0x0F | rng.randrange(16) << 4)
-
-
 def _answer(rng: Rng, d: Draft) -> None:
-    """What the switch says, said to the switch."""
+    """An answer of the switch, sent to the switch."""
     d.put(_FLAGS, (rng.choice((0, *(each for each in Outcome if each < 16))) << 4) & 0xFF)
     d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.choice((8, 9, 10)))
     d.put(_UDP_SRC, UDP_PORT, 2)
 
 
 def _header(rng: Rng, d: Draft) -> None:
-    """Any header at all behind right addresses, for a live job more often than not."""
+    """A random header behind correct addresses, mostly for a live job."""
     d.frame[_JOB:HEADERS] = rng.randbytes(HEADERS - _JOB)
     if rng.getrandbits(1):
         d.put(_JOB, rng.choice(tuple(JOBS)))
@@ -152,7 +148,7 @@ def _lengths(rng: Rng, d: Draft) -> None:
 
 
 def _resized(rng: Rng, d: Draft) -> None:
-    """Another number of bytes, chunks or not, with the lengths of UDP and IPv4 right for them."""
+    """Another number of bytes, whole chunks or not, with correct lengths in UDP and IPv4."""
     size = rng.choice((CHUNK_BYTES * rng.randrange(18), rng.randrange(600)))
     body = bytes(d.frame[HEADERS : HEADERS + size])
     d.frame[HEADERS:] = body + bytes(size - len(body))
@@ -167,12 +163,8 @@ def _ip_checksum(rng: Rng, d: Draft) -> None:
     )
 
 
-def _udp_checksum(rng: Rng, d: Draft) -> None:
-    d.put(_UDP_CHECKSUM, rng.choice((1, 0xFFFF, 0xFFFE, rng.getrandbits(16))), 2)
-
-
 def _summed(_rng: Rng, d: Draft) -> None:
-    """With a UDP checksum that is right until something else is done."""
+    """A UDP checksum, correct until something else is changed."""
     d.sum_udp = True
 
 
@@ -182,20 +174,11 @@ def _ip_head(rng: Rng, d: Draft) -> None:
     d.put(at, rng.choice((0, 0x44, 0x46, 0x4F, 0x55, 0x65, 1, 6, 47, rng.getrandbits(8))))
 
 
-def _fragment(rng: Rng, d: Draft) -> None:
-    d.put(_FRAGMENT, rng.choice((0x2000, 1, 0x2001, 0x1FFF, 0x3FFF, 0x8000, 0xC000, rng.getrandbits(16))), 2)
-
-
-def _from_elsewhere(rng: Rng, d: Draft) -> None:
-    """Another source address: somebody's, or nobody's."""
-    d.put(26, rng.choice((*senders(), 0, rng.getrandbits(32))), 4)
-
-
 def _elsewhere(rng: Rng, d: Draft) -> None:
     """Another destination: address, UDP port or MAC."""
     which = rng.randrange(3)
     if which == 0:
-        d.put(_IP_DST, rng.choice((0, 0x0A000011, PARENT_IP, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
+        d.put(_IP_DST, rng.choice((0, 0x0A000011, PARENT.ip, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
     elif which == 1:
         d.put(_UDP_DST, rng.choice((0, 53, UDP_PORT + 1, 4791, rng.getrandbits(16))), 2)
     else:
@@ -206,12 +189,12 @@ def _elsewhere(rng: Rng, d: Draft) -> None:
 
 
 def _cut(rng: Rng, d: Draft) -> None:
-    """Truncated at any byte, rather in the headers."""
+    """Truncated at any byte, preferably in the headers."""
     del d.frame[rng.randrange(rng.choice((15, 43, HEADERS + 1, len(d.frame) + 1))) :]
 
 
 def _flip(rng: Rng, d: Draft) -> None:
-    """Some bits flipped, rather in the headers."""
+    """Some bits flipped, preferably in the headers."""
     if d.frame:
         for _ in range(rng.choice((1, 1, 2, 8))):
             at = rng.randrange(min(len(d.frame), rng.choice((HEADERS, HEADERS, len(d.frame)))))
@@ -242,7 +225,7 @@ def _ether_type(rng: Rng, d: Draft) -> None:
 
 
 def _packet_out(rng: Rng, d: Draft) -> None:
-    """The head of a PacketOut in front: of a query, of a sweep that comes from nowhere or is on its way round."""
+    """The head of a PacketOut in front: of a query, or of a sweep, forged or recirculating."""
     kind = rng.choice((0, 1, 1, 2, 255))
     slot = rng.choice((0, 1, 8, 64, 8184, 8191, 0xFFFF))
     d.frame[0:0] = bytes((kind,)) + slot.to_bytes(2, "big") + rng.randbytes(2) + rng.choice((b"\0\0", b"\0\1"))
@@ -250,7 +233,7 @@ def _packet_out(rng: Rng, d: Draft) -> None:
 
 
 def _shift(rng: Rng, d: Draft) -> None:
-    """A few bytes lost or put in somewhere."""
+    """A few bytes removed or inserted somewhere."""
     at = rng.randrange(min(len(d.frame), HEADERS) + 1)
     if rng.getrandbits(1):
         d.frame[at:at] = rng.randbytes(rng.randrange(1, 9))
@@ -258,13 +241,23 @@ def _shift(rng: Rng, d: Draft) -> None:
         del d.frame[at : at + rng.randrange(1, 9)]
 
 
-Trick = Callable[[Rng, Draft], None]
-
 FIELDS: Final[tuple[Trick, ...]] = (
-    _port, _source, _job, _udp_source, _block, _flags, _hop, _signature, _counts, _lanes, _status, _version, _answer, _header,
-    _lengths, _resized, _ip_checksum, _udp_checksum, _summed, _ip_head, _fragment,
-    _from_elsewhere, _elsewhere,
+    _port,
+    _field(_SRC_ID, 1, 0, 1, 2, 5, 254, 255),
+    _field(_JOB, 1, *JOBS, 0, 255),
+    _udp_source,
+    _block,
+    _field(_FLAGS, 1, 1, 2, 4, 5, 8, 0x10, 0x20, 0xF0),  # age_op, final, degraded, firm, give_way
+    _hop,
+    _signature,
+    _counts,
+    _lanes,
+    _half(_LANE_STATUS, 0),
+    _half(_VERSION_OP, 4),
+    _answer, _header, _lengths, _resized, _ip_checksum,
+    _field(_UDP_CHECKSUM, 2, 1, 0xFFFF, 0xFFFE),
+    _summed, _ip_head, _FRAGMENT_BITS, _FROM_ELSEWHERE, _elsewhere,
 )  # fmt: skip
 DAMAGE: Final[tuple[Trick, ...]] = (_cut, _flip, _trailer, _options, _tag, _ether_type, _packet_out, _shift)
-FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _fragment, _from_elsewhere)
-"""What may be done to a result that nobody sent."""
+FORGERIES: Final[tuple[Trick, ...]] = (_ip_head, _FRAGMENT_BITS, _FROM_ELSEWHERE)
+"""What may be done to a forged result."""

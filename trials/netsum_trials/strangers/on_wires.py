@@ -1,8 +1,8 @@
-"""A switch as a process of its own, fuzzed over its ports.
+"""A switch process, fuzzed over its ports.
 
-Packets go out a few at a time, and behind them a marker from every port to every port: when all markers have come, the
-switch has processed what was sent before them, for it keeps the order of frames from one port to another. So nothing is
-lost in a queue, and what the switch counts can be compared to the packet.
+Packets go out a few at a time, followed by a marker from every port to every port. The switch keeps the order of frames
+from one port to another, so when all markers have come, it has processed what was sent before them. So nothing is
+lost in a queue, and the switch's counts can be compared packet by packet.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from netsum_controller.p4runtime.p4info import netsum_program
 
 from netsum_trials.strangers import site
 from netsum_trials.strangers.expect import FORWARDED, Record, Verdict
-from netsum_trials.strangers.site import PORTS, station_mac
-from netsum_trials.strangers.target import Counts, CrashedError, Echo, Packet, State, outcome_index
+from netsum_trials.strangers.site import PORTS, station
+from netsum_trials.strangers.target import CrashedError, Echo, Packet, State, dropped, let_in, outcome_of
 from netsum_trials.strangers.wires import start_on_datagrams, start_on_veths
 
 _AT_ONCE: Final = 32
 _ANSWERS: Final = 30.0
-"""Seconds in which a marker must have come: only a switch that hangs takes so long."""
+"""Seconds within which a marker must come; only a switch that hangs takes longer."""
 
 _BROADCAST: Final = 0xFFFFFFFFFFFF
 _MARKER_TYPE: Final = b"\x88\xb5"  # "local experimental" (IEEE 802)
 _ETHERNET_BYTES: Final = 14
 
-# The records that are compared: those of the jobs, their neighbours, and some from everywhere.
+# The records that are compared: those of the jobs, their neighbours, and a sample of the others.
 _WATCHED: Final = sorted({*range(128), *range(SLOTS - 64, SLOTS), *range(0, SLOTS, 97), *site.SLOTS})
 
 
 class OnWires:
     """See :class:`netsum_trials.strangers.target.Target`. ``rootless``: the ports are UDP sockets, which carry frames of any
-    length; veths carry whole Ethernet headers at least."""
+    length; veths carry at least whole Ethernet headers."""
 
     def __init__(self, kind: str, *, rootless: bool = False) -> None:
         self.name = kind if kind == "bmv2" else f"{kind}, over its ports"
@@ -107,8 +107,8 @@ class OnWires:
         waiting = set()
         for port, wire in self._wires.items():
             body = _MARKER_TYPE + self._token + self._markers.to_bytes(8, "big") + port.to_bytes(30, "big")
-            for to in (_BROADCAST, station_mac(port)):
-                marker = to.to_bytes(6, "big") + station_mac(port).to_bytes(6, "big") + body
+            for to in (_BROADCAST, station(port).mac):
+                marker = to.to_bytes(6, "big") + station(port).mac.to_bytes(6, "big") + body
                 wire.send(marker)
             waiting |= {(at, marker[6:]) for at in PORTS}
         deadline = time.monotonic() + _ANSWERS
@@ -147,17 +147,15 @@ class OnWires:
             raise CrashedError(str(error)) from None
         return {"block record": [(slot, records[slot].hex()) for slot in _WATCHED], "entry": sorted(map(repr, items))}
 
-    def counts(self) -> Counts:
-        counts = Counts()
+    def counts(self) -> Counter[str]:
+        client = self._client
         try:
-            for job_id in range(256):
-                for name, count in self._client.read_outcomes(job_id).items():
-                    counts.outcomes[outcome_index(job_id, Outcome[name.upper()])] = count
-            let_in = self._client.read_member_packets()
-            ports = self._client.read_ports(PORTS)
+            outcomes = {job_id: client.read_outcomes(job_id) for job_id in range(256)}
+            members, ports = client.read_member_packets(), client.read_ports(PORTS)
         except SwitchError as error:
             raise CrashedError(str(error)) from None
-        counts.outcomes = +counts.outcomes
-        counts.let_in = Counter({(e.job_id, e.src_id, e.ingress_port): count for e, count in let_in.items()})
-        counts.dropped = +Counter({port: each.dropped for port, each in ports.items()})
-        return counts
+        found = Counter({dropped(port): each.dropped for port, each in ports.items()})
+        found.update({let_in(e.job_id, e.src_id, e.ingress_port): count for e, count in members.items()})
+        for job_id, counts in outcomes.items():
+            found.update({outcome_of(job_id, Outcome[name.upper()]): count for name, count in counts.items()})
+        return +found

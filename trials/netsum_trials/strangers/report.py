@@ -1,4 +1,4 @@
-"""What a run came to: a tally for each switch."""
+"""The totals of a run: a tally for each switch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from netsum.wire.schema import OUTCOMES_PER_JOB
 from netsum_testbed.checking import Totals
-
-from netsum_trials.strangers.target import outcome_name
 
 
 @dataclass
 class Tally:
     """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
-    were or should be; ``amplified``: answers that had more bytes than what they answer. ``outcomes``: packets by what the
-    switch counted them as, over all jobs; ``forwarded``: those that were not for it, ``forged``: those that did not
-    come from where they said, and were dropped. Bytes: ``bytes_in`` of all packets, ``bytes_out`` of the answers,
-    ``bytes_forwarded`` of other people's frames, every copy of a flooded one."""
+    were or should be; ``amplified``: answers with more bytes than what they answer. ``outcomes``: packets by the outcome
+    that the switch counted, over all jobs; ``forwarded``: those that were not for it, ``forged``: those dropped because
+    their address is not behind their port. ``bytes_in`` of all packets, ``bytes_out`` of the answers, ``bytes_forwarded``
+    of other frames, with every copy of a flooded one."""
 
     packets: int = 0
     crashes: int = 0
@@ -34,11 +31,6 @@ class Tally:
     bytes_forwarded: int = 0
     seconds: float = 0.0
 
-    def count_outcomes(self, cells: Counter[int]) -> None:
-        """Add counters as they were predicted and read."""
-        for index, count in cells.items():
-            self.outcomes[outcome_name(index % OUTCOMES_PER_JOB)] += count
-
     def to_dict(self) -> dict[str, Any]:
         """For the JSON line."""
         outcomes = dict(sorted(self.outcomes.items()))
@@ -47,13 +39,13 @@ class Tally:
 
 @dataclass
 class FuzzTotals(Totals):
-    """Of all switches; ``sent``: packets to the target that gets some now."""
+    """The totals of all switches; ``sent``: packets to the current target."""
 
     switches: dict[str, Tally] = field(default_factory=dict)
     sent: int = 0
 
     def tally(self, switch: str) -> Tally:
-        """That of a switch, begun if need be."""
+        """The tally of a switch."""
         return self.switches.setdefault(switch, Tally())
 
     def _sum(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Batch after batch into one switch; after every few, everything that must be as it was is compared."""
+"""Sends batches to one switch, and every few batches compares everything that must not have changed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
+from netsum.wire.schema import Outcome
 from netsum_testbed.checking import Screen
 
 from netsum_trials.strangers.expect import ARP, FORGED, FORWARDED, Expectation
 from netsum_trials.strangers.generate import Batch, make_batch
 from netsum_trials.strangers.report import FuzzTotals
 from netsum_trials.strangers.setup import fetch_results, finish_blocks, make_blocks, result_differences
-from netsum_trials.strangers.target import Counts, CrashedError, Echo, State, Target, state_differences
+from netsum_trials.strangers.target import CrashedError, Echo, State, Target, state_differences
 
 _SHOWN = 12
 """Differences that are printed; all are counted."""
@@ -23,7 +24,7 @@ _SHOWN = 12
 @dataclass(frozen=True)
 class Plan:
     """``packets`` in batches of ``batch``, from number ``first`` on; everything is compared after every ``batches`` of them.
-    ``only``: nothing but this batch of the seed."""
+    ``only``: just this batch of the seed."""
 
     packets: int
     seed: int = 1
@@ -33,7 +34,7 @@ class Plan:
     only: int | None = None
 
     def sizes(self) -> Iterable[tuple[int, int]]:
-        """(number, packets) of each batch. A batch that is cut short begins like the whole one."""
+        """(number, packets) of each batch. A shortened batch begins like the whole one."""
         if self.only is not None:
             yield self.only, self.batch
             return
@@ -45,7 +46,7 @@ class Plan:
 
 
 class Run:
-    """One switch. Counts into its tally, which is right at any moment: a run may be ended by an exception."""
+    """One switch. Counts into its tally, which is consistent at any moment, since an exception may end a run."""
 
     def __init__(self, target: Target, plan: Plan, switch: str, totals: FuzzTotals, screen: Screen) -> None:
         self._target = target
@@ -56,13 +57,13 @@ class Run:
         self._unchecked: list[int] = []
 
     def run(self) -> None:
-        """Set up, send, compare. What goes wrong is said and counted."""
+        """Set up, send, compare; print and count what goes wrong."""
         began = time.monotonic() - self._tally.seconds
         expectation = Expectation(make_blocks(self._target))
         self._results = fetch_results(self._target)
         self._state: State = self._target.state()
         self._counts = self._target.counts()
-        self._expected = Counts()
+        self._expected: Counter[str] = Counter()
         try:
             for number, size in self._plan.sizes():
                 self._send(make_batch(expectation, self._plan.seed, number, size, self._target.shortest))
@@ -82,7 +83,6 @@ class Run:
         tally = self._tally
         self._unchecked.append(batch.number)
         echo = self._target.send(batch.packets, batch.verdicts)
-        counts = batch.counts()
         tally.packets += len(batch.packets)
         tally.left_out += batch.left_out
         tally.bytes_in += sum(len(frame) for _, frame in batch.packets)
@@ -92,14 +92,12 @@ class Run:
         tally.arp += fates[ARP]
         tally.forged += fates[FORGED]
         tally.forwarded += fates[FORWARDED]
-        tally.count_outcomes(counts.outcomes)
-        self._expected.outcomes.update(counts.outcomes)
-        self._expected.let_in.update(counts.let_in)
-        self._expected.dropped.update(counts.dropped)
+        tally.outcomes.update(each.fate.name.lower() for each in batch.verdicts if isinstance(each.fate, Outcome))
+        self._expected.update(batch.counts())
         self._judge(batch, echo)
 
     def _judge(self, batch: Batch, echo: Echo) -> None:
-        """What left the switch: the answers and the frames that were expected, and no answer larger than its question."""
+        """Check what left the switch: the answers and frames that were expected, and no answer larger than its question."""
         answers: Counter[int] = Counter()
         forwarded: Counter[int] = Counter()
         asked: Counter[int] = Counter()
@@ -117,20 +115,26 @@ class Run:
             )
 
     def _check(self) -> None:
-        """Compare everything; name the batches since it was last right."""
+        """Compare everything; name the batches since the last comparison."""
         if not self._unchecked:
             return
         found = state_differences(self._state, self._target.state())
-        found += self._expected.differences(self._target.counts().less(self._counts))
+        read = self._target.counts()
+        read.subtract(self._counts)
+        found += [
+            f"{name}: {read[name]} instead of {self._expected[name]}"
+            for name in sorted(self._expected.keys() | read.keys())
+            if self._expected[name] != read[name]
+        ]
         if found:
             first, last = self._unchecked[0], self._unchecked[-1]
-            self._complain([f"after batches {first} to {last} (see one again with --only N):"])
+            self._complain([f"after batches {first} to {last} (repeat one with --only N):"])
             self._count(found)
-            self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counts()
+            self._state, self._counts, self._expected = self._target.state(), self._target.counts(), Counter()
         self._unchecked.clear()
 
     def _finish(self) -> None:
-        """The jobs go on: results are what they were, open blocks get what they wait for and are right."""
+        """Let the jobs go on: results must not have changed, and open blocks, once completed, must give the right sums."""
         self._count(result_differences(self._target, self._results))
         self._count(finish_blocks(self._target))
 

@@ -1,4 +1,4 @@
-"""Brings a target's jobs to where the fuzzer finds them, and afterwards proves that they are still there."""
+"""Brings a target's jobs into the state that the fuzzer attacks, and checks afterwards that they are still in it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from netsum_trials.strangers.site import SLOTS
 from netsum_trials.strangers.target import Packet, Target
 
 _REPEATS = 10_000
-"""Repetitions after which a block that ages in two milliseconds has not aged."""
+"""Repetitions after which a block that should age in two milliseconds counts as not ageing."""
 
 
 class SetupError(TestbedError):
-    """The jobs are not in the state in which the fuzzer wants them."""
+    """The jobs are not in the state that the fuzzer needs."""
 
 
 class Replay(NamedTuple):
@@ -31,8 +31,8 @@ class Replay(NamedTuple):
 
 
 def make_blocks(target: Target) -> dict[int, Record]:
-    """Send the contributions of every block; the records of all slots. Raises :class:`SetupError` when one is not as it
-    is meant to be: a run on other blocks would prove less than it says."""
+    """Send the contributions of every block and return the records of all slots. Raises :class:`SetupError` if one is not
+    as intended: a run on other blocks would prove less than it claims."""
     for block in BLOCKS:
         for member in block.sent:
             _send(target, block, member)
@@ -43,14 +43,14 @@ def make_blocks(target: Target) -> dict[int, Record]:
         record = records[block.slot]
         wanted = {
             "state": block.state,
-            "block_id": block.job.block(block.offset),
+            "block_id": block.block_id,
             "seen": sum(block.job.members[member].source for member in block.sent),
             "degraded": int(block.aged or bool(block.passed)),
             "firm": block.firm,
         }
         wrong = [f"{name} {record[name]}" for name, value in wanted.items() if record[name] != value]
         if wrong:
-            raise SetupError(f"block {block.offset} of job {block.job.job_id} on the {target.name} switch: {wrong}")
+            raise SetupError(f"block {block.offset} of job {block.job_id} on the {target.name} switch: {wrong}")
     states = {record["state"] for record in records.values()}
     if states != {BlockState.EMPTY, BlockState.OPEN, BlockState.DONE}:
         raise SetupError(f"the slots of the {target.name} switch are in states {states}")
@@ -67,25 +67,25 @@ def _age(target: Target, block: Block) -> None:
         _send(target, block, block.sent[0])
         if target.records([block.slot])[block.slot]["state"] == BlockState.DONE:
             return
-    raise SetupError(f"block {block.offset} of job {block.job.job_id} does not age")
+    raise SetupError(f"block {block.offset} of job {block.job_id} does not age")
 
 
 def fetch_results(target: Target) -> list[Replay]:
-    """Every finished block's result, by every member but the suspects, who are not to be heard."""
+    """Fetch every finished block's result as every member but the suspects, which must stay silent."""
     return [
         Replay(block, at, tuple(_send(target, block, at)))
         for block in LIVE
         if block.state == BlockState.DONE
         for at, member in enumerate(block.job.members)
-        if member not in SUSPECTS.get(block.job.job_id, ())
+        if member not in SUSPECTS.get(block.job_id, ())
     ]
 
 
 def result_differences(target: Target, before: list[Replay]) -> list[str]:
-    """Results that are not what they were, and sums that are not what they should be."""
+    """Results that have changed, and wrong sums."""
     found = []
     for was, now in zip(before, fetch_results(target), strict=True):
-        name = f"result of block {was.block.offset} of job {was.block.job.job_id} for member {was.member}"
+        name = f"result of block {was.block.offset} of job {was.block.job_id} for member {was.member}"
         if now.answer != was.answer:
             found.append(f"{name}: another answer than before")
         found += [f"{name}: {text}" for _, frame in now.answer for text in _wrong_result(was.block, was.member, frame)]
@@ -95,19 +95,19 @@ def result_differences(target: Target, before: list[Replay]) -> list[str]:
 
 
 def finish_blocks(target: Target) -> list[str]:
-    """Send what the open blocks are waiting for; what is wrong with their results. Nothing can be fuzzed afterwards."""
+    """Send what the open blocks wait for, and return what is wrong with their results. Nothing can be fuzzed afterwards."""
     found = []
     for block in LIVE:
         if block.state != BlockState.OPEN:
             continue
-        name = f"block {block.offset} of job {block.job.job_id}"
+        name = f"block {block.offset} of job {block.job_id}"
         sent: list[Packet] = []
         for member in range(len(block.job.members)):
             if member not in block.sent:
                 sent = _send(target, block, member)
-        if block.job.parent is not None:
-            found += [f"{name}: no partial for the parent"] * ([port for port, _ in sent] != [block.job.parent.port])
-            sent = target.exchange(block.job.parent.port, block.from_parent())
+        for up in block.job.uplinks:
+            found += [f"{name}: no partial for the parent"] * ([port for port, _ in sent] != [up.port])
+            sent = target.exchange(up.port, block.from_parent())
         if len(sent) != len(block.job.members):
             found.append(f"{name}: {len(sent)} results for {len(block.job.members)} members")
         for port, frame in sent:
@@ -121,7 +121,7 @@ def finish_blocks(target: Target) -> list[str]:
 
 
 def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
-    """What is wrong with a frame that brings a block's result to a member."""
+    """What is wrong with a frame that carries a block's result to a member."""
     header = parse_header(frame[PREFIX_BYTES:])
     result = block.result()
     for_me = block.dest in (255, block.job.members[member].rank)
@@ -131,6 +131,6 @@ def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
     wrong = []
     if payload != (result if for_me else b""):
         wrong.append(f"{len(payload)} bytes that are not the sum of what the members sent")
-    if header.block_id != block.job.block(block.offset) or header.job_id != block.job.job_id:
+    if header.block_id != block.block_id or header.job_id != block.job_id:
         wrong.append(f"says it is of block {header.block_id} of job {header.job_id}")
     return wrong

@@ -1,17 +1,16 @@
-"""What the fuzzer needs of a switch, and what it compares."""
+"""What the fuzzer needs from a switch, and what it compares."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from netsum.wire.schema import OUTCOMES_PER_JOB, Outcome
+from netsum.wire.schema import Outcome
 from netsum_testbed.errors import TestbedError
 
 from netsum_trials.strangers.expect import FORGED, Record, Verdict
-from netsum_trials.strangers.site import Member
 
 Packet = tuple[int, bytes]
 """(port, frame)."""
@@ -24,7 +23,7 @@ class CrashedError(TestbedError):
 @dataclass
 class Echo:
     """What came out of the switch for some packets. ``answers`` and ``forwarded`` count frames by port; an answer is a frame
-    that nobody sent. ``larger`` counts answers with more bytes than what they answer (where that can be told)."""
+    that the switch made. ``larger`` counts answers with more bytes than what they answer (where that is known)."""
 
     answers: Counter[int] = field(default_factory=Counter)
     forwarded: Counter[int] = field(default_factory=Counter)
@@ -33,7 +32,7 @@ class Echo:
     larger: int = 0
 
     def note(self, port: int, frame: bytes, *, forwarded: bool) -> None:
-        """One frame out of a port."""
+        """Count a frame out of a port."""
         if forwarded:
             self.forwarded[port] += 1
             self.forwarded_bytes += len(frame)
@@ -42,73 +41,38 @@ class Echo:
             self.answer_bytes[port] += len(frame)
 
 
-@dataclass
-class Counts:
-    """What the switch counts and what leaves it, as predicted or as read."""
-
-    outcomes: Counter[int] = field(default_factory=Counter)
-    let_in: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # (job, source id, port)
-    dropped: Counter[int] = field(default_factory=Counter)  # by port
-
-    def add(self, port: int, verdict: Verdict) -> None:
-        """Count one packet."""
-        if verdict.fate == FORGED:
-            self.dropped[port] += 1
-        if isinstance(verdict.fate, Outcome):
-            self.outcomes[outcome_index(verdict.job_id, verdict.fate)] += 1
-        if verdict.let_in is not None:
-            self.let_in[member_key(verdict.job_id, verdict.let_in)] += 1
-
-    def less(self, other: Counts) -> Counts:
-        """What was counted since ``other``."""
-        difference = Counts(self.outcomes.copy(), self.let_in.copy(), self.dropped.copy())
-        difference.outcomes.subtract(other.outcomes)
-        difference.let_in.subtract(other.let_in)
-        difference.dropped.subtract(other.dropped)
-        return difference
-
-    def differences(self, other: Counts) -> list[str]:
-        """Counters that are not the same, in words: predicted (self) and read (other)."""
-        found = []
-        for index in sorted(self.outcomes.keys() | other.outcomes.keys()):
-            if self.outcomes[index] != other.outcomes[index]:
-                name = outcome_name(index % OUTCOMES_PER_JOB)
-                job = index // OUTCOMES_PER_JOB
-                found.append(f"{name} of job {job}: {other.outcomes[index]} instead of {self.outcomes[index]}")
-        for key in sorted(self.let_in.keys() | other.let_in.keys()):
-            if self.let_in[key] != other.let_in[key]:
-                job, source, port = key
-                found.append(
-                    f"let in as source {source} of job {job} on port {port}: "
-                    f"{other.let_in[key]} instead of {self.let_in[key]}"
-                )
-        for port in sorted(self.dropped.keys() | other.dropped.keys()):
-            if self.dropped[port] != other.dropped[port]:
-                found.append(f"dropped on port {port}: {other.dropped[port]} instead of {self.dropped[port]}")
-        return found
+def outcome_of(job_id: int, outcome: int) -> str:
+    """The counter of a job's packets with that outcome."""
+    name = Outcome(outcome).name.lower() if outcome in set(Outcome) else f"outcome {outcome}"
+    return f"{name} of job {job_id}"
 
 
-def outcome_index(job_id: int, outcome: int) -> int:
-    """Of a cell of the outcome counter."""
-    return job_id * OUTCOMES_PER_JOB + outcome
+def let_in(job_id: int, source: int, port: int) -> str:
+    """The counter of packets that a member's entry let in."""
+    return f"let in as source {source} of job {job_id} on port {port}"
 
 
-def outcome_name(outcome: int) -> str:
-    """In small letters, as the controller prints them."""
-    return Outcome(outcome).name.lower() if outcome in set(Outcome) else f"outcome {outcome}"
+def dropped(port: int) -> str:
+    """The counter of a port's packets that were not forwarded."""
+    return f"dropped on port {port}"
 
 
-def member_key(job_id: int, member: Member) -> tuple[int, int, int]:
-    """Key of a member's entry."""
-    return job_id, member.src_id, member.port
+def counted(port: int, verdict: Verdict) -> Iterator[str]:
+    """The counters that count one packet."""
+    if verdict.fate == FORGED:
+        yield dropped(port)
+    if isinstance(verdict.fate, Outcome):
+        yield outcome_of(verdict.job_id, verdict.fate)
+    if verdict.let_in is not None:
+        yield let_in(verdict.job_id, verdict.let_in.src_id, verdict.let_in.port)
 
 
 State = Mapping[str, Sequence[Any]]
-"""Everything that packets of strangers must not change: lists of comparable things by what they are."""
+"""Everything that strangers must not change, as lists by name."""
 
 
 def state_differences(before: State, after: State) -> list[str]:
-    """The things that are not as they were, in words."""
+    """What has changed, in words."""
     found = []
     for name in before.keys() | after.keys():
         old, new = before.get(name, ()), after.get(name, ())
@@ -133,20 +97,20 @@ class Target(Protocol):
     shortest: int  # bytes of the shortest frame that its wires carry
 
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
-        """Put the packets on their ports; returns when all have been processed, and counts what left. ``verdicts`` say
-        what is expected of each. Raises :class:`CrashedError`."""
+        """Send the packets on their ports; when all are processed, return what left. ``verdicts``: what is expected of each.
+        Raises :class:`CrashedError`."""
 
     def exchange(self, port: int, frame: bytes) -> list[Packet]:
-        """Send one frame; everything that leaves because of it."""
+        """Send one frame; return everything that leaves because of it."""
 
     def records(self, slots: Iterable[int]) -> dict[int, Record]:
         """Block records by slot."""
 
     def state(self) -> State:
-        """Everything that must stay as it is."""
+        """Everything that must not change."""
 
-    def counts(self) -> Counts:
-        """What the switch has counted since it started."""
+    def counts(self) -> Counter[str]:
+        """What the switch has counted since it started, by counter, without zeros."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Clean up."""

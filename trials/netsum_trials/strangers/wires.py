@@ -1,4 +1,4 @@
-"""The hosts' ends of a switch's wires: veths in a namespace of their own, or UDP sockets on the loopback."""
+"""The hosts' ends of a switch's wires: veths in a namespace, or UDP sockets on the loopback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start_on_veths(kind: str, directory: Path, stack: ExitStack) -> tuple[Switch
 def start_on_datagrams(directory: Path, stack: ExitStack) -> tuple[SwitchProcess, dict[int, Port]]:
     """An embedded switch whose ports are UDP sockets, ready, and the other ends."""
     with ExitStack() as held:
-        # All are held until all are known, so that no port is handed out twice.
+        # All are held until all are known, so that no port is taken twice.
         pairs = {}
         for port in PORTS:
             ends = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]

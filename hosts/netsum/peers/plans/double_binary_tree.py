@@ -31,7 +31,6 @@ class Tree:
 
 
 def plan(rank: int, workers: int, dests: Ranks, _sources: Ranks) -> Plan:
-    """One rank's part."""
     half = -(-len(dests) // 2)
     places = [
         (tree, tree.parents[rank], tree.children[rank], rows)

@@ -21,7 +21,6 @@ from netsum.wire.schema import EVERYONE
 
 
 def plan(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
-    """One rank's part."""
     power = 1 << (workers.bit_length() - 1)
     paired = 2 * (workers - power)
     if rank >= paired:

@@ -18,7 +18,6 @@ from netsum.peers.plans.rows import Ranks, bare, owners
 
 
 def plan(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
-    """One rank's part."""
     shares = owners(workers, dests, sources)
     following, before = (rank + 1) % workers, (rank - 1) % workers
     rounds = []

@@ -1,4 +1,4 @@
-"""One rank's way through an algorithm, for one batch."""
+"""One rank's execution of a plan, for one batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Post = Callable[[int, bytes], None]
 
 
 class Differ(Exception):
-    """What comes from another rank is not what this rank's plan waits for: their calls differ."""
+    """Another rank sent something that this rank's plan does not expect: their calls differ."""
 
 
-class Run:
+class Execution:
     """``batch`` holds the results when :attr:`done`."""
 
     def __init__(self, first_id: int, batch: Batch, plan: Plan, ranks: Sequence[int], post: Post) -> None:
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the algorithm is at its end."""
+        """Whether the last round is over."""
         return self._round == len(self._plan.rounds) and not self._receives
 
     def take(self, rank: int, message: Message) -> None:
@@ -43,7 +43,7 @@ class Run:
         self._come[rank].append(message)
 
     def advance(self) -> None:
-        """Go on as far as what has come allows. Raises :class:`Differ`."""
+        """Go on as far as the messages that have arrived allow. Raises :class:`Differ`."""
         while self._receives:
             receive = self._receives[0]
             come = self._come[self._ranks[receive.peer]]
@@ -61,7 +61,7 @@ class Run:
                 self._next_round()
 
     def _next_round(self) -> None:
-        """Send what the next rounds send, up to the first that waits for something."""
+        """Send what the next rounds send, up to the first round that waits for a message."""
         while not self._receives and self._round < len(self._plan.rounds):
             this = self._plan.rounds[self._round]
             self._round += 1

@@ -1,0 +1,54 @@
+"""Members as the controller sees them: they join, rejoin with what they lack, and are told to wait or to give up."""
+
+from __future__ import annotations
+
+import pytest
+from netsum.descriptor import Descriptor
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy, CannotResume
+from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.state.model import SERIAL
+
+TOKEN = "correct-horse"
+
+
+def join_all(controller: Controller, instance: str = "a", name: str = "resnet") -> list[Descriptor]:
+    """Every rank that was not evicted joins."""
+    seats = controller.job(name).epoch.members
+    return [controller.join(name, TOKEN, seat.rank, instance) for seat in seats]
+
+
+class Member:
+    """What a host does: joins, and rejoins with the epoch that it last ran in and the block that it lacks."""
+
+    def __init__(self, controller: Controller, rank: int, instance: str, job: str = "resnet") -> None:
+        self.controller, self.rank, self.instance, self.job = controller, rank, instance, job
+        self.descriptor = controller.join(job, TOKEN, rank, instance)
+        self.needs = self.descriptor.first_block_id
+
+    def rejoin(self, finished: int = 0) -> Descriptor:
+        """Rejoin, ``finished`` blocks later than last time; a descriptor that resumes is taken."""
+        self.needs = (self.needs + finished) % SERIAL
+        place = Progress(self.descriptor.epoch, self.needs)
+        answer = self.controller.join(self.job, TOKEN, self.rank, self.instance, progress=place)
+        if answer.epoch == self.descriptor.epoch:
+            assert answer.resumes is None
+        else:
+            assert answer.resumes == self.descriptor.epoch
+            self.descriptor = answer
+        return answer
+
+
+def busy(member: Member, finished: int = 0) -> str:
+    """The member rejoins and is told to ask again; why."""
+    with pytest.raises(Busy) as caught:
+        member.rejoin(finished)
+    assert 0 < caught.value.retry_ms < 1000
+    return str(caught.value)
+
+
+def gone(member: Member) -> str:
+    """The member rejoins and cannot go on; why."""
+    with pytest.raises(CannotResume) as caught:
+        member.rejoin()
+    return str(caught.value)
