@@ -52,7 +52,7 @@ verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION sec
 matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
 	@scripts/as-root $(TRIALS) matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
-links: $(READY)  ## bytes of each collective on every link of trees of switches, beside the formulas; last line JSON
+links: $(READY)  ## bytes of each collective on every link of trees of switches, next to the formulas; last line JSON
 	@scripts/as-root $(TRIALS) links --switch $(SWITCH) $(ARGS)
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
@@ -61,7 +61,7 @@ fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothi
 soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=file); last line JSON
 	@scripts/as-root $(TRIALS) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
-bench: $(READY)  ## time per contribution next to plain forwarding, on every switch there is; last line JSON
+bench: $(READY)  ## time per contribution next to plain forwarding, on every available switch; last line JSON
 	@scripts/as-root $(BIN)/netsum bench switches $(ARGS)
 
 algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; writes the table that `auto` chooses by
@@ -70,7 +70,7 @@ algorithms: $(READY)  ## time the algorithms without a switch, next to the switc
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
 	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)
 
-detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every switch there is; last line JSON
+detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every available switch; last line JSON
 	@scripts/as-root $(TRIALS) detection --switch $(SWITCH) $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)

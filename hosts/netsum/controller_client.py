@@ -135,7 +135,8 @@ class ControllerClient:
             answer = json.load(error)
             text = str(answer["error"])
             retry = float(answer.get("retry_ms", 1000 * _FIRST_RETRY))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
+            # Not the controller's words, or a controller that ended while it spoke: the status is all there is.
             text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
         where = f"job {self._job!r}, rank {self._rank}: {text}"
         if error.code == http.client.GONE:

@@ -7,11 +7,11 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     @id(OUTCOMES_COUNTER)
     counter<bit<13>>(OUTCOME_COUNTERS, CounterType.packets) outcomes;
 
-    // Who.
+    // Who gets it.
     action nobody() {
         mark_to_drop(standard);
     }
-    action sender() {           // whoever sent the packet, also a stranger
+    action sender() {           // whoever sent the packet, even a stranger
         standard.egress_spec = standard.ingress_port;
     }
     action source() {           // the source that sent the packet
@@ -31,7 +31,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         standard.egress_spec = CPU_PORT;
     }
 
-    // What.
+    // What they get.
     action result() {
         meta.reply = REPLY_RESULT;
     }

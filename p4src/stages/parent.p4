@@ -17,7 +17,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     action die() {
         meta.record = meta.record + AS_STATE(STATE_DEAD - RECORD_STATE(meta.record));
     }
-    // From now on the slot holds the result. Who has contributed here stays known, for those who come late.
+    // From now on the slot holds the result. Which sources contributed here is kept for those that come late.
     action take() {
         meta.record = AS_SEEN(RECORD_SEEN(meta.record)) | AS_START(RECORD_START(meta.record)) | AS_EPOCH(meta.epoch)
             | AS_BLOCK_ID(hdr.netsum.block_id) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_GRAD_CNT(meta.grad_cnt)

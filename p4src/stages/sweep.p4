@@ -9,7 +9,7 @@
 // A sweep has no room for payloads: its results are notices, and the members fetch them (see "Room" in block.p4). A leaf's
 // partial does not fit either: the members are asked to send again, which brings it up.
 
-// Where the pass looks, counted from meta.first.
+// Where the pass looks, relative to meta.first.
 #define POSITION(h) ((bit<32>)h.packet_out.slot)
 
 #define LOOK(i) \
@@ -45,7 +45,7 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
         meta.first = 0;
         meta.range = meta.lap;
     }
-    // Counted from where the pass begins.
+    // Relative to where the pass begins.
     action look_at(bit<32> ahead) {
         meta.slot = base + ((meta.first + POSITION(hdr) + ahead) & (meta.lap - 1));
     }
@@ -98,7 +98,7 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
 // Egress: the sweep's own copy goes round for the next pass, or back to the controller.
 control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard) {
     action next_pass() {
-        // Undo what the result that it carried has changed.
+        // Undo what the result that it carried changed.
         hdr.netsum.block_id = 0;
         hdr.netsum.age_op = 0;
         hdr.netsum.degraded = 0;

@@ -161,6 +161,7 @@ def test_deleting_one_job_does_not_disturb_another(controller: Controller, switc
     assert controller.job("resnet").name == "resnet"
 
 
+@pytest.mark.full
 def test_nothing_leaks_over_many_jobs(controller: Controller, switch: FakeSwitch) -> None:
     empty = switch.installed
     epochs, ids, ports = set(), set(), set()

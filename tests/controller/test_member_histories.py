@@ -21,9 +21,7 @@ STEPS = 40
 
 
 @pytest.mark.parametrize("late", list(Late))
-@pytest.mark.parametrize(
-    "seed", [0, 1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))])
 def test_the_switch_has_what_the_file_says(controller: Controller, switch: FakeSwitch, late: Late, seed: int) -> None:
     chance = random.Random(seed)
     hosts = ("h1", "h2", "h3", "h4")

@@ -95,6 +95,7 @@ def test_no_job_is_made_without_a_leaf_that_does_not_answer(fabric: FakeFabric, 
     assert controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8)).by_switch
 
 
+@pytest.mark.full
 def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """Its stripes move to the other root; its part is kept, and the next epoch that begins when it is back uses it."""
     fabric.switches["spine1"].stop()

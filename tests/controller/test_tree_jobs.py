@@ -105,7 +105,7 @@ def test_order(fabric: FakeFabric, controller: Controller) -> None:
     assert list(dict.fromkeys(log)) == list(reversed(ALL))
 
 
-@pytest.mark.parametrize("switch", ["spine2", "leaf2"])
+@pytest.mark.parametrize("switch", ["leaf2", pytest.param("spine2", marks=pytest.mark.full)])
 @pytest.mark.parametrize("table", ["member", "rewrite", "uplink", "multicast group", "job"])
 def test_a_step_that_fails_takes_everything_back(
     fabric: FakeFabric, controller: Controller, switch: str, table: str
@@ -154,6 +154,7 @@ def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller
 SELDOM = [pytest.param(command, marks=pytest.mark.full) for command in ("delete", "epoch", "reconcile")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["create", "evict", *SELDOM])
 def test_killed_at_any_moment(sockets: Path, tmp_path: Path, command: str) -> None:
     """A controller that dies between two writes, at every third place; a new process finds and leaves everything in order."""

@@ -56,6 +56,7 @@ def test_calls_do_not_need_the_controller(served: Served) -> None:
         assert [comm.stats.resumes for comm in communicators] == [0] * 3
 
 
+@pytest.mark.full
 def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -> None:
     """The members ask until a controller answers, and it restores the switch when it first sees it."""
     with crew(served, "both") as (_, communicators), Training(communicators) as training:
@@ -89,6 +90,7 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
+@pytest.mark.full
 def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
     """No sweeps come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
 

@@ -69,6 +69,7 @@ def test_calls_go_on_when_a_cut_link_is_healed(fragile: Fabric, end: str) -> Non
         training.finish()
 
 
+@pytest.mark.full
 def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
     """The one that is cut off cannot know what is wrong; the others name it. All come back when it is healed."""
     link = Link(fragile, "host")

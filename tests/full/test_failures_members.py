@@ -152,6 +152,7 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
             )
 
 
+@pytest.mark.full
 def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric) -> None:
     """Some may hold results with the evicted member's part, which nobody can make again: all hear of it, and all come back."""
     with (

@@ -68,6 +68,7 @@ def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
         assert {comm.stats.resumes for comm in communicators} <= {2, 3}
 
 
+@pytest.mark.full
 def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
     with joined(fragile, 3, window=8) as communicators:
         with Training(communicators) as training:
@@ -103,6 +104,7 @@ def test_all_kinds_of_calls_go_on_after_the_switch_restarted(fragile: Fabric) ->
         restart_switch(fragile)
 
 
+@pytest.mark.full
 def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) -> None:
     """A partial result that only some have got cannot be made again: no rank goes on as if nothing had happened."""
     with joined(fragile, 4, window=16, late="degrade", block_exp=400.0, quorum=1) as communicators:
@@ -120,6 +122,7 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
             training.finish()
 
 
+@pytest.mark.full
 def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
     options: dict[str, Any] = {"late": "degrade", "block_exp": 100.0, "quorum": 1}
     with (

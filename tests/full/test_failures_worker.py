@@ -71,6 +71,7 @@ def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
             assert isinstance(outcome.error, Closed)
 
 
+@pytest.mark.full
 def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> None:
     """It takes the dead one's rank, the others hear of the new epoch, and all go on from the state of the furthest."""
     with (

@@ -66,6 +66,7 @@ def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algo
         )
 
 
+@pytest.mark.full
 def test_verify_checks_an_algorithm() -> None:
     words = "--rootless --calls 40 --seed 3 --workers 4 --loss 0.01 --max-elements 5000 --algorithm halving_doubling"
     output, last = invoke(verify, f"--switch embedded {words}")

@@ -83,6 +83,7 @@ def test_deleting_one_job_does_not_disturb_another(fabric: Fabric, members: Memb
             assert [set(array.tolist()) for array in sums] == [{3 * n} for n in range(30)]
 
 
+@pytest.mark.full
 def test_a_new_job_never_sees_the_sums_of_the_job_that_had_its_slots(fabric: Fabric) -> None:
     bases = set()
     for life in range(6):

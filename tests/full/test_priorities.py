@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from netsum.communicator import Communicator
 from netsum.work import Work
 from netsum_controller.config.job_spec import JobSpec
@@ -94,6 +95,7 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
         assert [comm.descriptor.epoch for comm in low] == epochs
 
 
+@pytest.mark.full
 def test_in_a_tree_those_give_way_who_share_a_switch() -> None:
     """A job of both leaves, beside one of a higher class that only the first leaf has."""
     with fabric_of(tree(2, 3), "embedded", rootless=True) as fabric:

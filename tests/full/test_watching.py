@@ -178,6 +178,7 @@ def test_logs_name_job_rank_block_and_who_is_missing(
     assert "evicted" in told["WARNING", 2]["message"]
 
 
+@pytest.mark.full
 def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "netsum.member")
     switch = next(iter(fragile.topology.switches))

@@ -129,6 +129,7 @@ def test_blocks_that_are_not_as_they_are_meant_to_be_end_the_run() -> None:
         fuzzed(target, 10)
 
 
+@pytest.mark.full
 def test_command_ends_in_a_json_line() -> None:
     done = CliRunner().invoke(fuzz, ["--packets", "2000", "--switch", "embedded", "--seed", "7"])
     assert done.exit_code == 0, done.output

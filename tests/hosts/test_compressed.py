@@ -56,6 +56,7 @@ def test_sixteen_bits_of_a_whole_number_are_exact() -> None:
     assert np.array_equal(result, 3 * given + 3)
 
 
+@pytest.mark.full
 def test_stochastic_rounding_is_right_on_average() -> None:
     # Values between two quanta; what nearest rounding does to them, it does in every call.
     values = np.concatenate([[1.0], np.linspace(0.001, 0.03, 255)]).astype(np.float32)

@@ -11,6 +11,7 @@ from typing import Any
 
 import netsum
 import pytest
+from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, Link
 from netsum.environment import DEFAULT_CALL_TIMEOUT, Environment
 from netsum.errors import JoinError, NoSuchMember, NotReady, Timeout, Unauthorized
@@ -26,6 +27,9 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(f"NETSUM_{name}", raising=False)
     monkeypatch.delenv("RANK", raising=False)
+
+
+CUT = b"as many bytes as are announced, of which none comes: the controller was killed while it spoke"
 
 
 class Controller(ThreadingHTTPServer):
@@ -56,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(b"" if answer is CUT else data)
 
     do_GET = _answer  # noqa: N815 - http.server's names
     do_POST = _answer  # noqa: N815
@@ -126,6 +130,20 @@ def test_a_job_that_is_not_ready_is_asked_again(controller: Controller) -> None:
     controller.answers = [busy, busy, (200, OURS), (200, {})]
     join(controller).close()
     assert [path.rpartition("/")[2] for _, path, _, _ in controller.asked] == ["join", "join", "join", "leave"]
+
+
+@pytest.mark.parametrize("status", [200, 409])
+def test_a_controller_killed_in_mid_answer_is_asked_again(controller: Controller, status: int) -> None:
+    controller.answers = [(status, CUT), (200, OURS), (200, {})]
+    join(controller).close()
+    assert [path.rpartition("/")[2] for _, path, _, _ in controller.asked] == ["join", "join", "leave"]
+
+
+@pytest.mark.parametrize("status", [200, 409])
+def test_a_rejoin_may_be_asked_again_after_half_an_answer(controller: Controller, status: int) -> None:
+    controller.answers = [(status, CUT)]
+    with pytest.raises(NotReady):
+        ControllerClient("job", 0, "secret", controller.url).rejoin(epoch=1, needs=0)
 
 
 def test_a_job_that_stays_busy_is_not_ready_at_the_deadline(controller: Controller) -> None:

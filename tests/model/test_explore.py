@@ -43,8 +43,12 @@ TAKE_LONG = {
     "two roots, somebody is late",
     "empties in a tree, somebody is late",
     "all of a leaf die",
+    "who passes is beside one who has died",
+    "results to be fetched, somebody is late",
+    "somebody is late in a tree",
+    "a restart in a job that degrades",
 }
-"""Explorations of more than two seconds, for `make test-all`."""
+"""Explorations of more than a second and a half, for `make test-all`."""
 
 
 def test_what_takes_long_is_there() -> None:

@@ -114,6 +114,7 @@ def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None
     assert (totals.resumes > 0) == (event.kind in (Kind.RESTART_SWITCH, Kind.MOVE))
 
 
+@pytest.mark.full
 def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> None:
     events = (
         Event(after=3, kind=Kind.RESTART_CONTROLLER, seconds=0.5),
@@ -227,6 +228,7 @@ def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
         assert totals.wrong == 1
 
 
+@pytest.mark.full
 def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(worker.Worker, "_calls", lambda *_: over.wait() and None)

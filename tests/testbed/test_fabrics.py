@@ -76,6 +76,7 @@ def mininet(switch: str) -> Iterator[MininetFabric]:
         yield fabric
 
 
+@pytest.mark.full
 def test_mininet(mininet: MininetFabric) -> None:
     """One network for all of it: it takes seconds to come up."""
     assert "2 received" in mininet.net["h1"].cmd("ping -c2 -i0.2 -W5 10.0.0.2")

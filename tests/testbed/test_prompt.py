@@ -12,6 +12,7 @@ from netsum_testbed.errors import TestbedError
 from tests.testbed.conftest import ROOT, Start
 
 
+@pytest.mark.full
 def test_exit_at_once(netsum: Start, switch: str) -> None:
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["exit"])
     assert command.finish() == 0, command.output

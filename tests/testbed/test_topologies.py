@@ -120,6 +120,7 @@ def check_pings(fabric: MininetFabric) -> None:
         assert said.count(" 1 received") == len(hosts) - 1, said
 
 
+@pytest.mark.full
 def test_mininet(switch: str) -> None:
     from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 

@@ -94,9 +94,8 @@ def _with_seat(job: Job, seat: Seat) -> Job:
 def _way_up(site: Site, job: Job, rank: int) -> list[str]:
     """The switches that know a rank: its own and those above it, children before parents."""
     trees = job_trees(site.topology, job)
-    path = [
-        name for name in [home_of(job, rank)] if name in trees.nodes
-    ]  # empty if it was evicted before the epoch began
+    # Empty if the member was evicted before the epoch began.
+    path = [name for name in [home_of(job, rank)] if name in trees.nodes]
     for name in path:
         path += [up.switch for up in trees.nodes[name].uplinks if up.switch not in path]
     return sorted(path, key=lambda name: trees.nodes[name].height)
