@@ -6,7 +6,6 @@ There are two engines. The native one (`netsum_switch.native`) compiles the prog
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import time
@@ -21,7 +20,7 @@ from netsum_switch.register import RegisterArray
 from netsum_switch.replication import ReplicationEngine
 from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
-log = logging.getLogger("netsum_switch.pipeline")
+log = logging.getLogger("netsum_switch.engine")
 
 # A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
 # way, in up to a thousand passes.
@@ -200,14 +199,12 @@ def load_pipeline(
 
 def _load_auto(json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
     """With the fastest engine that runs the program."""
-    if importlib.util.find_spec("llvmlite") is None:
-        log.info("the program runs as Python: pip install 'netsum[native]' runs it as machine code")
-    else:
-        try:
-            return _load("native", json_text, drop_port, clock)
-        except UnsupportedError as error:
-            log.info("the program runs as Python, not as machine code: %s", error)
-    return _load("python", json_text, drop_port, clock)
+    try:
+        return _load("native", json_text, drop_port, clock)
+    except UnsupportedError as error:
+        program = _load("python", json_text, drop_port, clock)
+        log.info("the program runs as Python, several times slower than as machine code: %s", error)
+        return program
 
 
 def _load(engine: str, json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
@@ -219,8 +216,9 @@ def _load(engine: str, json_text: str | bytes, drop_port: int, clock: Clock | No
         from netsum_switch.codegen.engine import PythonPipeline  # noqa: PLC0415 - an engine builds on this module
 
         return PythonPipeline(json_text, drop_port, clock)
-    except ImportError as error:
-        raise SwitchError(f"the engine {engine} is not installed: {error}") from error
+    except (ImportError, OSError) as error:  # the latter if its library cannot be loaded
+        advice = "the native engine needs llvmlite: pip install 'netsum[native]'"
+        raise UnsupportedError(f"{advice} ({error})") from error
     except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error
 

@@ -1,21 +1,17 @@
 """From a program to machine code, by way of a cache on disk.
 
-The cache is `$XDG_CACHE_HOME/netsum/switch` (else `~/.cache`): the object code of every module that was compiled, by a hash of
-its text, LLVM and the processor. The text is made anew each time, which takes a tenth of a second: so no change of the generator
-can leave old code behind. Who can write there is this user; a file that is damaged is made anew.
+Code is kept by a hash of the module's text, LLVM and the processor. The text is made anew each time, which takes a tenth of a
+second: so no change of the generator can leave old code behind.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import tempfile
 import time
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import llvmlite
@@ -23,15 +19,15 @@ import llvmlite.binding as llvm
 
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering import lower
+from netsum_switch.native.cache import cached, directory
 from netsum_switch.native.generate import generate
 from netsum_switch.native.module import Image
 from netsum_switch.program import Program
 
-log = logging.getLogger("netsum_switch.native")
+log = logging.getLogger("netsum_switch.engine")
 
 _SPEED = 1  # LLVM's optimisation of the text: 2 takes three times as long
 _CODE_SPEED = 2  # and of the code that is made of it
-_DIGEST_BYTES = 32
 
 _serial = count()
 
@@ -56,11 +52,7 @@ def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     """
     program = Program(json_text)
     text, image = generate(lower(program, drop_port))
-    path = _cache() / f"{_key(text)}.o"
-    code = _read(path)
-    if code is None:
-        code = _compile(text)
-        _write(path, code)
+    code = cached(_key(text), lambda: _compile(text))
     library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for name in ("process", "clock"):
         library = library.export_symbol(name)
@@ -69,7 +61,7 @@ def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
 
 
 def _compile(text: str) -> bytes:
-    log.info("compiling the program to machine code; the next start takes it from the cache")
+    log.info("compiling the program to machine code, which takes seconds; later starts take it from %s", directory())
     started = time.monotonic()
     machine = _machine()
     try:
@@ -106,30 +98,3 @@ def _processor() -> tuple[str, str]:
 def _key(text: str) -> str:
     parts = (llvmlite.__version__, llvm.llvm_version_info, _processor(), _SPEED, _CODE_SPEED, text)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "netsum" / "switch"
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    if hashlib.sha256(code).digest() == digest:
-        return code
-    log.warning("%s is damaged; the program is compiled anew", path)
-    return None
-
-
-def _write(path: Path, code: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        Path(file.name).replace(path)
-    except OSError as error:
-        log.warning("the compiled program cannot be kept: %s", error)

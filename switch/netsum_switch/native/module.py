@@ -47,7 +47,7 @@ class TablePlan:
 
 @dataclass
 class Image:
-    """What the pipeline must know of a compiled program. Goes through JSON to the disk."""
+    """What the pipeline must know of a compiled program."""
 
     context_words: int = 0
     state_stride: int = 0
