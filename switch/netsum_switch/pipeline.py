@@ -6,15 +6,17 @@ There are two engines. The native one (`netsum_switch.native`) compiles the prog
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from netsum_switch.counter import CounterArray
 from netsum_switch.errors import JsonError, SwitchError, TableError, UnsupportedError
+from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
 from netsum_switch.register import RegisterArray
 from netsum_switch.replication import ReplicationEngine
@@ -47,6 +49,29 @@ class DigestInfo:
 
     name: str
     widths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A frame on which the program failed: its port, its length, its first bytes, and why."""
+
+    port: int
+    size: int
+    head: bytes
+    reason: str
+
+
+class PacketLoop:
+    """Serves the ports in the data plane's place."""
+
+    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
+        """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
+        raise NotImplementedError
+
+    def run(self) -> tuple[int, Sent, list[Failure]]:
+        """Serve the ports until the caller has something to do, under its lock: a descriptor that only it can read (or -1),
+        what it must send, and on which frames the program failed."""
+        raise NotImplementedError
 
 
 class Pipeline:
@@ -88,6 +113,10 @@ class Pipeline:
     def process(self, port: int, frame: bytes) -> Sent:
         """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
         raise NotImplementedError
+
+    def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop | None:  # noqa: ARG002 - an engine's
+        """The engine's own loop over the ports, if it has one."""
+        return None
 
     @property
     def under_way(self) -> list[object]:

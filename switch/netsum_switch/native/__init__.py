@@ -12,9 +12,9 @@ The front half, `netsum_switch.lowering`, gives integers, a few statements and a
 - `memory`, `table_image` and `engine` are the other side: the control plane's objects over the same memory.
 
 The compiled function is ``i32 process(ptr context, ptr frame, i64 length, i64 port)``. It writes records of what comes out
-(frames, digests, messages) and knows nothing of Python: a native loop over sockets can call it, read the records of frames
-itself and leave the others to Python. The control plane changes memory and pointers between two calls, under the data plane's
-lock.
+(frames, digests, messages) and knows nothing of Python. `loop` calls it for the frames of all ports, sends what comes out and
+leaves to Python what is not a frame for a port; `wires` prepares the loop's memory. The control plane changes memory and pointers
+between two batches, under the data plane's lock.
 
 Every access is checked where it is written: the parser's and lookahead's reads against the frame's length, register and counter
 indices, shift distances, varbit lengths, divisors, the room for output. What cannot be done ends the packet with an error by

@@ -39,6 +39,7 @@ class Compiled:
     program: Program
     image: Image
     process: int
+    run: int
     clock: int
     library: Any
 
@@ -54,10 +55,12 @@ def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     text, image = generate(lower(program, drop_port))
     code = cached(_key(text), lambda: _compile(text))
     library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    for name in ("process", "clock"):
+    functions = ("process", "run", "clock")
+    for name in functions:
         library = library.export_symbol(name)
     linked = library.link(_jit(), f"program{next(_serial)}")
-    return Compiled(program, image, linked["process"], linked["clock"], linked)
+    process, run, clock = (linked[name] for name in functions)
+    return Compiled(program, image, process, run, clock, linked)
 
 
 def _compile(text: str) -> bytes:

@@ -24,15 +24,18 @@ from netsum_switch.native.layout import (
     Context,
     Record,
 )
+from netsum_switch.native.loop import SEND_AT
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.module import Shape
 from netsum_switch.native.table_image import NativeTable
-from netsum_switch.pipeline import Clock, Pipeline, Sent
+from netsum_switch.native.wires import Wires
+from netsum_switch.pipeline import Clock, Failure, PacketLoop, Pipeline, Sent
+from netsum_switch.ports import Port
 from netsum_switch.register import RegisterArray
 from netsum_switch.replication import Replica, ReplicationEngine
 from netsum_switch.table import Table
 
-_OUT_BYTES = 32 << 20  # of records of one frame
+_OUT_BYTES = 32 << 20  # of records of one frame, behind those of others that wait to be sent
 _PENDING_BYTES = 4 << 20  # of frames that start over at once
 _LONGEST_FRAME = 1 << 20
 
@@ -53,8 +56,8 @@ class NativePipeline(Pipeline):
         self._words = (ctypes.c_uint64 * self._image.context_words).from_buffer(self._context.data)
         self._owned: dict[int, Memory] = {}  # by the word that points to it
         self._changed: dict[NativeTable | NativeReplication, None] = {}  # a set that keeps its order
-        self._out = self._space(Context.OUT, _OUT_BYTES)
-        self._set(Context.OUT_END, self._out.address + _OUT_BYTES)
+        self._out = self._space(Context.OUT, _OUT_BYTES + SEND_AT)
+        self._set(Context.OUT_END, self._out.address + _OUT_BYTES + SEND_AT)
         self._space(Context.SCRATCH, self._image.scratch + _PENDING_BYTES + 64)
         self._space(Context.STATES, (DEEPEST + 1) * self._image.state_stride)
         self._space(Context.PENDING_SPACE, 2 * _PENDING_BYTES)
@@ -68,25 +71,34 @@ class NativePipeline(Pipeline):
         super().__init__(self._compiled.program)
 
     def process(self, port: int, frame: bytes) -> Sent:
-        if self._changed:
-            for each in self._changed:
-                each.refresh()
-            self._changed.clear()
+        self.refresh()
         if len(frame) > _LONGEST_FRAME:
             raise SwitchError(f"a frame of {len(frame)} bytes; this switch takes {_LONGEST_FRAME}")
-        start = self._out.address
-        self._words[Context.OUT] = start
+        self._words[Context.OUT] = self._out.address
         error = self._process(self._context.address, frame, len(frame), port)
-        result = self._records(self._words[Context.OUT] - start)
+        result, _ = self.records()
         if error:
             text = self._image.errors[error - 1]
             raise (ProgramAbortError if text.startswith("an assertion") else SwitchError)(text)
         return result
 
-    def _records(self, end: int) -> Sent:
-        """What comes out of the packet; what it reports is reported."""
+    def refresh(self) -> None:
+        """Write what has changed before the next packet."""
+        if self._changed:
+            for each in self._changed:
+                each.refresh()
+            self._changed.clear()
+
+    def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
+        wires = Wires(self._compiled.run, self._context, self._out.address, ports, cpu_port)
+        return NativeLoop(self, wires)
+
+    def records(self) -> tuple[Sent, list[Failure]]:
+        """What came out of packets, and on which the program failed; what they report is reported. Nothing is there then."""
         sent: Sent = []
-        data, at = self._out.data, 0
+        failed: list[Failure] = []
+        data, at, end = self._out.data, 0, self._words[Context.OUT] - self._out.address
+        self._words[Context.OUT] = self._out.address
         while at < end:
             kind, argument, size = _HEAD.unpack_from(data, at)
             at += RECORD_BYTES
@@ -98,8 +110,12 @@ class NativePipeline(Pipeline):
             elif kind == Record.LOG:
                 text, shapes = self._image.logs[argument]
                 log_message(text, *self._values(at, shapes))
+            elif kind == Record.FAILED:
+                port, length = struct.unpack_from("<QQ", data, at)
+                head = bytes(data[at + 16 : at + size])
+                failed.append(Failure(port, length, head, self._image.errors[argument - 1]))
             at += (size + 7) & ~7
-        return sent
+        return sent, failed
 
     def _values(self, at: int, shapes: Iterable[Shape]) -> Iterable[int]:
         for bits, signed in shapes:
@@ -144,6 +160,22 @@ class NativePipeline(Pipeline):
         table = NativeTable(plan, self._context, self._change, name, *args)
         self._change(table)
         return table
+
+
+class NativeLoop(PacketLoop):
+    """The loop in machine code (`loop`), with a pipeline's program."""
+
+    def __init__(self, pipeline: NativePipeline, wires: Wires) -> None:
+        self._pipeline = pipeline
+        self._wires = wires
+
+    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
+        self._wires.watch(wake, wanted)
+
+    def run(self) -> tuple[int, Sent, list[Failure]]:
+        self._pipeline.refresh()
+        ready = self._wires.run()
+        return ready, *(self._pipeline.records() if self._wires.take_left() else ([], []))
 
 
 class NativeReplication(ReplicationEngine):

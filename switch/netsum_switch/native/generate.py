@@ -11,6 +11,7 @@ from netsum_switch.native.copies import write_clones, write_copies
 from netsum_switch.native.egress import write_egress
 from netsum_switch.native.ingress import write_ingress, write_process
 from netsum_switch.native.layout import RECORD_BYTES, Context
+from netsum_switch.native.loop import write_loop
 from netsum_switch.native.module import Image, Module
 from netsum_switch.native.parser import ParserWriter
 
@@ -41,6 +42,7 @@ def generate(lowered: Lowered) -> tuple[str, Image]:
     write_egress(module)
     write_ingress(module)
     write_process(module)
+    write_loop(module)
     return module.assembly.text, module.image
 
 

@@ -81,6 +81,7 @@ class Record(IntEnum):
     DIGEST = 2  # argument: list id; values of 64-bit limbs each
     LOG = 3  # argument: number of the text; values likewise
     PENDING = 4  # in the space of those only; argument: instance type | field list << 8; kept metadata, then the frame
+    FAILED = 5  # argument: number of the error; port, length and first bytes of the frame
 
 
 RECORD_BYTES = 24
