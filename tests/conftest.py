@@ -36,6 +36,10 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
         "Chromium or Playwright is missing: apt install chromium, pip install 'netsum[browser]'",
     ),
     "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: pip install 'netsum[fuzz]'"),
+    "llvmlite": (
+        lambda: importlib.util.find_spec("llvmlite"),
+        "llvmlite is not installed: pip install 'netsum[native]'",
+    ),
 }
 """What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""
 
