@@ -56,7 +56,8 @@ def choose_switch(wish: str) -> str:
 
 def bmv2_trouble() -> str | None:
     """Why the simple_switch_grpc on PATH cannot be used here, or None if it starts."""
-    if lacking := [name for name in _NEEDED if name not in bmv2_help()]:
+    lacking = [name for name in _NEEDED if name not in bmv2_help()]
+    if 0 < len(lacking) < len(_NEEDED):  # one that lacks all cannot show its help: its own words, below, say why
         return f"{shutil.which(BMV2)} does not know {', '.join(lacking)}, which netsum needs"
     with tempfile.TemporaryDirectory(prefix="netsum-") as folder, ExitStack() as stack:
         port = int(hold_address(stack).rpartition(":")[2])
@@ -161,7 +162,7 @@ class SwitchProcess:
                         return  # any answer will do
                 if self._child.exit_code is not None or time.monotonic() > deadline:
                     said = self.log.read_text(errors="replace").strip()
-                    raise SwitchStartError(f"the {self.kind} switch did not start: {said}")
+                    raise SwitchStartError(f"the {self.kind} switch did not start: {said or 'it says nothing'}")
 
     @property
     def exit_code(self) -> int | None:

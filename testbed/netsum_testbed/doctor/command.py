@@ -27,12 +27,12 @@ def doctor(as_json: bool) -> None:
         click.echo(json.dumps({"ok": not missing, "findings": [each.to_dict() for each in findings]}, indent=2))
     else:
         _show(findings)
-        click.echo(f"demo or test cannot run: {', '.join(missing)}" if missing else "demo and test can run")
+        click.echo(f"demo and test cannot both run here: {', '.join(missing)}" if missing else "demo and test can run")
     sys.exit(1 if missing else 0)
 
 
 def _show(findings: Sequence[Finding]) -> None:
     width = max(len(each.name) for each in findings)
     for each in findings:
-        remedy = "" if each.ok else f": {each.remedy}"
+        remedy = "" if each.ok else f" -> {each.remedy}"
         click.echo(f"{each.state:8}  {each.name:{width}}  {each.found}{remedy}")

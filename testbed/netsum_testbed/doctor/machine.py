@@ -57,38 +57,27 @@ def examine_machine() -> Iterator[Finding]:
 
 
 def _root() -> Finding:
-    if may_be_root():
+    if os.geteuid() == 0:
         return Finding("root", True, "we are root")
-    sudo = shutil.which("sudo")
-    if sudo and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0:
-        return Finding(
-            "root", True, "not root, but sudo asks for no password: `make` uses it; else put sudo before netsum"
-        )
-    why = "and sudo asks for a password" if sudo else "and there is no sudo"
-    return Finding("root", False, f"not root, {why}: everything runs rootless", "run it as root, or with sudo")
+    if _free_sudo():
+        return Finding("root", True, "sudo asks for no password, and `make` uses it; without it netsum runs rootless")
+    why = "sudo asks for a password" if shutil.which("sudo") else "there is no sudo"
+    return Finding("root", False, f"we are not root, and {why}: netsum runs rootless", "run it as root, or with sudo")
 
 
 def _path() -> Finding:
-    """Whether PATH has the folders of the tools that are installed, and ours."""
-    folders = os.environ.get("PATH", "").split(":")
-    hidden = {
-        folder: tool
-        for tool in TOOLS
-        for folder in SBIN
-        if shutil.which(tool) is None and os.access(f"{folder}/{tool}", os.X_OK)
-    }
-    ours = str(Path(sys.executable).parent)
-    away = [*hidden, *([] if ours in folders or shutil.which("netsum") else [ours])]
+    """Whether PATH has the folders of the tools that are installed, and of netsum itself."""
+    away: dict[str, list[str]] = {}
+    for tool in TOOLS:
+        if shutil.which(tool) is None and (found := shutil.which(tool, path=":".join(SBIN))):
+            away.setdefault(str(Path(found).parent), []).append(tool)
+    needed = bool(away) and may_be_root()
+    if shutil.which("netsum") is None:
+        away.setdefault(str(Path(sys.executable).parent), []).append("netsum")
     if not away:
-        return Finding("PATH", True, "has all that is installed")
-    what = ", ".join(f"{hidden.get(folder, 'netsum')} is in {folder}" for folder in away)
-    return Finding(
-        "PATH",
-        False,
-        f"{what}, which is not on it",
-        f"export PATH=$PATH:{':'.join(away)}",
-        bool(hidden) and may_be_root(),
-    )
+        return Finding("PATH", True, "has the folders of all that is installed")
+    lacks = ", ".join(f"{folder} ({', '.join(tools)})" for folder, tools in away.items())
+    return Finding("PATH", False, f"lacks {lacks}", f"export PATH=$PATH:{':'.join(away)}", needed)
 
 
 def _tools() -> Finding:
