@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 import pytest
-from netsum_controller import cli
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import NETSUM, Run
@@ -210,8 +209,10 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
         return hello
 
     monkeypatch.setattr(EntryPoint, "load", load)
-    entries = {name: EntryPoint(name, "no_such_package.commands:main", cli.PLUGINS) for name in ("broken", "hello")}
-    monkeypatch.setattr(cli, "plugins", lambda: entries)
+    monkeypatch.setattr(
+        "netsum_controller.cli.plugins.entry_points",
+        lambda group: [EntryPoint(name, "no_such_package.commands:main", group) for name in ("broken", "hello")],
+    )
     assert run("hello").out == "hello from a plug-in\n"
     listed = run("--help")
     assert listed.code == 0
