@@ -1,7 +1,7 @@
 """A table whose entries lie in flat memory too, where compiled code looks them up (`tables`).
 
-A write changes the memory in place: the caller sees to it that no packet is under way. Rules, which are in order, are written
-anew before the next packet.
+What is written waits aside until `refresh`, which the pipeline calls when no packet is under way; so packets see all of a batch
+or nothing, however long it took to write.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 from netsum_switch.match import Match, Range, mask_of
 from netsum_switch.native.layout import TableWord
-from netsum_switch.native.memory import Memory
+from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import TablePlan
-from netsum_switch.native.tables import DELETED, hash_of, rule_words
+from netsum_switch.native.tables import DELETED, hash_of
 from netsum_switch.table import Entry, Table
 
 _SMALLEST = 8
+_COUNTS = 16  # bytes of a row's counter
 _NO_ACTION = (1 << 64) - 1
 
 
@@ -40,19 +41,19 @@ class NativeEntry(Entry):
 
     @property
     def packets(self) -> int:
-        return self.table.counts.number(16 * (self.slot + 1))
+        return self.table.count(self.slot, 0)
 
     @packets.setter
     def packets(self, value: int) -> None:
-        self.table.counts.set_number(16 * (self.slot + 1), value)
+        self.table.set_count(self.slot, 0, value)
 
     @property
     def bytes(self) -> int:
-        return self.table.counts.number(16 * (self.slot + 1) + 8)
+        return self.table.count(self.slot, 1)
 
     @bytes.setter  # noqa: A003 - the name of the counter
     def bytes(self, value: int) -> None:
-        self.table.counts.set_number(16 * (self.slot + 1) + 8, value)
+        self.table.set_count(self.slot, 1, value)
 
 
 class NativeTable(Table):
@@ -63,12 +64,14 @@ class NativeTable(Table):
         self._plan = plan
         self._context = context
         self._changed = changed
-        self._room = 0
-        self._index = Memory(0)
+        self._room = _SMALLEST
+        self._rows = Staged(_SMALLEST * plan.row)
+        self._counts = Memory(_SMALLEST * _COUNTS)
+        self._new_counts: dict[tuple[int, int], int] = {}  # what waits, by slot and which
+        self._index = Staged(0)
+        self._in_place: tuple[Staged, ...] = ()  # what the context points to, while what follows it waits
         self._used = 0  # places of the hash table that are not free
         self._rule_bytes: dict[Entry, bytes] = {}
-        self.counts = self._rows = Memory(0)
-        self._grow_rows(_SMALLEST)
         self._set_index(_SMALLEST if self.match_type == "exact" else 0)
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
@@ -80,17 +83,36 @@ class NativeTable(Table):
         self._changed(self)
 
     def refresh(self) -> None:
-        """Write what has changed before the next packet."""
+        """Put in place what has changed."""
         self._write_row(0, self.default[0])
-        if self.match_type == "exact" or not self.keys:
-            return
-        rules = b"".join(self._rule_bytes[entry] for entry in self._in_order())
-        words = rule_words(self._plan, [key.match_type for key in self.keys])
-        if len(rules) > self._index.size:
-            self._index = Memory(2 * len(rules))
-        self._index.data[: len(rules)] = rules
+        rules = 0
+        if self.match_type != "exact" and self.keys:
+            rules = len(self._rule_bytes)
+            self._index = Staged(0, b"".join(self._rule_bytes[entry] for entry in self._in_order()))
+        self._rows.put()
+        self._index.put()
+        if self._counts.size < self._room * _COUNTS:
+            counts = Memory(self._room * _COUNTS)
+            counts.data[: self._counts.size] = self._counts.data[: self._counts.size]
+            self._counts = counts
+        for (slot, which), value in self._new_counts.items():
+            self._counts.set_number(_COUNTS * (slot + 1) + 8 * which, value)
+        self._new_counts.clear()
+        self._point(TableWord.ROWS, self._rows.address)
+        self._point(TableWord.COUNTS, self._counts.address)
         self._point(TableWord.INDEX, self._index.address)
-        self._point(TableWord.LIMIT, len(rules) // (8 * words))
+        self._point(TableWord.LIMIT, self._places - 1 if self.match_type == "exact" else rules)
+        self._in_place = self._rows, self._index
+
+    def count(self, slot: int, which: int) -> int:
+        """An entry's packets (0) or bytes (1)."""
+        waiting = self._new_counts.get((slot, which))
+        return self._counts.number(_COUNTS * (slot + 1) + 8 * which) if waiting is None else waiting
+
+    def set_count(self, slot: int, which: int, value: int) -> None:
+        if value != self.count(slot, which):
+            self._new_counts[slot, which] = value
+            self._changed(self)
 
     def _in_order(self) -> list[Entry]:
         if self.match_type == "lpm":
@@ -106,20 +128,10 @@ class NativeTable(Table):
         self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
     ) -> Entry:
         if slot + 1 >= self._room:
-            self._grow_rows(2 * self._room)
+            self._room *= 2
+            self._rows = Staged(self._room * self._plan.row, self._rows.data)
+        self._new_counts |= {(slot, 0): 0, (slot, 1): 0}  # an entry that was here may still count
         return NativeEntry(self, match, priority, action, params, slot)
-
-    def _grow_rows(self, room: int) -> None:
-        """The old memory stays until its successor is in place."""
-        rows, counts = Memory(room * self._plan.row), Memory(room * 16)
-        if self._room:
-            rows.data[: self._room * self._plan.row] = self._rows.data[: self._room * self._plan.row]
-            counts.data[: self._room * 16] = self.counts.data[: self._room * 16]
-        self._rows, self.counts, self._room = rows, counts, room
-        self._point(TableWord.ROWS, rows.address)
-        self._point(TableWord.COUNTS, counts.address)
-        if self.default[0][0] == -1:
-            self._rows.set_number(0, _NO_ACTION)
 
     def _write_row(self, row: int, code: tuple[Any, ...]) -> None:
         index, _, *params = code
@@ -136,8 +148,8 @@ class NativeTable(Table):
         self._write_row(entry.slot + 1, code)
         if self.match_type == "exact":
             self._insert_key(self._key(entry), entry.slot + 1)
-            return
-        self._rule_bytes[entry] = self._rule_of(entry)
+        else:
+            self._rule_bytes[entry] = self._rule_of(entry)
         self._changed(self)
 
     def _unlink(self, entry: Entry) -> None:
@@ -146,8 +158,8 @@ class NativeTable(Table):
             at, found = self._find(self._key(entry))
             assert found
             self._index.set_number(at, DELETED)
-            return
-        self._rule_bytes.pop(entry)
+        else:
+            self._rule_bytes.pop(entry)
         self._changed(self)
 
     def _key(self, entry: Entry) -> tuple[int, ...]:
@@ -163,10 +175,8 @@ class NativeTable(Table):
         return 8 * (self._plan.key_words + 1)
 
     def _set_index(self, places: int) -> None:
-        self._index = Memory(places * self._slot_bytes)
+        self._index = Staged(places * self._slot_bytes)
         self._places, self._used = places, 0
-        self._point(TableWord.INDEX, self._index.address)
-        self._point(TableWord.LIMIT, max(0, places - 1))
 
     def _find(self, key: tuple[int, ...]) -> tuple[int, bool]:
         """(where the key is or a free place for it, whether it is there)."""
@@ -194,7 +204,7 @@ class NativeTable(Table):
     def _put(self, slot: bytes) -> None:
         key = tuple(int.from_bytes(slot[at : at + 8], "little") for at in range(8, len(slot), 8))
         at, _ = self._find(key)
-        self._index.data[at : at + len(slot)] = slot
+        self._index.write(at, slot)
         self._used += 1
 
     def _rule_of(self, entry: Entry) -> bytes:

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from netsum_switch.dataplane import DataPlane
@@ -183,7 +184,7 @@ class TestInterfaces:
 
     @pytest.fixture
     def ports(self, undo: ExitStack, namespace: Namespace) -> list[PacketPort]:
-        ports = [namespace.call(lambda number=number: PacketPort(number, f"s{number}")) for number in (1, 2)]
+        ports = [namespace.call(partial(PacketPort, number, f"s{number}")) for number in (1, 2)]
         running(undo, forwarding(), *ports)
         return ports
 
