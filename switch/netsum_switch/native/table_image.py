@@ -68,6 +68,7 @@ class NativeTable(Table):
         self._rows = Staged(_SMALLEST * plan.row)
         self._counts = Memory(_SMALLEST * _COUNTS)
         self._new_counts: dict[tuple[int, int], int] = {}  # what waits, by slot and which
+        self._left: set[int] = set()  # slots whose entries packets still see
         self._index = Staged(0)
         self._in_place: tuple[Staged, ...] = ()  # what the context points to, while what follows it waits
         self._used = 0  # places of the hash table that are not free
@@ -98,6 +99,7 @@ class NativeTable(Table):
         for (slot, which), value in self._new_counts.items():
             self._counts.set_number(_COUNTS * (slot + 1) + 8 * which, value)
         self._new_counts.clear()
+        self._left.clear()
         self._point(TableWord.ROWS, self._rows.address)
         self._point(TableWord.COUNTS, self._counts.address)
         self._point(TableWord.INDEX, self._index.address)
@@ -130,7 +132,8 @@ class NativeTable(Table):
         if slot + 1 >= self._room:
             self._room *= 2
             self._rows = Staged(self._room * self._plan.row, self._rows.data)
-        self._new_counts |= {(slot, 0): 0, (slot, 1): 0}  # an entry that was here may still count
+        if slot in self._left:  # the entry that was here may still count
+            self._new_counts |= {(slot, 0): 0, (slot, 1): 0}
         return NativeEntry(self, match, priority, action, params, slot)
 
     def _write_row(self, row: int, code: tuple[Any, ...]) -> None:
@@ -154,6 +157,7 @@ class NativeTable(Table):
 
     def _unlink(self, entry: Entry) -> None:
         super()._unlink(entry)
+        self._left.add(entry.slot)
         if self.match_type == "exact":
             at, found = self._find(self._key(entry))
             assert found
