@@ -31,6 +31,10 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
     "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "chromium": (
+        lambda: shutil.which("chromium") and importlib.util.find_spec("playwright"),
+        "Chromium or Playwright is missing: apt install chromium, pip install 'netsum[browser]'",
+    ),
     "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: pip install 'netsum[fuzz]'"),
     "llvmlite": (
         lambda: importlib.util.find_spec("llvmlite"),
