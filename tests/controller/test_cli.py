@@ -124,7 +124,7 @@ def test_reconcile_after_a_restart(run: Run, switch: FakeSwitch) -> None:
 
 
 def test_topology(run: Run) -> None:
-    assert run("topology", "check").out == "star4: 1 switches, 4 hosts, no errors\n"
+    assert run("topology", "check").out == "star4: 1 switch, 4 hosts, no errors\n"
     shown = run("topology", "show").out
     assert "02:6e:73:00:00:fe" in shown
     assert "10.0.0.4" in shown
@@ -136,7 +136,7 @@ def test_topology(run: Run) -> None:
     [
         ("job create nope.yaml", 2, "nope.yaml: No such file or directory"),
         ("job create resnet.yaml --late never", 2, "'never' is not one of 'wait', 'degrade'"),
-        ("job create resnet.yaml --quorum 2", 2, "resnet.yaml:1: quorum: is for jobs with `late: degrade`"),
+        ("job create resnet.yaml --quorum 2", 2, "option --quorum: quorum: is for jobs with `late: degrade`"),
         ("job create resnet.yaml --late degrade --quorum 4", 2, "quorum: is 4, and the job has 3 members"),
         ("job evict vgg 0", 1, "there is no job 'vgg'"),
         ("job evict vgg first", 2, "'first' is not a valid integer"),
@@ -149,7 +149,6 @@ def test_topology(run: Run) -> None:
         ("job why resnet --block -3", 2, "Invalid value for '--block'"),
         ("switch push s9", 2, "has no switch 's9' (it has: s1)"),
         ("--topology nope.yaml topology show", 2, "nope.yaml: No such file or directory"),
-        ("--topology resnet.yaml topology show", 2, "resnet.yaml:1: switches: is missing (and "),
         ("--state /proc/nope/state.db job list", 1, "/proc/nope"),
     ],
 )
@@ -166,6 +165,16 @@ def test_one_line_for_an_error(run: Run, tmp_path: Path, arguments: str, code: i
     assert result.err.count("\n") == 1
     assert any(word in result.err for word in words.split("|"))
     assert run("job", "list", "--json").out == before
+
+
+def test_a_line_for_each_error_of_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("name: bad\nmembers: h1\nwindow: 0\n")
+    result = run("job", "create", "bad.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines() == [
+        "netsum: bad.yaml:2: members: must be a list, like [h1, h2] (it is 'h1')",
+        "netsum: bad.yaml:3: window: must be 1 or more (it is 0)",
+    ]
 
 
 def test_an_unreachable_switch(run: Run, switch: FakeSwitch) -> None:

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS, SWITCH
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.config.job_spec import load_job
-from netsum_controller.config.yaml_marks import Key
+from netsum_controller.config.problems import Key
 from netsum_controller.jobs.eviction import Eviction
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.state.model import Job, Late, Seat
@@ -256,7 +257,7 @@ def _print_why(found: Why) -> None:
         }.get(block.state, block.state)
         click.echo(f"block {block.block} (slot {block.slot}): {state}")
     if len(found.blocks) > _SHOWN:
-        click.echo(f"... and {len(found.blocks) - _SHOWN} more open blocks")
+        click.echo(f"... and {counted(len(found.blocks) - _SHOWN, 'more open block')}")
     for hint in found.hints:
         click.echo(f"- {hint}")
 
@@ -320,9 +321,9 @@ def evict(settings: Settings, name: str, rank: int, as_json: bool) -> None:
         return
     left = len(done.job.epoch.members)
     if done.new_epoch is not None:
-        click.echo(f"{who}: evicted; the {left} others join again under epoch {done.new_epoch}")
+        click.echo(f"{who}: evicted; {counted(left, 'other member')} join again under epoch {done.new_epoch}")
     else:
-        waited = "" if done.closed is None else f", {done.closed} blocks had waited for it"
+        waited = "" if done.closed is None else f", {counted(done.closed, 'block')} had waited for it"
         click.echo(f"{who}: evicted; {left} of {done.job.workers} go on{waited}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from netsum.counting import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.make_topology import make
@@ -67,5 +68,6 @@ def _rate(mbps: int | None) -> str:
 def check(settings: Settings) -> None:
     """Validate the file; an error quotes the line that is wrong."""
     found = settings.topology()
-    links = f", {len(found.links)} links" if found.links else ""
-    click.echo(f"{found.name}: {len(found.switches)} switches, {len(found.hosts)} hosts{links}, no errors")
+    parts = [counted(len(found.switches), "switch"), counted(len(found.hosts), "host")]
+    parts += [counted(len(found.links), "link")] if found.links else []
+    click.echo(f"{found.name}: {', '.join(parts)}, no errors")
