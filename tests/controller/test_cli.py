@@ -12,7 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+from netsum.wire.schema import Outcome
 from netsum_controller import cli
+from netsum_controller.p4runtime.p4info import netsum_program
+from netsum_controller.stages import outcomes
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import NETSUM, Run
@@ -38,7 +41,11 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     assert "resnet" in run("job", "list").out
     shown = json.loads(run("job", "show", "resnet", "--json").out)
     assert [one["host"] for one in shown["members"]] == ["h1", "h2", "h4"]
-    assert "not joined" in run("job", "show", "resnet").out
+    words = run("job", "show", "resnet").out
+    assert words.startswith(
+        "job resnet: ready, 0 of 3 members joined\n  combines   id 1 on s1, slots 0..15; algorithm auto\n"
+    )
+    assert "not joined" in words
     written = run("job", "join-file", "resnet", "--out", "d")
     assert written.out.split() == ["d/resnet.0.json", "d/resnet.1.json", "d/resnet.2.json"]
     (row,) = json.loads(run("switch", "show", "--json").out)
@@ -50,6 +57,7 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     assert run("job", "delete", "resnet").out == "job resnet: deleted\n"
     assert switch.installed == empty
     assert json.loads(run("job", "list", "--json").out) == []
+    assert run("job", "list").out == "there are no jobs; `netsum job create FILE` makes one\n"
 
 
 def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
@@ -72,8 +80,14 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert "no rank's contribution has come" in run("job", "why", "resnet", "--block", str(first + 10)).out
     past = str((first - job["slots"]) % (1 << 32))
     assert "finished; its slot holds a later block" in run("job", "why", "resnet", "--block", past).out
+    assert "no packet has had any of the 20 outcomes" in run("job", "stats", "resnet").out
+    counter = netsum_program().object_id("counters", outcomes.COUNTER)
+    switch.counters[counter, outcomes.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
     stats = run("job", "stats", "resnet").out
-    assert "wrong_port" in stats
+    assert re.search(r"wrong_port +3 *\n", stats)
+    assert "accepted" not in stats
+    assert "no packet has had any of the other 19 outcomes (--all lists them)" in stats
+    assert re.search(r"accepted +0 *\n", run("job", "stats", "resnet", "--all").out)
     assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0
 
 
@@ -103,6 +117,8 @@ def test_evict_and_admit(run: Run, switch: FakeSwitch) -> None:
 def test_options_of_create(run: Run) -> None:
     run("switch", "push")
     assert run("job", "create", "resnet.yaml", "--late", "degrade", "--block-exp", "2.5", "--quorum", "3").code == 0
+    words = "blocks are closed without late members after 2.5 ms if 3 workers took part, once all members have joined"
+    assert words in run("job", "show", "resnet").out
     shown = json.loads(run("job", "show", "resnet", "--json").out)
     assert (shown["late"], shown["block_exp_ms"], shown["quorum"], shown["ageing"]) == ("degrade", 2.5, 3, False)
     assert "unchanged" in run("job", "create", "resnet.yaml", "--late=degrade", "--block-exp=2.5", "--quorum=3").out

@@ -84,7 +84,7 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ("SWITCH", "P4RUNTIME", "DEVICE", "PROGRAM", "ENTRIES", "SLOTS USED", "JOBS")
+    columns = ("SWITCH", "P4RUNTIME", "DEVICE", "PROGRAM", "ENTRIES", "SLOTS\nused", "JOBS")
     print_table(
         columns,
         [
@@ -122,4 +122,6 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED"), [tuple(row.values()) for row in rows])
+        print_table(
+            ("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED\npackets"), [tuple(row.values()) for row in rows]
+        )

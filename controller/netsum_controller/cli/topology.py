@@ -36,7 +36,7 @@ def show(settings: Settings, as_json: bool) -> None:
         ],
     )
     print_table(
-        ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU", "RATE"),
+        ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU\nbytes", "RATE"),
         [
             (*(name, host.switch, host.port, host.ip, host.mac, host.mtu), _rate(host.rate_mbps))
             for name, host in found.hosts.items()
@@ -44,7 +44,7 @@ def show(settings: Settings, as_json: bool) -> None:
     )
     if found.links:
         print_table(
-            ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU", "RATE"),
+            ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU\nbytes", "RATE"),
             [
                 (name, *ends[0], *ends[1], link.mtu, _rate(link.rate_mbps))
                 for name, link in found.links.items()
