@@ -31,7 +31,15 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
     "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "chromium": (
+        lambda: shutil.which("chromium") and importlib.util.find_spec("playwright"),
+        "Chromium or Playwright is missing: apt install chromium, pip install 'netsum[browser]'",
+    ),
     "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: pip install 'netsum[fuzz]'"),
+    "llvmlite": (
+        lambda: importlib.util.find_spec("llvmlite"),
+        "llvmlite is not installed: pip install 'netsum[native]'",
+    ),
 }
 """What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""
 

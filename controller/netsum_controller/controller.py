@@ -10,6 +10,7 @@ from netsum.descriptor import Descriptor, Link
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
+from netsum_controller.errors import InputError
 from netsum_controller.http.api import HttpServer
 from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
@@ -24,6 +25,7 @@ from netsum_controller.watching import inspection
 from netsum_controller.watching.metrics import Metrics
 from netsum_controller.watching.sweeper import Sweeper
 from netsum_controller.watching.watcher import PERIOD, Watcher
+from netsum_controller.web.feed import Feed
 
 
 class Controller:
@@ -46,6 +48,7 @@ class Controller:
         self._server: HttpServer | None = None
         self._watcher: Watcher | None = None
         self._sweeper: Sweeper | None = None
+        self._feed: Feed | None = None
 
     @property
     def topology(self) -> Topology:
@@ -137,17 +140,27 @@ class Controller:
         watch: float | None = PERIOD,
         tls: tuple[str | Path, str | Path] | None = None,
         metrics_token: str | None = None,
+        web: bool = False,
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free port). Members are told ``advertise``, a
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
-        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics`` requires the
-        ``metrics_token``, if given. While it serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`)."""
+        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics``
+        requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
+        serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
             metrics = Metrics(self.site)
-            self._server = HttpServer(
-                *(self.site, self.membership, host, port, context), metrics=metrics, metrics_token=metrics_token
-            )
+            self._feed = Feed(self.site, metrics.views) if web else None
+            try:
+                self._server = HttpServer(
+                    *(self.site, self.membership, host, port, context),
+                    metrics=metrics,
+                    metrics_token=metrics_token,
+                    feed=self._feed,
+                )
+            except InputError:
+                self._stop_feed()
+                raise
             scheme = "http" if tls is None else "https"
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
@@ -167,7 +180,13 @@ class Controller:
         if self._server is not None:
             self._server.close()
             self._server = self.site.url = None
+        self._stop_feed()
         self.site.store.close()
+
+    def _stop_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
 
     def __enter__(self) -> Self:
         return self

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
+
 
 class CounterArray:
-    """Packets and bytes by index. The data plane increments `packets` and `bytes` in place."""
+    """Packets and bytes by index. The data plane increments `packets` and `bytes` in place, or the memory behind them."""
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        packets: MutableSequence[int] | None = None,
+        bytes_: MutableSequence[int] | None = None,
+    ) -> None:
         self.name = name
         self.size = size
-        self.packets = [0] * size
-        self.bytes = [0] * size
+        self.packets = [0] * size if packets is None else packets
+        self.bytes = [0] * size if bytes_ is None else bytes_
 
     def read(self, index: int) -> tuple[int, int]:
         """(packets, bytes) of a cell.

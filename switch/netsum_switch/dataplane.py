@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from netsum_switch.fair_lock import FairLock
-from netsum_switch.pipeline import Pipeline
+from netsum_switch.pipeline import PacketLoop, Pipeline
 from netsum_switch.ports import Port
 from netsum_switch.ports.base import TURN
 
@@ -42,12 +43,13 @@ class DataPlane:
         """
         self.ports: dict[int, Port] = {port.number: port for port in ports}
         self.cpu_port = cpu_port
-        self.lock = FairLock()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.lock = FairLock(self.wake)
         self.on_packet_in: PacketInHandler | None = None
         self.failed_packets = 0
         self._pipeline: Pipeline | None = None
+        self._loop: PacketLoop | None = None
         self._packet_outs: deque[bytes] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self._last_report = -_LOG_INTERVAL
         self._thread = threading.Thread(target=self._run, name="data-plane", daemon=True)
@@ -61,7 +63,7 @@ class DataPlane:
             return
         self._stopping = True
         if self._thread.is_alive():
-            os.eventfd_write(self._wake, 1)
+            self.wake()
             self._thread.join()
         for port in self.ports.values():
             port.close()
@@ -74,37 +76,66 @@ class DataPlane:
 
     def swap(self, pipeline: Pipeline) -> None:
         """Run `pipeline` from the next batch on. A swap loses no packet: between batches none is inside."""
+        loop = pipeline.packet_loop(self.ports.values(), self.cpu_port)
+        if loop is not None:
+            loop.watch(self._wake, self.lock.wanted)
         with self.lock:
-            self._pipeline = pipeline
+            self._pipeline, self._loop = pipeline, loop
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the data-plane thread look at what has changed."""
+        os.eventfd_write(self._wake, 1)
 
     def packet_out(self, frame: bytes) -> bool:
         """Queue a frame that enters at the CPU port. False when there is no CPU port or the queue is full."""
         if self.cpu_port == 0 or self._stopping or len(self._packet_outs) >= _PACKET_OUT_QUEUE:
             return False
         self._packet_outs.append(frame)
-        os.eventfd_write(self._wake, 1)
+        self.wake()
         return True
 
     def _run(self) -> None:
         poll = select.epoll()
-        by_descriptor: dict[int, Port] = {port.fileno(): port for port in self.ports.values()}
-        for descriptor in (*by_descriptor, self._wake):
+        self._by_descriptor = {port.fileno(): port for port in self.ports.values()}
+        for descriptor in (*self._by_descriptor, self._wake):
             poll.register(descriptor, select.EPOLLIN)
         with poll:
             while not self._stopping:
+                loop = self._loop
+                if loop is not None:
+                    self._run_loop(loop)
+                    continue
                 for descriptor, _ in poll.poll():
-                    port = by_descriptor.get(descriptor)
-                    if port is not None:
-                        self._process(port.number, port.receive())
-                        continue
-                    os.eventfd_read(self._wake)
-                    self._process(self.cpu_port, self._take_packet_outs())
+                    self._serve(descriptor)
+
+    def _run_loop(self, loop: PacketLoop) -> None:
+        """Let the engine's own loop serve the ports until there is something to do."""
+        with self.lock:
+            if self._loop is not loop:
+                return
+            ready, sent, failures = loop.run()
+        for each in failures:
+            self._report_failure(each.port, each.size, each.head, f"the program failed: {each.reason}")
+        self._send(sent)
+        if ready != -1:
+            self._serve(ready)
+
+    def _serve(self, descriptor: int) -> None:
+        """A port's turn, or that of what controllers send."""
+        port = self._by_descriptor.get(descriptor)
+        if port is not None:
+            self._process(port.number, port.receive())
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        self._process(self.cpu_port, self._take_packet_outs())
 
     def _take_packet_outs(self) -> list[bytes]:
         queue = self._packet_outs
         frames = [queue.popleft() for _ in range(min(TURN, len(queue)))]
         if queue:  # the rest after the other ports' turns
-            os.eventfd_write(self._wake, 1)
+            self.wake()
         return frames
 
     def _process(self, ingress_port: int, frames: list[bytes]) -> None:
@@ -119,8 +150,11 @@ class DataPlane:
             for frame in frames:
                 try:
                     sent += process(ingress_port, frame)
-                except Exception:  # whatever the program does with a frame, the switch lives on
-                    self._report_failure(ingress_port, frame)
+                except Exception as error:  # whatever the program does with a frame, the switch lives on
+                    self._report_failure(ingress_port, len(frame), frame, "the program failed", error)
+        self._send(sent)
+
+    def _send(self, sent: list[tuple[int, bytes]]) -> None:
         ports = self.ports
         for egress_port, frame in sent:
             port = ports.get(egress_port)
@@ -129,15 +163,15 @@ class DataPlane:
                     port.send(frame)
                 elif egress_port == self.cpu_port != 0 and self.on_packet_in is not None:
                     self.on_packet_in(frame)
-            except Exception:  # nor is it for a port or a controller to end it
-                self._report_failure(egress_port, frame, "sending failed")
+            except Exception as error:  # nor is it for a port or a controller to end it
+                self._report_failure(egress_port, len(frame), frame, "sending failed", error)
 
-    def _report_failure(self, port: int, frame: bytes, what: str = "the program failed") -> None:
+    def _report_failure(self, port: int, size: int, head: bytes, what: str, error: Exception | None = None) -> None:
         self.failed_packets += 1
         now = time.monotonic()
         if now - self._last_report >= _LOG_INTERVAL:
             self._last_report = now
-            log.exception(
+            log.error(
                 "%s on a frame of %d bytes at port %d, starting %s; dropped (%d so far)",
-                what, len(frame), port, frame[:64].hex(), self.failed_packets,
+                what, size, port, head[:64].hex(), self.failed_packets, exc_info=error,
             )  # fmt: skip

@@ -32,14 +32,16 @@ def _reflected_table(polynomial: int) -> tuple[int, ...]:
     return tuple(table)
 
 
-_CRC16 = _reflected_table(0xA001)
+CRC16_TABLE = _reflected_table(0xA001)
+CRC32_TABLE = _reflected_table(0xEDB88320)
+CRC_CCITT_TABLE = tuple(binascii.crc_hqx(bytes([value]), 0) for value in range(256))
 
 
 def crc16(data: bytes) -> int:
     """CRC-16/ARC: polynomial 0x8005, reflected, initially 0."""
     crc = 0
     for byte in data:
-        crc = crc >> 8 ^ _CRC16[(crc ^ byte) & 0xFF]
+        crc = crc >> 8 ^ CRC16_TABLE[(crc ^ byte) & 0xFF]
     return crc
 
 

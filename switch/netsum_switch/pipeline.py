@@ -1,28 +1,28 @@
-"""A loaded program: its generated code and the objects that the code shares with the control plane."""
+"""A loaded program: its tables, counters, registers and copies, and the engine that runs packets through it.
+
+There are two engines. The native one (`netsum_switch.native`) compiles the program to machine code with llvmlite. The other
+(`netsum_switch.codegen`) compiles it to Python, for where llvmlite is not installed and for what the native one does not run.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import logging
-import random
+import os
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType
 from typing import Any
 
-from netsum_switch.codegen.expression import sat_cast, two_comp_mod, usat_cast
-from netsum_switch.codegen.module import generate
 from netsum_switch.counter import CounterArray
-from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError, TableError
-from netsum_switch.hashes import HASHES
+from netsum_switch.errors import JsonError, SwitchError, TableError, UnsupportedError
+from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
 from netsum_switch.register import RegisterArray
 from netsum_switch.replication import ReplicationEngine
 from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
-log = logging.getLogger("netsum_switch.pipeline")
+log = logging.getLogger("netsum_switch.engine")
 
 # A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
 # way, in up to a thousand passes.
@@ -36,7 +36,11 @@ _MALFORMED = (
 
 _HIGHEST_PRIORITY = 2**31 - 1
 
+ENGINE_VARIABLE = "NETSUM_SWITCH_ENGINE"
+ENGINES = ("auto", "native", "python")
+
 Sent = list[tuple[int, bytes]]
+Clock = Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -48,63 +52,30 @@ class DigestInfo:
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A program and its generated Python, shared unchanged by all pipelines that run it."""
+class Failure:
+    """A frame on which the program failed: its port, its length, its first bytes, and why."""
 
-    program: Program
-    source: str
-    module: CodeType
-
-
-@lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
-def _compiled(json_text: str | bytes, drop_port: int) -> Compiled:
-    program = Program(json_text)
-    source = generate(program, drop_port)
-    return Compiled(program, source, compile(source, "<p4>", "exec"))
+    port: int
+    size: int
+    head: bytes
+    reason: str
 
 
-class _Environment:
-    """What ``make`` of the generated module binds."""
+class PacketLoop:
+    """Serves the ports in the data plane's place."""
 
-    def __init__(self, pipeline: Pipeline, clock: Callable[[], int]) -> None:
-        self.registers = {name: array.values for name, array in pipeline.registers.items()}
-        self.packets = {name: array.packets for name, array in pipeline.counters.items()}
-        self.bytes = {name: array.bytes for name, array in pipeline.counters.items()}
-        self.lookups = {
-            name: table.exact.get if table.match_type == "exact" else table.lookup
-            for name, table in pipeline.tables.items()
-        }
-        self.defaults = {name: table.default for name, table in pipeline.tables.items()}
-        self.groups = pipeline.pre.multicast
-        self.clone_sessions = pipeline.pre.clones
-        self.pending = pipeline.pending
-        self.hashes = HASHES
-        self.now = clock
-        self.from_bytes = int.from_bytes
-        self.randint = random.SystemRandom().randint
-        self.two_comp_mod, self.usat_cast, self.sat_cast = two_comp_mod, usat_cast, sat_cast
-        self._pipeline = pipeline
+    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
+        """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
+        raise NotImplementedError
 
-    @staticmethod
-    def abort() -> None:
-        """A failed assert or assume."""
-        raise ProgramAbortError("an assertion of the program failed; the packet is dropped")
-
-    def learn(self, list_id: int, values: tuple[int, ...]) -> None:
-        """A digest of one packet."""
-        if self._pipeline.on_digest is not None:
-            self._pipeline.on_digest(list_id, [values])
-
-    @staticmethod
-    def log_message(text: str, *values: int) -> None:
-        """The extern log_msg."""
-        pieces = text.split("{}")
-        given = [*map(str, values), *[""] * len(pieces)]
-        log.info("%s", "".join(piece + value for piece, value in zip(pieces, given, strict=False)))
+    def run(self) -> tuple[int, Sent, list[Failure]]:
+        """Serve the ports until the caller has something to do, under its lock: a descriptor that only it can read (or -1),
+        what it must send, and on which frames the program failed."""
+        raise NotImplementedError
 
 
 class Pipeline:
-    """A program that can be run. Not thread-safe: the caller serialises packets and changes.
+    """A program that can be run; `engine` names what runs it. Not thread-safe: the caller serialises packets and changes.
 
     Attributes:
         tables, counters, registers, actions: by the JSON's names.
@@ -113,10 +84,11 @@ class Pipeline:
         on_digest: called with (list id, samples) while a packet is processed.
     """
 
-    def __init__(self, compiled: Compiled, clock: Callable[[], int]) -> None:
-        self.program = program = compiled.program
-        self.pre = ReplicationEngine()
-        self.pending: deque[tuple[int, bytes, int, dict[str, int]]] = deque()
+    engine: str
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.pre = self._new_replication()
         self.on_digest: Callable[[int, list[tuple[int, ...]]], None] | None = None
         self.actions = self._actions()
         self.tables = {
@@ -125,43 +97,45 @@ class Pipeline:
             for each in program.pipelines[name]["tables"]
         }
         self.counters = {
-            each["name"]: CounterArray(each["name"], each["size"])
+            each["name"]: self._new_counter(each["name"], each["size"])
             for each in program.json.get("counter_arrays", [])
             if not each.get("is_direct")
         }
         self.registers = {
-            each["name"]: RegisterArray(each["name"], each["size"], each["bitwidth"])
+            each["name"]: self._new_register(each["name"], each["size"], each["bitwidth"])
             for each in program.json.get("register_arrays", [])
         }
         self.digests = {
             number: DigestInfo(each["name"], tuple(self._width(element) for element in each["elements"]))
             for number, each in program.learn_lists.items()
         }
-        self.code = compiled.source
-        scope: dict[str, Any] = {}
-        exec(compiled.module, scope)  # our generator makes it from checked JSON
-        self._ingress: Callable[[Sent, int, bytes, int, dict[str, int]], None] = scope["make"](
-            _Environment(self, clock)
-        )
 
     def process(self, port: int, frame: bytes) -> Sent:
         """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
-        result: Sent = []
-        try:
-            self._ingress(result, port, frame, 0, {})
-            if self.pending:
-                self._start_over(result)
-        except BaseException:
-            self.pending.clear()  # nothing that has started over may be left for the next packet
-            raise
-        return result
+        raise NotImplementedError
 
-    def _start_over(self, result: Sent) -> None:
-        for _ in range(MAX_PASSES):
-            if not self.pending:
-                return
-            self._ingress(result, *self.pending.popleft())
-        raise SwitchError(f"a packet started over {MAX_PASSES} times; dropped")
+    def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop | None:  # noqa: ARG002 - an engine's
+        """The engine's own loop over the ports, if it has one."""
+        return None
+
+    @property
+    def under_way(self) -> list[object]:
+        """What has begun to go round and is not done, between two packets: nothing, or the engine is broken."""
+        return []
+
+    # What an engine may keep elsewhere
+
+    def _new_replication(self) -> ReplicationEngine:
+        return ReplicationEngine()
+
+    def _new_counter(self, name: str, size: int) -> CounterArray:
+        return CounterArray(name, size)
+
+    def _new_register(self, name: str, size: int, width: int) -> RegisterArray:
+        return RegisterArray(name, size, width)
+
+    def _new_table(self, name: str, *args: Any) -> Table:
+        return Table(name, *args)
 
     def _width(self, element: Json) -> int:
         return self.program.fields[tuple(element["value"])].width if element["type"] == "field" else element["bitwidth"]
@@ -183,7 +157,7 @@ class Pipeline:
             target = key["target"]
             width = 1 if isinstance(target, str) or target[1] == "$valid$" else self.program.fields[tuple(target)].width
             keys.append(KeyInfo(key.get("name") or str(index), key["match_type"], width))
-        table = Table(
+        table = self._new_table(
             each["name"],
             each["match_type"],
             tuple(keys),
@@ -228,24 +202,57 @@ def _const_match(key: Json) -> Match:
     return Exact(value) if kind == "exact" else Ternary(value, int(key["mask"], 16))
 
 
-def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Callable[[], int] | None = None) -> Pipeline:
+def load_pipeline(
+    json_text: str | bytes, *, drop_port: int = 511, clock: Clock | None = None, engine: str | None = None
+) -> Pipeline:
     """Load p4c's BMv2 JSON.
 
     Args:
         drop_port: egress_spec of a dropped packet.
         clock: microseconds; by default since now, as simple_switch counts from its start.
+        engine: "native", "python", or "auto": the native one if it is there and runs the program. By default what the
+            environment variable NETSUM_SWITCH_ENGINE says, else "auto".
 
     Raises:
         JsonError: not BMv2 JSON of a known version.
         UnsupportedError: names what this switch does not run.
+        SwitchError: there is no such engine.
     """
-    if clock is None:
-        start = time.monotonic_ns()
+    wanted = engine or os.environ.get(ENGINE_VARIABLE) or "auto"
+    if wanted not in ENGINES:
+        raise SwitchError(f"there is no engine {wanted!r}; there are {', '.join(ENGINES)}")
+    if wanted == "auto":
+        return _load_auto(json_text, drop_port, clock)
+    return _load(wanted, json_text, drop_port, clock)
 
-        def clock() -> int:
-            return (time.monotonic_ns() - start) // 1000
 
+def _load_auto(json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
+    """With the fastest engine that runs the program."""
     try:
-        return Pipeline(_compiled(json_text, drop_port), clock)
+        return _load("native", json_text, drop_port, clock)
+    except UnsupportedError as error:
+        program = _load("python", json_text, drop_port, clock)
+        log.info("the program runs as Python, several times slower than as machine code: %s", error)
+        return program
+
+
+def _load(engine: str, json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
+    try:
+        if engine == "native":
+            from netsum_switch.native.engine import NativePipeline  # noqa: PLC0415 - llvmlite is an extra
+
+            return NativePipeline(json_text, drop_port, clock)
+        from netsum_switch.codegen.engine import PythonPipeline  # noqa: PLC0415 - an engine builds on this module
+
+        return PythonPipeline(json_text, drop_port, clock)
+    except (ImportError, OSError) as error:  # the latter if its library cannot be loaded
+        advice = "the native engine needs llvmlite: pip install 'netsum[native]'"
+        raise UnsupportedError(f"{advice} ({error})") from error
     except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error
+
+
+def monotonic_clock() -> Clock:
+    """Microseconds since now."""
+    start = time.monotonic_ns()
+    return lambda: (time.monotonic_ns() - start) // 1000

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
+
 
 class RegisterArray:
-    """Cells of `width` bits, all 0 at first. The data plane reads and writes `values` in place."""
+    """Cells of `width` bits, all 0 at first. The data plane reads and writes `values` in place, or the memory behind it."""
 
-    def __init__(self, name: str, size: int, width: int) -> None:
+    def __init__(self, name: str, size: int, width: int, values: MutableSequence[int] | None = None) -> None:
         self.name = name
         self.size = size
         self.width = width
-        self.values = [0] * size
+        self.values = [0] * size if values is None else values
 
     def read(self, index: int) -> int:
         """The value of a cell.

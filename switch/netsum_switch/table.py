@@ -236,10 +236,15 @@ class Table:
         if len(self._entries) >= self.max_size:
             raise TableFullError(f"table {self.name} is full: it has room for {self.max_size} entries")
         slot = heappop(self._free_slots) if self._free_slots else len(self._entries)
-        entry = Entry(match, self._effective(priority), action, params, slot=slot)
+        entry = self._new_entry(match, self._effective(priority), action, params, slot)
         self._entries[self._identity(match, priority)] = entry
         self._link(entry, (index, entry, *params))
         return entry
+
+    def _new_entry(
+        self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
+    ) -> Entry:
+        return Entry(match, priority, action, params, slot=slot)
 
     def _link(self, entry: Entry, code: Code) -> None:
         if self.match_type == "exact":

@@ -47,7 +47,11 @@ class Fabric(ABC):
     def __init__(self, topology: Topology, switch: str) -> None:
         self.topology = topology
         self.switch = switch
-        self.switch_options: Sequence[str] = ()  # further arguments, to be set before the fabric is entered
+        # Both to be set before the fabric is entered.
+        self.switch_options: Sequence[str] = ()
+        """Further arguments of every switch."""
+        self.web = False
+        """Whether the controller serves its live page."""
         self._stack = ExitStack()
         self.tokens: dict[str, str] = {}
         self._processes: dict[str, SwitchProcess] = {}
@@ -114,7 +118,7 @@ class Fabric(ABC):
 
     def _serve(self, controller: Controller) -> None:
         """Start the controller's HTTP endpoint where the hosts can reach it."""
-        controller.serve()
+        controller.serve(web=self.web)
 
     @abstractmethod
     def _start_switches(self) -> None:

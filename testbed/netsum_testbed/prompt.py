@@ -28,6 +28,7 @@ _WELCOME: Final = """\
   all python examples/train_digits.py     the same command on every host at once: the hosts train together
   h1 ping h2                              a command on one host; `pingall`, `net`, `dump`, `help` as in any Mininet
   sh netsum job why {job}                 a command out here; netsum knows this topology
+  {url} in a browser out here: a live page of what happens
   switch {node} stop | switch {node} start        then `sh netsum reconcile` brings the job back
 """
 
@@ -93,7 +94,9 @@ def _prepare(environment: Mapping[str, str], node: Any) -> None:
 
 def run_prompt(topology: Topology, switch: str, workers: int) -> None:
     """Bring the network up, run the prompt until it is left, and take the network down."""
-    with MininetFabric(topology, choose_switch(switch), say=lambda words: output(words + "\n")) as fabric:
+    fabric = MininetFabric(topology, choose_switch(switch), say=lambda words: output(words + "\n"))
+    fabric.web = True
+    with fabric:
         hosts = list(topology.hosts)[:workers]
         job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
         description = fabric.directory / "topology.yaml"

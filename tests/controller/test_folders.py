@@ -6,7 +6,7 @@ from tests.house.tree import ROOTS, imports
 
 ORDER = (
     *("errors", "state", "config", "stages", "p4runtime", "planning", "tally", "site", "logs"),
-    *("jobs", "watching", "http", "controller", "cli"),
+    *("jobs", "watching", "web", "http", "controller", "cli"),
 )
 
 

@@ -46,6 +46,24 @@ def test_a_job_that_waits_for_one(watched: Watched) -> None:
     assert third.presence is Presence.JOINED
 
 
+def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(
+    watched: Watched, controller: Controller
+) -> None:
+    """The members' entries, and so their counters, are the same ones."""
+    observer = Observer(controller.site)
+    watched.blocks(20)
+    watched.packets(20, 20, 20)
+    assert [member.repeats for member in look(observer).members] == [0, 0, 0]
+    controller.evict(watched.name, 2)
+    controller.admit(watched.name, 2)
+    watched.blocks(5)
+    watched.packets(25, 26, 20)
+    assert [member.repeats for member in look(observer).members[:2]] == [0, 0]
+    watched.blocks(8)
+    watched.packets(30, 29, 20)
+    assert [member.repeats for member in look(observer).members[:2]] == [1, 0]  # 5 packets for blocks 4 to 7 at most
+
+
 def test_nothing_has_begun(watched: Watched) -> None:
     view = look(Observer(watched.controller.site))
     assert (view.blocks, view.open_blocks, view.oldest) == (0, 0, 0.0)

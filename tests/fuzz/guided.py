@@ -40,7 +40,7 @@ ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
 
 _WATCHED = {
-    "pipeline": ["netsum_switch.pipeline"],
+    "pipeline": ["netsum_switch.pipeline", "netsum_switch.codegen.engine"],
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.switch_window"],
@@ -71,7 +71,8 @@ def fuzz_here(name: str, runs: int, seed: int, work: Path) -> None:
 
     with atheris.instrument_imports(include=_WATCHED[name]):
         if name in ("pipeline", "cpu_port"):
-            _watch_compiled(importlib.import_module("netsum_switch.pipeline"), atheris)
+            os.environ["NETSUM_SWITCH_ENGINE"] = "python"  # machine code cannot be watched
+            _watch_compiled(importlib.import_module("netsum_switch.codegen.engine"), atheris)
         target = load(name)
     inputs = work / "inputs"
     inputs.mkdir()
@@ -87,13 +88,13 @@ def found(name: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((FOUND / name).glob("*"))]
 
 
-def _watch_compiled(pipeline: Any, atheris: Any) -> None:
+def _watch_compiled(engine: Any, atheris: Any) -> None:
     """The switch compiles programs to Python when it loads them: that code is what is to be covered."""
 
     def compile_and_watch(*arguments: Any) -> Any:
         return atheris.instrument_bytecode.patch_code(builtins.compile(*arguments), True)
 
-    pipeline.compile = compile_and_watch
+    engine.compile = compile_and_watch
 
 
 def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,5 @@
-"""The program on three targets: the pipeline alone, the embedded switch and simple_switch_grpc over their wires."""
+"""The program on its targets: the pipeline alone with each engine, the embedded switch and simple_switch_grpc over their
+wires."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ LAUNCHERS = {
     "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
 }
 # The embedded switch is the pipeline behind P4Runtime and sockets, which tests/switch tests too.
+ENGINES = ("python", "native")
 TARGETS = (
-    "pipeline",
+    "python",
+    pytest.param("native", marks=pytest.mark.llvmlite),
     pytest.param("embedded", marks=pytest.mark.full),
     pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)),
 )
@@ -36,8 +39,8 @@ def running() -> Iterator[dict[str, SwitchUnderTest]]:
 def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) -> Iterator[Target]:
     """The program freshly loaded, with the star's entries."""
     kind = request.param
-    if kind == "pipeline":
-        yield InProcess(star.items())
+    if kind in ENGINES:
+        yield InProcess(star.items(), kind)
         return
     if kind not in running:
         module, name = LAUNCHERS[kind]

@@ -19,6 +19,7 @@ from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
 from tests.model.scenarios import SCENARIOS
 from tests.protocol import star
+from tests.protocol.conftest import ENGINES
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
 from tests.protocol.frames import Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Sweep, compare_state, follow, play
@@ -190,7 +191,7 @@ def run(scenario: Scenario, target: Target, seeds: int) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS + LATE_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario(target: Target, scenario: Scenario) -> None:
-    run(scenario, target, seeds=2 if target.kind == "pipeline" else 1)
+    run(scenario, target, seeds=2 if target.kind in ENGINES else 1)
 
 
 def test_the_check_can_fail(target: Target) -> None:

@@ -23,8 +23,9 @@ from netsum_controller.watching.watcher import PERIOD
     envvar="NETSUM_METRICS_TOKEN",
     show_envvar=True,
     metavar="TOKEN",
-    help="Bearer token required for /metrics [default: none].",
+    help="Bearer token required for /metrics and for what the live page shows [default: none].",
 )
+@click.option("--web", is_flag=True, help="Serve a live page of switches, jobs and events at /.")
 @click.pass_obj
 def serve(
     settings: Settings,
@@ -35,6 +36,7 @@ def serve(
     tls_cert: str | None,
     tls_key: str | None,
     metrics_token: str | None,
+    web: bool,
 ) -> None:
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     if (tls_cert is None) != (tls_key is None):
@@ -46,7 +48,7 @@ def serve(
     with settings.controller() as controller:
         period = PERIOD if watch else None
         url = controller.serve(
-            host, port, advertise=advertise, watch=period, tls=tls, metrics_token=metrics_token or None
+            host, port, advertise=advertise, watch=period, tls=tls, metrics_token=metrics_token or None, web=web
         )
-        click.echo(f"serving {controller.topology.name} at {url}")
+        click.echo(f"serving {controller.topology.name} at {url}{' (live page: /)' if web else ''}")
         stop.wait()

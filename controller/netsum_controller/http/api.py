@@ -11,6 +11,7 @@
     GET  /v1/jobs/NAME/why?block=B (or without block)
     GET  /v1/jobs/NAME/members
     GET  /metrics                                                                              -> for Prometheus
+    GET  /, /page.js, /page.css, /v1/live                                                      -> the live page, if it is served
 
 With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch and lack the results from that block on". The descriptor's
 epoch is the same if nothing has changed, or one that ``resumes`` it.
@@ -26,9 +27,11 @@ import logging
 import re
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
 from hmac import compare_digest
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -62,6 +65,8 @@ from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job
 from netsum_controller.watching.inspection import why
 from netsum_controller.watching.metrics import Metrics
+from netsum_controller.web.feed import READERS, Feed, TooManyReaders
+from netsum_controller.web.page import PAGE, PAGE_HEADERS, page
 
 log = logging.getLogger(__name__)
 
@@ -100,15 +105,18 @@ class HttpServer:
         request_time: float = REQUEST_TIME,
         metrics: Metrics | None = None,
         metrics_token: str | None = None,
+        feed: Feed | None = None,
     ) -> None:
-        """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics`` are given to whoever has the
-        ``metrics_token``, or to anybody if it is None. Raises :class:`InputError`."""
+        """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics``, and what the live page shows
+        of the ``feed``, are given to whoever has the ``metrics_token``, or to anybody if it is None. Raises
+        :class:`InputError`."""
         known = {
             "site": site,
             "membership": membership,
             "request_time": request_time,
             "metrics": metrics,
             "metrics_token": metrics_token,
+            "feed": feed,
         }
         try:
             self._server = WalledServer((host, port), type("Handler", (_Handler,), known), tls, limit)
@@ -129,6 +137,7 @@ class _Handler(WalledHandler):
     membership: Membership
     metrics: Metrics | None
     metrics_token: str | None
+    feed: Feed | None
 
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
         self._answer("POST")
@@ -136,23 +145,41 @@ class _Handler(WalledHandler):
     def do_GET(self) -> None:  # noqa: N802
         self._answer("GET")
 
-    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+    def answer_bytes(
+        self, status: int, content_type: str, data: bytes, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.site.tally.add("http", self._call(), str(int(status)))
-        super().answer_bytes(status, content_type, data)
+        super().answer_bytes(status, content_type, data, headers)
+
+    def _stream(self, messages: Generator[str]) -> None:
+        """Send messages until the reader goes away or takes none for a request's time."""
+        self.site.tally.add("http", self._call(), str(int(HTTPStatus.OK)))
+        with closing(messages), suppress(OSError):
+            self.answer_head(HTTPStatus.OK, {"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            for message in messages:
+                self.wfile.write(message.encode())
 
     def _call(self) -> str:
         """The call as one of a few words, so that a stranger's path makes no new time series."""
         path = getattr(self, "path", "").partition("?")[0].strip("/")
         action = path.rpartition("/")[2]
-        if path == "metrics":
-            return path
+        if path in ("metrics", "v1/live"):
+            return path.rpartition("/")[2]
         return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
 
     def _answer(self, method: str) -> None:
         try:
-            if method == "GET" and self.metrics is not None and urlsplit(self.path).path == "/metrics":
+            path = urlsplit(self.path).path
+            if method == "GET" and self.metrics is not None and path == "/metrics":
                 self._authorise_metrics()
                 self.answer_bytes(HTTPStatus.OK, *self.metrics.page(self.headers.get("Accept", "")))
+                return
+            if method == "GET" and self.feed is not None and path in PAGE:
+                self.answer_bytes(HTTPStatus.OK, *page(path), headers=PAGE_HEADERS)
+                return
+            if method == "GET" and self.feed is not None and path == "/v1/live":
+                self._authorise_metrics()
+                self._stream(self.feed.stream())
                 return
             status, body = HTTPStatus.OK, self._dispatch(method)
         except ControllerError as error:
@@ -162,6 +189,8 @@ class _Handler(WalledHandler):
                 body["retry_ms"] = error.retry_ms
             elif isinstance(error, Evicted | CannotResume):
                 body["reason"] = error.reason
+        except TooManyReaders:
+            status, body = HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"{READERS} pages are open already: close one"}
         except _HttpError as error:
             status, body = error.status, {"error": str(error)}
         except Exception:

@@ -19,10 +19,12 @@ import ssl
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -111,19 +113,25 @@ class WalledHandler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: dict[str, Any]) -> None:
         self.answer_bytes(status, "application/json", json.dumps(body).encode())
 
-    def answer_bytes(self, status: int, content_type: str, data: bytes) -> None:
+    def answer_bytes(
+        self, status: int, content_type: str, data: bytes, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.answer_head(status, {"Content-Type": content_type, "Content-Length": str(len(data)), **headers})
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def answer_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """The answer's status and headers; its body ends with the connection."""
         self.connection.settimeout(self.request_time)
         self.request_version = (
             self.protocol_version
         )  # http.server answers what it cannot read as HTTP/0.9, without headers
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(data)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         if status == HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
         self.close_connection = True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002

@@ -33,13 +33,18 @@ class Metrics:
 
     def __init__(self, site: Site, max_age: float = MAX_AGE) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(SwitchCollector(site, max_age))
+        self._switches = SwitchCollector(site, max_age)
+        self._registry.register(self._switches)
         self._registry.register(ControllerCollector(site))
         ProcessCollector(registry=self._registry)
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """Content type and body in the format that an ``Accept`` header asks for."""
         return encoded(self._registry, accept)
+
+    def views(self) -> list[SwitchView]:
+        """What the page says of the switches, as :meth:`SwitchCollector.views`."""
+        return self._switches.views()
 
 
 def encoded(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:

@@ -36,10 +36,11 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True)
 class MemberView:
-    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in in this epoch; at least ``repeats``
-    of the packets were not a block's first (None in a job that degrades, where this is unknown). ``last_block`` is its newest
-    block in the sample, if any. ``missing`` is the number of open blocks that lack it, ``oldest`` the age of the oldest in
-    seconds, if any; ``waits`` counts the blocks, in all samples since the first look, that waited for this member alone."""
+    """One member. ``packets`` and ``octets`` (whole frames) are what the switch has let in, in this epoch and in those before
+    that used the same entry; at least ``repeats`` of this epoch's packets were not a block's first (None in a job that degrades,
+    where this is unknown). ``last_block`` is its newest block in the sample, if any. ``missing`` is the number of open blocks
+    that lack it, ``oldest`` the age of the oldest in seconds, if any; ``waits`` counts the blocks, in all samples since the
+    first look, that waited for this member alone."""
 
     rank: int
     host: str
@@ -110,7 +111,7 @@ def _joined(parts: list[JobView]) -> JobView:
         open_blocks=max(part.open_blocks for part in parts),
         oldest=max(part.oldest for part in parts),
         members=tuple(
-            seen.get(seat.rank) or MemberView(seat.rank, seat.host, _presence(seat)) for seat in newest.epoch.seats
+            seen.get(seat.rank) or MemberView(seat.rank, seat.host, presence(seat)) for seat in newest.epoch.seats
         ),
         complete=len(parts) == len(newest.epoch.shape.switches),
     )
@@ -129,6 +130,10 @@ class _Memory:
     """What is remembered of a job's epoch between looks."""
 
     epoch: int
+    later: bool = False
+    """Whether an earlier epoch may have used the members' entries, whose counters then go on."""
+    began: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """A rank's packets and newest block at the first look at a later epoch."""
     heard: dict[int, _Heard] = field(default_factory=dict)
     repeats: dict[int, int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)
@@ -184,7 +189,8 @@ class Observer:
         place = (client.name, job.name)
         memory = self._memory.get(place)
         if memory is None or memory.epoch != job.epoch.number:
-            memory = self._memory[place] = _Memory(job.epoch.number)
+            later = memory is not None or job.epoch.resumes is not None
+            memory = self._memory[place] = _Memory(job.epoch.number, later)
         here = [seat for seat in job.epoch.seats if home_of(job, seat.rank) == client.name]
         _count_waits(here, found, memory)
         by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
@@ -239,13 +245,16 @@ def _member(
         # A member sends its blocks in order, so it has sent every block up to its newest. Packets were read before records. (If
         # blocks are closed without it, its newest is not known.)
         before = memory.repeats.get(seat.rank, 0)
-        repeats = memory.repeats[seat.rank] = max(before, packets - (0 if own is None else own + found.stride))
+        first = (packets, own or 0) if memory.later else (0, 0)
+        had, newest = memory.began.setdefault(seat.rank, first)
+        blocks = 0 if own is None else own + found.stride - newest
+        repeats = memory.repeats[seat.rank] = max(before, packets - had - blocks)
     missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]
     oldest = max(missing, default=None)
     return MemberView(
         rank=seat.rank,
         host=seat.host,
-        presence=_presence(seat),
+        presence=presence(seat),
         packets=packets,
         octets=octets,
         repeats=repeats,
@@ -268,7 +277,8 @@ def _is_silent(member: MemberView, found: Sample, memory: _Memory, at: float) ->
     return known is not None and at - known.at >= SILENT_AFTER and found.begun > known.blocks
 
 
-def _presence(seat: Seat) -> Presence:
+def presence(seat: Seat) -> Presence:
+    """As far as the state file tells, which does not know who is silent."""
     if seat.evicted:
         return Presence.EVICTED
     if seat.left:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import socket
-from dataclasses import dataclass
 from typing import Protocol
 
 from netsum_switch.errors import SwitchError
@@ -29,16 +29,13 @@ class PortError(SwitchError):
     """A port cannot be opened or its description is wrong."""
 
 
-@dataclass(slots=True)
-class PortCounters:
-    """Frames and bytes since the port was opened, as seen by the switch (no preamble, no FCS)."""
+class PortCounters(ctypes.Structure):
+    """Frames and bytes since the port was opened, as seen by the switch (no preamble, no FCS). Machine code counts too."""
 
-    rx_packets: int = 0
-    rx_bytes: int = 0
-    rx_errors: int = 0
-    tx_packets: int = 0
-    tx_bytes: int = 0
-    tx_dropped: int = 0
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("rx_packets", "rx_bytes", "rx_errors", "tx_packets", "tx_bytes", "tx_dropped")
+    ]
 
 
 class Port(Protocol):

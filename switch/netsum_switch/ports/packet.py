@@ -57,7 +57,7 @@ class PacketPort:
             sock.close()
             raise PortError(f"port {number}: cannot attach to {interface}: {error.strerror}") from error
         self._sock = sock
-        self._down = False
+        self.down = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -72,7 +72,7 @@ class PacketPort:
             except BlockingIOError:
                 break
             except OSError as error:
-                self._lost(error)
+                self.lost(error)
                 break
             if flags & socket.MSG_TRUNC:
                 self.counters.rx_errors += 1
@@ -92,20 +92,20 @@ class PacketPort:
         except OSError as error:
             counters.tx_dropped += 1
             if error.errno in (errno.ENETDOWN, errno.ENXIO, errno.ENODEV):
-                self._lost(error)
+                self.lost(error)
             return
-        self._down = False
+        self.down = False
         counters.tx_packets += 1
         counters.tx_bytes += len(frame)
 
     def close(self) -> None:
         self._sock.close()
 
-    def _lost(self, error: OSError) -> None:
+    def lost(self, error: OSError) -> None:
         """Log that the interface is down or gone. The other ports go on; one that is only down resumes when it is up."""
-        if not self._down:
+        if not self.down:
             log.warning("port %d: interface %s: %s", self.number, self.name, error.strerror)
-        self._down = True
+        self.down = True
 
 
 def _with_vlan_tag(frame: bytes, auxdata: bytes) -> bytes:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable
 
 from netsum_switch.ports.base import MAX_FRAME, TURN, PortCounters, PortError, enlarge_buffers
 
 Address = tuple[str, int]
+
+_SOCKADDR = struct.Struct("=H2s4s8x")  # struct sockaddr_in: family, port, address
 
 
 class UdpPort:
@@ -17,11 +20,16 @@ class UdpPort:
         """Bind.
 
         Raises:
-            PortError: the address cannot be bound.
+            PortError: the address cannot be bound, or the peer's name is unknown.
         """
         self.number = number
         self.counters = PortCounters()
-        self._peer = peer
+        self._fixed: Address | None = None
+        self.peer = bytearray(_SOCKADDR.size)
+        """The struct sockaddr_in to send to; zeros if nobody is known yet. Machine code reads and writes it too."""
+        if peer is not None:
+            self._fixed = (_resolved(number, peer[0]), peer[1])
+            self._know(self._fixed)
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             sock.bind(local)
@@ -58,20 +66,41 @@ class UdpPort:
 
     def send(self, frame: bytes) -> None:
         counters = self.counters
-        if self._peer is None:  # nothing has come in yet, so there is no wire
+        peer = self._fixed or self._learnt()
+        if peer is None:  # nothing has come in yet, so there is no wire
             counters.tx_dropped += 1
             return
         try:
-            self._sock.sendto(frame, self._peer)
+            self._sock.sendto(frame, peer)
         except OSError:  # a full buffer, or a frame larger than a datagram
             counters.tx_dropped += 1
             return
         counters.tx_packets += 1
         counters.tx_bytes += len(frame)
 
+    @property
+    def learns(self) -> bool:
+        """Whether it sends to whoever sent last."""
+        return self._fixed is None
+
     def _receive_and_learn(self, size: int) -> bytes:
-        frame, self._peer = self._sock.recvfrom(size)
+        frame, peer = self._sock.recvfrom(size)
+        self._know(peer)
         return frame
+
+    def _know(self, peer: Address) -> None:
+        _SOCKADDR.pack_into(self.peer, 0, socket.AF_INET, peer[1].to_bytes(2, "big"), socket.inet_aton(peer[0]))
+
+    def _learnt(self) -> Address | None:
+        family, port, host = _SOCKADDR.unpack(self.peer)
+        return (socket.inet_ntoa(host), int.from_bytes(port, "big")) if family else None
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _resolved(number: int, host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise PortError(f"port {number}: no host {host}: {error.strerror}") from error

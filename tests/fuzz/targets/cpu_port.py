@@ -20,7 +20,7 @@ def target() -> FuzzTarget:
 
     def take(data: bytes) -> None:
         sent = switch.pipeline.process(CPU_PORT, data)
-        assert not switch.pipeline.pending, "a sweep goes round for ever"
+        assert not switch.pipeline.under_way, "a sweep goes round for ever"
         if len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SWEEP:
             [(port, answer)] = sent
             assert port == CPU_PORT

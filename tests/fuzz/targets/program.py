@@ -31,7 +31,7 @@ def target() -> FuzzTarget:
         for at in range(1, len(data) - _OPERATION + 1, _OPERATION):
             _change(program, data[at : at + _OPERATION])
         try:
-            load_pipeline(json.dumps(program))
+            load_pipeline(json.dumps(program), engine="python")
         except SwitchError as error:
             words = str(error)
         else:

@@ -1,8 +1,12 @@
-"""`switch("program")`: the core and simple_switch_grpc, each in turn, running a program of tests/switch/programs."""
+"""`switch("program")`: the core with each engine and simple_switch_grpc, in turn, running a program of tests/switch/programs.
+
+`engine` is each engine, for tests that load programs themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -11,7 +15,8 @@ from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import Controller
 
 StartProgram = Callable[[str], Switch]
-KINDS = ("embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+ENGINES = ("python", pytest.param("native", marks=pytest.mark.llvmlite))
+KINDS = (*ENGINES, pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +39,8 @@ def reference() -> Iterator[Callable[[], SwitchUnderTest]]:
 @pytest.fixture(params=KINDS)
 def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
     """Starts a program on the core or on simple_switch_grpc."""
-    if request.param == "embedded":
-        yield Core  # without ports and server: those are tested in tests/switch/server
+    if request.param in ("python", "native"):
+        yield partial(Core, engine=request.param)  # without ports and server: those are tested in tests/switch/server
         return
     device = request.getfixturevalue("reference")()
     device.drain()
@@ -50,3 +55,10 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
         yield start
         for each in started:
             each.clear()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine."""
+    name: str = request.param
+    return name

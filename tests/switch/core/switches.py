@@ -20,9 +20,9 @@ Frames = list[tuple[int, bytes]]
 Replicas = Sequence[tuple[int, int]]
 
 
-def load(name: str) -> Pipeline:
+def load(name: str, engine: str | None = None) -> Pipeline:
     """The core with a program of `PROGRAMS`."""
-    return load_pipeline((PROGRAMS / f"{name}.json").read_bytes())
+    return load_pipeline((PROGRAMS / f"{name}.json").read_bytes(), engine=engine)
 
 
 def ethernet(ether_type: int = 0x0800, dst: int = 0x0202, src: int = 0x0303) -> bytes:
@@ -49,8 +49,8 @@ class Switch(Protocol):
 class Core:
     """The core in this process."""
 
-    def __init__(self, name: str) -> None:
-        self.pipeline = load(name)
+    def __init__(self, name: str, engine: str | None = None) -> None:
+        self.pipeline = load(name, engine)
 
     def insert(self, table: str, match: Sequence[Match], action: str, *params: int, priority: int = 0) -> None:
         found = self.pipeline.tables[full_name(self.pipeline.tables, table)]

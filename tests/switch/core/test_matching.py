@@ -86,8 +86,8 @@ def test_registers(switch: StartProgram) -> None:
     assert held == ["00000000", "fffffffe", "fffffffc"]
 
 
-def test_registers_and_counters_as_objects() -> None:
-    device = Core("matching")
+def test_registers_and_counters_as_objects(engine: str) -> None:
+    device = Core("matching", engine)
     device.insert("run", (Exact(2),), "keep", 3, 5)
     device.insert("run", (Exact(3),), "stray")
     frame = ethernet(0x9005) + b"\x00\x02" + PAYLOAD
@@ -210,8 +210,8 @@ def test_const_entries_and_const_defaults_cannot_be_written() -> None:
         dummy.set_default(dummy.actions[0], ())
 
 
-def test_a_default_is_set_and_reset() -> None:
-    device = Core("matching")
+def test_a_default_is_set_and_reset(engine: str) -> None:
+    device = Core("matching", engine)
     ranked = device.pipeline.tables[full_name(device.pipeline.tables, "ranked")]
     ranked.set_default(full_name(ranked.actions, "choose"), (0x7A,))
     assert run(device, 0x8999)[0][:2] == "7a"

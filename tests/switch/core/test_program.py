@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from netsum_switch.codegen import dump
+from netsum_switch.codegen.engine import PythonPipeline
 from netsum_switch.errors import JsonError, SwitchError, UnsupportedError
 from netsum_switch.pipeline import load_pipeline
 
@@ -29,8 +30,8 @@ def changed(name: str, change: Change) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROGRAMS.glob("*.json")))
-def test_every_program_of_ours_loads(name: str) -> None:
-    pipeline = load_pipeline(text(name))
+def test_every_program_of_ours_loads(name: str, engine: str) -> None:
+    pipeline = load_pipeline(text(name), engine=engine)
     assert pipeline.tables
 
 
@@ -106,18 +107,18 @@ def parser_operation(program: dict[str, Any]) -> None:
         (parser_operation, "parser operation 'skip'"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(change: Change, named: str) -> None:
+def test_what_is_not_supported_is_refused_by_name(change: Change, named: str, engine: str) -> None:
     with pytest.raises(UnsupportedError, match=named):
-        load_pipeline(changed("calculations", change))
+        load_pipeline(changed("calculations", change), engine=engine)
 
 
 @pytest.mark.parametrize("section", ["headers", "actions", "pipelines", "deparsers"])
-def test_incomplete_programs(section: str) -> None:
+def test_incomplete_programs(section: str, engine: str) -> None:
     def cut(program: dict[str, Any]) -> None:
         program[section] = [{}]
 
     with pytest.raises((JsonError, UnsupportedError)):
-        load_pipeline(changed("calculations", cut))
+        load_pipeline(changed("calculations", cut), engine=engine)
 
 
 def test_names_that_would_become_one_variable() -> None:
@@ -159,10 +160,13 @@ def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str
     everywhere = list(places(document))
     for path in chance.sample(everywhere, 60):
         try:
-            code = load_pipeline(put(document, path, junk)).code
+            pipeline = load_pipeline(put(document, path, junk), engine="python")
         except SwitchError:
             continue
-        names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}  # in a string it may be
+        assert isinstance(pipeline, PythonPipeline)
+        names = {
+            node.id for node in ast.walk(ast.parse(pipeline.code)) if isinstance(node, ast.Name)
+        }  # in a string it may be
         assert "__import__" not in names, path
 
 
@@ -193,6 +197,8 @@ def test_arrays_that_do_not_fit_the_memory() -> None:
 
 def test_dump_is_the_python_that_runs() -> None:
     source = dump(text("contract"))
-    assert source == load_pipeline(text("contract")).code
+    pipeline = load_pipeline(text("contract"), engine="python")
+    assert isinstance(pipeline, PythonPipeline)
+    assert source == pipeline.code
     compile(source, "<contract>", "exec")
     assert "def ingress(" in source

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.fair_lock import FairLock
+from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_switch.ports import PortError
 from netsum_switch.ports.base import TURN
 from netsum_switch.ports.udp import UdpPort
@@ -123,6 +124,13 @@ def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order[:last].count(1) <= 4 * TURN
 
 
+@pytest.fixture
+def on_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are pushed from now on run as Python, where a test can put in a failure."""
+    monkeypatch.setenv(ENGINE_VARIABLE, "python")
+
+
+@pytest.mark.usefixtures("on_python")
 def test_a_frame_that_the_program_fails_on(
     embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +153,7 @@ def test_a_frame_that_the_program_fails_on(
     assert dataplane.failed_packets == 2
 
 
+@pytest.mark.usefixtures("on_python")
 def test_a_port_that_fails(
     embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

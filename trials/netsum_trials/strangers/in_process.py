@@ -22,8 +22,8 @@ class InProcess(targets.InProcess):
     name = "embedded, in process"
     shortest = 0
 
-    def __init__(self) -> None:
-        super().__init__(items())
+    def __init__(self, engine: str | None = None) -> None:
+        super().__init__(items(), engine)
 
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
         echo = Echo()
@@ -49,7 +49,7 @@ class InProcess(targets.InProcess):
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
         found["multicast group"] = sorted(pipeline.pre.groups().items())
         found["clone session"] = sorted(pipeline.pre.clone_sessions().items())
-        found["packet under way"] = list(pipeline.pending)
+        found["packet under way"] = pipeline.under_way
         return found
 
     def counts(self) -> Counter[str]:

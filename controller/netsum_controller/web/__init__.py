@@ -1,0 +1,1 @@
+"""A live page of the topology, the jobs and what happens to them."""

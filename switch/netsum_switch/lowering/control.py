@@ -1,0 +1,97 @@
+"""Controls: tables and conditions of a pipeline as nodes that lead to one another."""
+
+from __future__ import annotations
+
+from netsum_switch.codegen.flow import has_loop
+from netsum_switch.errors import JsonError, UnsupportedError
+from netsum_switch.lowering.expressions import Expressions
+from netsum_switch.lowering.primitives import Primitives
+from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, Node
+from netsum_switch.lowering.values import Expression
+from netsum_switch.program import Json, Program
+
+
+class Controls:
+    """Lowers one pipeline."""
+
+    def __init__(self, program: Program, expressions: Expressions, primitives: Primitives) -> None:
+        self._program = program
+        self._expressions = expressions
+        self._primitives = primitives
+
+    def lower(self, name: str) -> Control:
+        pipeline = self._program.pipelines[name]
+        nodes: dict[str, Node] = {each["name"]: self._table(each) for each in pipeline["tables"]}
+        for each in pipeline["conditionals"]:
+            condition = self._expressions.condition(each["expression"])
+            nodes[each["name"]] = Condition(condition, each["true_next"], each["false_next"])
+        entry = pipeline["init_table"]
+        graph = {each: following(node) for each, node in nodes.items()}
+        for to in [entry, *(to for successors in graph.values() for to in successors)]:
+            if to is not None and to not in nodes:
+                raise JsonError(f"the control {name} has no node {to!r}")
+        if has_loop(graph, entry):
+            raise UnsupportedError(f"the control flow of {name} has a loop")
+        return Control(name, entry, nodes)
+
+    def _table(self, table: Json) -> Node:
+        following: dict[str, str | None] = table["next_tables"]
+        default = table.get("default_entry") or {}
+        base: str | None = table.get("base_default_next")
+        if not table["key"] and default.get("action_entry_const"):
+            action_id = default["action_id"]
+            args = [self._expressions.values.constant(int(each, 16)) for each in default["action_data"]]
+            if len(args) != len(self._program.actions[action_id]["runtime_data"]):
+                raise JsonError(f"table {table['name']}: its default action has other parameters")
+            name = next((each for at, each in self._actions(table) if at == action_id), None)
+            if name is None:
+                raise UnsupportedError(f"table {table['name']}: its default action is not one of its actions")
+            after = following.get("__MISS__", following.get(name, base))
+            return Direct(self._primitives.action(action_id, args), after)
+        keys = [self._key(key) for key in table["key"]]
+        by_hit = "__HIT__" in following or "__MISS__" in following
+        actions = [(self._primitives.action(at), following.get(name, base)) for at, name in self._actions(table)]
+        hit, miss = following.get("__HIT__", base), following.get("__MISS__", base)
+        return Apply(
+            table["name"],
+            tuple(value for value, _ in keys),
+            tuple(width for _, width in keys),
+            bool(table["with_counters"]),
+            tuple(actions),
+            hit,
+            miss,
+            by_hit,
+            base,
+        )
+
+    @staticmethod
+    def _actions(table: Json) -> list[tuple[int, str]]:
+        return list(zip(table["action_ids"], table["actions"], strict=True))
+
+    def _key(self, key: Json) -> tuple[Expression, int]:
+        """A key field's value, which is 0 in a header that is not valid, and its width."""
+        values, variables, target = self._expressions.values, self._expressions.variables, key["target"]
+        if isinstance(target, str):
+            return variables.valid(target), 1
+        header, name = target
+        field = variables.field(header, name)
+        value: Expression = field
+        mask = (1 << field.bits) - 1 if field.signed else None
+        if key.get("mask") is not None:
+            mask = int(key["mask"], 16)
+        if mask is not None:
+            value = values.operation("&", value, values.constant(mask))
+        if name != "$valid$" and not self._program.headers[header].metadata:
+            value = values.operation("?", variables.valid(header), value, values.zero)
+        return value, field.bits
+
+
+def following(node: Node) -> list[str | None]:
+    """Where a node may lead."""
+    if isinstance(node, Condition):
+        return [node.yes, node.no]
+    if isinstance(node, Direct):
+        return [node.next]
+    if node.by_hit:
+        return [node.hit, node.miss]
+    return [*(to for _, to in node.actions), node.otherwise]

@@ -1,0 +1,207 @@
+"""Calculations: their inputs end to end in the scratch memory, then a hash over those bytes."""
+
+from __future__ import annotations
+
+from netsum_switch.hashes import CRC16_TABLE, CRC32_TABLE, CRC_CCITT_TABLE
+from netsum_switch.lowering.statements import Calculation, Checksum, Input
+from netsum_switch.lowering.values import Variable
+from netsum_switch.native import bytes as wire
+from netsum_switch.native.assembly import Assembly, Function, Register
+from netsum_switch.native.expressions import Expressions
+from netsum_switch.native.layout import WIDE, Context, Head, storage
+from netsum_switch.native.module import Module, Scope, refuse
+from netsum_switch.native.statements import StatementWriter
+
+
+class CalculationWriter(Scope):
+    """Writes ``calculateN``, which gives an i64."""
+
+    def __init__(self, module: Module, number: int, calculation: Calculation) -> None:
+        self.module = module
+        self._calculation = calculation
+        self.out = module.assembly.function(f"calculate{number}", "ptr noalias %s, ptr noalias %c", "i64")
+        self.expressions = Expressions(module.assembly, module.layout, self.out, self)
+        self._aligned = all(each.bits % 8 == 0 for each in calculation.inputs)
+        self._at = self.out.space(8)  # bits written
+
+    def write(self) -> None:
+        out = self.out
+        self.expressions.where = f"the calculation {self._calculation.name}"
+        data = self.pointer(Context.SCRATCH)
+        out.store("0", self._at, 64, 8)
+        for each in self._calculation.inputs:
+            if each.valid is None:
+                self._append(data, each)
+            else:
+                with out.when(self.expressions.condition(each.valid)):
+                    self._append(data, each)
+        size = out.op("lshr", 64, out.op("add", 64, out.load(self._at, 64, 8), 7), 3)
+        if self._calculation.payload:
+            at = self.head(Head.AT)
+            rest = out.op("sub", 64, self.head(Head.RECEIVED), at)
+            out.copy(out.offset(data, size), out.offset(out.load_pointer("%s"), at), rest)
+            size = out.op("add", 64, size, rest)
+        result = out.value(f"call i64 @{write_hash(self.module, self._calculation.algorithm)}(ptr {data}, i64 {size})")
+        out.give(f"i64 {result}")
+
+    def _append(self, data: Register, given: Input) -> None:
+        """One input behind the others."""
+        out, assembly = self.out, self.module.assembly
+        at = out.load(self._at, 64, 8)
+        to = out.offset(data, out.op("lshr", 64, at, 3))
+        size = (given.bits + 7) // 8
+        more: Register = str(given.bits)
+        if given.length is not None:
+            more = self._append_varbit(to, given)
+        elif self._aligned and given.bits > WIDE and given.bits % 64 == 0:
+            wire.reverse_limbs(out, to, self._in_memory(given), size // 8)
+        else:
+            value = out.resize(self.expressions.emit(given.value, given.bits), given.bits, 8 * size)
+            if given.bits % 8:
+                value = out.op("shl", 8 * size, value, 8 * size - given.bits)
+            if self._aligned:
+                wire.store_big(assembly, out, value, to, size)
+            else:
+                piece = out.space(size)
+                wire.store_big(assembly, out, value, piece, size)
+                out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {piece}, i64 {size})")
+        out.store(out.op("add", 64, at, more), self._at, 64, 8)
+
+    def _append_varbit(self, to: Register, given: Input) -> Register:
+        if not self._aligned:
+            raise refuse(f"the calculation {self._calculation.name} has a varbit field beside others of no whole bytes")
+        assert given.length is not None
+        length = self.expressions.emit(given.length, 64)
+        wire.reverse_bytes(self.out, to, self._in_memory(given), self.out.op("lshr", 64, length, 3))
+        return length
+
+    def _in_memory(self, given: Input) -> Register:
+        """A pointer to a value: its own place, or a copy."""
+        if isinstance(given.value, Variable):
+            return self.expressions.pointer(given.value)
+        held = storage(given.bits)
+        place = self.out.space(held // 8)
+        self.out.store(self.expressions.emit(given.value, held), place, held)
+        return place
+
+
+def write_append(assembly: Assembly) -> None:
+    """``append_bits``: bytes at a place that need not be a whole byte. What is behind the place is overwritten."""
+    out = assembly.function("append_bits", "ptr %data, i64 %at, ptr %piece, i64 %size", "void", attributes="noinline")
+    to, rest = out.offset("%data", out.op("lshr", 64, "%at", 3)), out.op("and", 64, "%at", 7)
+    shift = out.resize(rest, 64, 16)
+    keep = out.op("xor", 16, out.op("lshr", 16, 255, shift), 255)
+    first = out.op("and", 16, out.resize(out.load(to, 8), 8, 16), keep)
+    out.store(out.resize(first, 16, 8), to, 8)
+    with out.each("%size") as index:
+        byte = out.resize(out.load(out.offset("%piece", index), 8), 8, 16)
+        both = out.op("lshr", 16, out.op("shl", 16, byte, 8), shift)
+        here = out.offset(to, index)
+        high = out.resize(out.op("lshr", 16, both, 8), 16, 8)
+        out.store(out.op("or", 8, out.load(here, 8), high), here, 8)
+        out.store(out.resize(both, 16, 8), out.offset(here, 1), 8)
+    out.give("void")
+
+
+def write_hash(module: Module, algorithm: str) -> str:
+    """A hash function over bytes."""
+    algorithm = algorithm.removesuffix("_custom").replace("cksum", "csum")
+    if module.once(f"hash_{algorithm}"):
+        out = module.assembly.function(f"hash_{algorithm}", "ptr %data, i64 %size", "i64", attributes="noinline")
+        if algorithm in _CRCS:
+            _write_crc(module.assembly, out, algorithm)
+        else:
+            _WRITERS[algorithm](module.assembly, out)
+    return f"hash_{algorithm}"
+
+
+# Name: (table, first value, last exclusive or, bits, whether the low bit comes first)
+_CRCS = {
+    "crc16": (CRC16_TABLE, 0, 0, 16, True),
+    "crc32": (CRC32_TABLE, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
+    "crcCCITT": (CRC_CCITT_TABLE, 0xFFFF, 0, 16, False),
+}
+
+
+def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
+    table, first, last, bits, reflected = _CRCS[algorithm]
+    words, crc = assembly.words("i64", table), out.space(8)
+    out.store(str(first), crc, 64, 8)
+    with out.each("%size") as index:
+        old = out.load(crc, 64, 8)
+        byte = out.resize(out.load(out.offset("%data", index), 8), 8, 64)
+        top = old if reflected else out.op("lshr", 64, old, bits - 8)
+        number = out.op("and", 64, out.op("xor", 64, top, byte), 255)
+        entry = out.load(out.value(f"getelementptr i64, ptr {words}, i64 {number}"), 64, 8)
+        rest = (
+            out.op("lshr", 64, old, 8) if reflected else out.op("and", 64, out.op("shl", 64, old, 8), (1 << bits) - 1)
+        )
+        out.store(out.op("xor", 64, rest, entry), crc, 64, 8)
+    out.give(f"i64 {out.op('xor', 64, out.load(crc, 64, 8), last)}")
+
+
+def _each_word(assembly: Assembly, out: Function, combine: str) -> Register:
+    """All 16-bit words together, the last byte filled up with zeros."""
+    total = out.space(8)
+    out.store("0", total, 64, 8)
+    with out.each(out.op("lshr", 64, "%size", 1)) as index:
+        word = wire.load_big(assembly, out, out.value(f"getelementptr i16, ptr %data, i64 {index}"), 2)
+        out.store(out.op(combine, 64, out.load(total, 64, 8), out.resize(word, 16, 64)), total, 64, 8)
+    odd = out.compare("ne", 64, out.op("and", 64, "%size", 1), 0)
+    with out.when(odd):
+        last = out.resize(out.load(out.offset("%data", out.op("sub", 64, "%size", 1)), 8), 8, 64)
+        out.store(out.op(combine, 64, out.load(total, 64, 8), out.op("shl", 64, last, 8)), total, 64, 8)
+    return out.load(total, 64, 8)
+
+
+def _write_csum16(assembly: Assembly, out: Function) -> None:
+    """The complement of the sum modulo 2**16 - 1, of whose two zeros one is for nothing but zeros."""
+    total = _each_word(assembly, out, "add")
+    rest = out.op("urem", 64, total, 65535)
+    complement = out.op("urem", 64, out.op("sub", 64, 65535, rest), 65535)
+    out.give(f"i64 {out.choose(out.compare('eq', 64, total, 0), 64, 65535, complement)}")
+
+
+def _write_xor16(assembly: Assembly, out: Function) -> None:
+    out.give(f"i64 {_each_word(assembly, out, 'xor')}")
+
+
+def _write_identity(_assembly: Assembly, out: Function) -> None:
+    """The first eight bytes."""
+    value = out.space(8)
+    out.store("0", value, 64, 8)
+    with out.each(out.choose(out.compare("ult", 64, "%size", 8), 64, "%size", 8)) as index:
+        byte = out.resize(out.load(out.offset("%data", index), 8), 8, 64)
+        out.store(out.op("or", 64, out.op("shl", 64, out.load(value, 64, 8), 8), byte), value, 64, 8)
+    out.give(f"i64 {out.load(value, 64, 8)}")
+
+
+_WRITERS = {"csum16": _write_csum16, "xor16": _write_xor16, "identity": _write_identity}
+
+
+class ChecksumWriter(StatementWriter):
+    """Writes ``verify`` and ``update``."""
+
+    def verify(self, checksums: tuple[Checksum, ...]) -> None:
+        error = self.module.lowered.variables
+        for each in checksums:
+            self.expressions.where = f"the checksum {each.target.name}"
+            with self.out.when(self.expressions.condition(each.condition)):
+                bits = max(64, each.target.bits)
+                found = self.out.resize(self._calculated(each), 64, bits)
+                wrong = self.out.compare("ne", bits, found, self.expressions.emit(each.target, bits))
+                with self.out.when(wrong):
+                    self.assign(error.standard("checksum_error"), self.module.lowered.values.one)
+        self.out.give("i32 0")
+
+    def update(self, checksums: tuple[Checksum, ...]) -> None:
+        for each in checksums:
+            self.expressions.where = f"the checksum {each.target.name}"
+            with self.out.when(self.expressions.condition(each.condition)):
+                held, bits = storage(each.target.bits), each.target.bits
+                cut = self.out.resize(self.out.resize(self._calculated(each), 64, bits), bits, held)
+                self.out.store(cut, self.expressions.pointer(each.target), held)
+        self.out.give("i32 0")
+
+    def _calculated(self, checksum: Checksum) -> Register:
+        return self.calculate(self.out, checksum.calculation)

@@ -1,0 +1,105 @@
+"""A control as one function: a block for each node that can be reached, jumps between them."""
+
+from __future__ import annotations
+
+from netsum_switch.lowering.control import following
+from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
+from netsum_switch.native.assembly import Register
+from netsum_switch.native.layout import TableWord
+from netsum_switch.native.module import Module
+from netsum_switch.native.statements import StatementWriter
+from netsum_switch.native.tables import write_exact, write_rules
+
+
+class ControlWriter(StatementWriter):
+    """Writes one control."""
+
+    def __init__(self, module: Module, control: Control) -> None:
+        super().__init__(module, f"control_{control.name}", attributes="noinline")
+        self._control = control
+        self._labels: dict[str | None, str] = {None: self.out.label()}
+        self._tables = {each["name"]: each for each in module.lowered.program.pipelines[control.name]["tables"]}
+
+    def write(self) -> None:
+        waiting = [self._control.entry]
+        self.out.jump(self._label(self._control.entry))
+        done: set[str | None] = {None}
+        while waiting:
+            name = waiting.pop()
+            if name in done or name is None:
+                continue
+            done.add(name)
+            node = self._control.nodes[name]
+            self.out.begin(self._label(name))
+            self._node(name, node)
+            waiting += reversed(following(node))
+        self.out.begin(self._label(None))
+        self.out.give("i32 0")
+
+    def _label(self, name: str | None) -> str:
+        return self._labels.setdefault(name, "") or self._new_label(name)
+
+    def _new_label(self, name: str | None) -> str:
+        self._labels[name] = self.out.label()
+        return self._labels[name]
+
+    def _node(self, name: str, node: Node) -> None:
+        self.expressions.where = f"{name} of the {self._control.name} control"
+        if isinstance(node, Condition):
+            self.out.branch(self.expressions.condition(node.condition), self._label(node.yes), self._label(node.no))
+        elif isinstance(node, Direct):
+            self._action(node.action, self._label(node.next))
+        else:
+            self._apply(node)
+
+    def _action(self, action: Action, after: str) -> None:
+        self.statements(action.body)
+        if action.exits:
+            self.out.jump(self._label(None))
+        elif action.exits is None:
+            leaving = self.expressions.condition(self.module.lowered.variables.mark("leaving"))
+            self.out.branch(leaving, self._label(None), after)
+        else:
+            self.out.jump(after)
+
+    def _apply(self, node: Apply) -> None:
+        out, plan = self.out, self.module.image.tables[node.table]
+        row = self._find(node)
+        hit = out.compare("ne", 64, row, 0)
+        if node.with_counters:
+            with out.when(hit):
+                counts = self.pointer(plan.word + TableWord.COUNTS)
+                self.count(out.offset(counts, out.op("shl", 64, row, 4)))
+        data = out.offset(self.pointer(plan.word + TableWord.ROWS), out.op("mul", 64, row, plan.row))
+        chosen = out.load(data, 64, 8)
+        after = out.label() if node.by_hit else ""
+        labels = [out.label() for _ in node.actions]
+        otherwise = after or self._label(node.otherwise)
+        cases = " ".join(f"i64 {at}, label %{label}" for at, label in enumerate(labels))
+        out.line(f"switch i64 {chosen}, label %{otherwise} [ {cases} ]")
+        out.end()
+        for label, (action, following_), places in zip(labels, node.actions, plan.parameters, strict=True):
+            out.begin(label)
+            self.expressions.row, self.expressions.places = data, tuple(at for at, _ in places)
+            self._action(action, after or self._label(following_))
+        if after:
+            out.begin(after)
+            out.branch(hit, self._label(node.hit), self._label(node.miss))
+
+    def _find(self, node: Apply) -> Register:
+        """The number of the row that matches; 0 for none, which is the default's."""
+        out, plan = self.out, self.module.image.tables[node.table]
+        if not node.keys:
+            return "0"
+        key = out.space(8 * plan.key_words)
+        at = 0
+        for value, bits in zip(node.keys, node.widths, strict=True):
+            held = (bits + 63) // 64 * 64
+            out.store(out.resize(self.expressions.emit(value, bits), bits, held), out.offset(key, at), held, 8)
+            at += held // 8
+        if self._tables[node.table]["match_type"] == "exact":
+            name = write_exact(self.module, plan.key_words)
+        else:
+            name = write_rules(self.module, node.table, self._tables[node.table]["key"], plan)
+        index, limit = self.pointer(plan.word + TableWord.INDEX), self.number(plan.word + TableWord.LIMIT)
+        return out.value(f"call i64 @{name}(ptr {index}, i64 {limit}, ptr {key})")

@@ -1,0 +1,264 @@
+"""Expressions as LLVM integers.
+
+``emit(expression, bits)`` gives the value modulo 2**bits: additions, products and bitwise operations need no more of their
+operands, so the masks that p4c writes around everything say how wide to compute. Shifts to the right, comparisons and divisions
+need their operands whole, as wide as these can be.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from netsum_switch.errors import UnsupportedError
+from netsum_switch.lowering.values import (
+    COMPARISONS,
+    Calculated,
+    Constant,
+    Expression,
+    Operation,
+    Parameter,
+    Random,
+    Variable,
+    walk,
+)
+from netsum_switch.native.assembly import Assembly, Function, Register
+from netsum_switch.native.layout import WIDEST, Layout, storage
+
+_PLAIN = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
+_PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+class Surroundings(Protocol):
+    """What expressions cannot do by themselves."""
+
+    def calculate(self, out: Function, name: str) -> Register:
+        """A call of a calculation; an i64."""
+
+    def fail(self, out: Function, condition: Register, text: str) -> None:
+        """End the packet with an error if the condition holds."""
+
+
+class Expressions:
+    """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written."""
+
+    def __init__(self, assembly: Assembly, layout: Layout, out: Function, around: Surroundings) -> None:
+        self.assembly = assembly
+        self.layout = layout
+        self.out = out
+        self._around = around
+        self.row: Register = ""
+        self.places: tuple[int, ...] = ()  # byte offsets of the parameters in the row
+        self.where = ""  # the P4 construct, for errors
+
+    def pointer(self, variable: Variable) -> Register:
+        return self.out.offset("%s", self.layout.offsets[variable])
+
+    def condition(self, expression: Expression) -> Register:
+        """Whether a value is not 0; an i1."""
+        value = self.whole(expression)
+        return value if expression.bits == 1 else self.out.compare("ne", expression.bits, value, 0)
+
+    def whole(self, expression: Expression) -> Register:
+        """The value in as many bits as it can need."""
+        return self.emit(expression, expression.bits)
+
+    def emit(self, expression: Expression, bits: int) -> Register:
+        """The value modulo 2**bits."""
+        if bits > WIDEST:
+            raise UnsupportedError(f"{self.where} computes with {bits} bits; this switch does with {WIDEST}")
+        if isinstance(expression, Constant):
+            return (
+                str(expression.value & (1 << bits) - 1) if bits > 1 else ("true" if expression.value & 1 else "false")
+            )
+        if isinstance(expression, Variable):
+            return self._loaded(self.pointer(expression), expression, bits)
+        if isinstance(expression, Parameter):
+            pointer = self.out.offset(self.row, self.places[expression.index])
+            return self._loaded(pointer, expression, bits)
+        if isinstance(expression, Calculated):
+            return self.out.resize(self._around.calculate(self.out, expression.calculation), 64, bits)
+        if isinstance(expression, Random):
+            return self._random(expression, bits)
+        assert isinstance(expression, Operation)
+        return self._operation(expression, bits)
+
+    def _loaded(self, pointer: Register, place: Expression, bits: int) -> Register:
+        held = storage(place.bits)
+        value = self.out.load(pointer, held, min(held, 64) // 8)
+        if place.signed:
+            value = self.out.resize(value, held, place.bits)
+            return self.out.resize(value, place.bits, bits, signed=True)
+        return self.out.resize(value, held, bits)
+
+    def fitted(self, value: Register, of: Expression, bits: int) -> Register:
+        """A whole value modulo 2**bits."""
+        return self.out.resize(value, of.bits, bits, of.signed)
+
+    def _operation(self, node: Operation, bits: int) -> Register:
+        op, operands = node.op, node.operands
+        if op in COMPARISONS:
+            return self.out.resize(self._comparison(op, *operands), 1, bits)
+        if op in ("and", "or", "not"):
+            return self.out.resize(self._logic(op, operands), 1, bits)
+        if op == "&":
+            return self._and(node, bits)
+        if op in _PLAIN:
+            left, right = (self.emit(each, bits) for each in operands)
+            return self.out.op(_PLAIN[op], bits, left, right)
+        if op == "~":
+            return self.out.op("xor", bits, self.emit(operands[0], bits), "-1" if bits > 1 else "true")
+        if op == "neg":
+            return self.out.op("sub", bits, "0" if bits > 1 else "false", self.emit(operands[0], bits))
+        if op == "?":
+            return self._choice(operands, bits)
+        if op == "<<":
+            return self._left(operands, bits)
+        if op == ">>":
+            return self._right(node, bits)
+        if op in ("/", "%"):
+            return self.fitted(self._division(op, operands), node, bits)
+        return self._cut(node, bits)
+
+    def _and(self, node: Operation, bits: int) -> Register:
+        inside = min(bits, node.bits) if not node.signed else bits
+        mask = next((each.value for each in node.operands if isinstance(each, Constant)), None)
+        if mask is not None and mask & (1 << inside) - 1 == (1 << inside) - 1:
+            value = next(each for each in node.operands if not isinstance(each, Constant) or each.value != mask)
+            return self.out.resize(self.emit(value, inside), inside, bits)
+        left, right = (self.emit(each, inside) for each in node.operands)
+        return self.out.resize(self.out.op("and", inside, left, right), inside, bits)
+
+    def _comparison(self, op: str, left: Expression, right: Expression) -> Register:
+        signed = left.signed or right.signed
+        bits = max(left.signed_bits, right.signed_bits) if signed else max(left.bits, right.bits)
+        predicate = _PREDICATES[op]
+        if predicate not in ("eq", "ne"):
+            predicate = ("s" if signed else "u") + predicate
+        return self.out.compare(predicate, bits, self.emit(left, bits), self.emit(right, bits))
+
+    def _logic(self, op: str, operands: tuple[Expression, ...]) -> Register:
+        first = self.condition(operands[0])
+        if op == "not":
+            return self.out.op("xor", 1, first, "true")
+        if not can_fail(operands[1]):
+            return self.out.op(op, 1, first, self.condition(operands[1]))
+        if op == "and":
+            return self._branched(first, 1, lambda: self.condition(operands[1]), lambda: "false")
+        return self._branched(first, 1, lambda: "true", lambda: self.condition(operands[1]))
+
+    def _choice(self, operands: tuple[Expression, ...], bits: int) -> Register:
+        condition = self.condition(operands[0])
+        if not any(map(can_fail, operands[1:])):
+            return self.out.choose(condition, bits, *(self.emit(each, bits) for each in operands[1:]))
+        yes, no = operands[1:]
+        return self._branched(condition, bits, lambda: self.emit(yes, bits), lambda: self.emit(no, bits))
+
+    def _branched(self, condition: Register, bits: int, yes: Make, no: Make) -> Register:
+        """One of two values, of which only that one is computed."""
+        out = self.out
+        first, second, after = out.label(), out.label(), out.label()
+        out.branch(condition, first, second)
+        cases = []
+        for label, make in ((first, yes), (second, no)):
+            out.begin(label)
+            value = make()
+            cases.append(f"[ {value}, %{out.block} ]")
+            out.jump(after)
+        out.begin(after)
+        return out.value(f"phi i{bits} {', '.join(cases)}")
+
+    def _left(self, operands: tuple[Expression, ...], bits: int) -> Register:
+        value, distance = operands
+        if isinstance(distance, Constant):
+            if distance.value >= bits:
+                return "0" if bits > 1 else "false"
+            inside = bits - distance.value
+            moved = self.out.resize(self.emit(value, inside), inside, bits)
+            return self.out.op("shl", bits, moved, distance.value)
+        return self._shifted("shl", value, distance, bits)
+
+    def _shifted(self, name: str, value: Expression, distance: Expression, bits: int) -> Register:
+        """A shift by a distance of which LLVM must not know that it may be too far."""
+        wide = max(bits, distance.bits, 18)
+        by = self.emit(distance, wide)
+        inside = self.out.compare("ult", wide, by, bits)
+        near = self.out.resize(self.out.choose(inside, wide, by, 0), wide, bits)
+        if bits == 1:
+            near = "false"
+        shifted = self.out.op(name, bits, self.emit(value, bits), near)
+        if name == "ashr":
+            last = self.out.op("ashr", bits, self.emit(value, bits), bits - 1)
+            return self.out.choose(inside, bits, shifted, last)
+        return self.out.choose(inside, bits, shifted, "0" if bits > 1 else "false")
+
+    def _right(self, node: Operation, bits: int) -> Register:
+        value, distance = node.operands
+        name = "ashr" if value.signed else "lshr"
+        if not isinstance(distance, Constant):
+            return self.fitted(self._shifted(name, value, distance, value.bits), value, bits)
+        by = distance.value
+        if by >= value.bits:
+            if not value.signed:
+                return "0" if bits > 1 else "false"
+            by = value.bits - 1
+        inside = min(value.bits, bits + by)
+        moved = self.out.op(name, inside, self.emit(value, inside), by)
+        return self.out.resize(moved, inside, bits, value.signed)
+
+    def _division(self, op: str, operands: tuple[Expression, ...]) -> Register:
+        """In as many bits as the result can need."""
+        left, right = operands
+        bits = max(left.bits, right.bits)
+        by = self.emit(right, bits)
+        if not isinstance(right, Constant) or right.value == 0:
+            zero = self.out.compare("eq", bits, by, "0" if bits > 1 else "false")
+            if self._may_be_zero(right):
+                self._around.fail(self.out, zero, f"a division by 0 in {self.where}; the packet is dropped")
+        result = self.out.op("udiv" if op == "/" else "urem", bits, self.emit(left, bits), by)
+        return self.out.resize(result, bits, (left if op == "/" else right).bits)
+
+    @staticmethod
+    def _may_be_zero(divisor: Expression) -> bool:
+        return not (  # what `hash` divides by: size ? size : 1
+            isinstance(divisor, Operation)
+            and divisor.op == "?"
+            and divisor.operands[0] is divisor.operands[1]
+            and isinstance(divisor.operands[2], Constant)
+            and divisor.operands[2].value != 0
+        )
+
+    def _cut(self, node: Operation, bits: int) -> Register:
+        value, width = node.operands
+        assert isinstance(width, Constant)
+        if node.op == "two_comp":
+            return self.out.resize(self.emit(value, width.value), width.value, bits, signed=True)
+        top = (1 << width.value) - 1 if node.op == "usat" else (1 << width.value - 1) - 1
+        bottom = 0 if node.op == "usat" else -(1 << width.value - 1)
+        inside = max(value.signed_bits, width.value + 1)
+        result = self.emit(value, inside)
+        for bound, predicate in ((top, "sgt"), (bottom, "slt")):
+            beyond = self.out.compare(predicate, inside, result, bound)
+            result = self.out.choose(beyond, inside, bound, result)
+        return self.out.resize(result, inside, bits, signed=True)
+
+    def _random(self, node: Random, bits: int) -> Register:
+        """From low to high; the caller has seen to it that low is not above high."""
+        if node.bits > 64:
+            raise UnsupportedError(f"{self.where} takes a random number of {node.bits} bits; this switch has 64")
+        low, high = self.emit(node.low, 64), self.emit(node.high, 64)
+        drawn = self.out.value("call i64 @random(ptr %c)")
+        count = self.out.op("add", 64, self.out.op("sub", 64, high, low), 1)
+        wide = self.out.op("mul", 128, self.out.resize(drawn, 64, 128), self.out.resize(count, 64, 128))
+        inside = self.out.resize(self.out.op("lshr", 128, wide, 64), 128, 64)
+        any_will_do = self.out.compare("eq", 64, count, 0)
+        offset = self.out.choose(any_will_do, 64, drawn, inside)
+        return self.out.resize(self.out.op("add", 64, low, offset), 64, bits)
+
+
+class Make(Protocol):
+    def __call__(self) -> Register: ...
+
+
+def can_fail(expression: Expression) -> bool:
+    """Whether computing it can end the packet."""
+    return any(isinstance(each, Operation) and each.op in ("/", "%") for each in walk(expression))

@@ -1,0 +1,262 @@
+"""Wide integers in loops over their limbs.
+
+LLVM can add integers of 2048 bits, but it writes an expression of some of them out limb by limb, slowly, and spills most. So a
+wide assignment becomes a function with a loop that computes all of its operations for one limb after the other, with the
+carries of additions in registers. What is shifted is computed into memory first, by a loop of its own. Assignments of
+the same form share the function: netsum's 2048-bit chunks need some twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from netsum_switch.lowering.values import Constant, Expression, Operation, Parameter, Variable, operands_of
+from netsum_switch.native.assembly import Assembly, Function, Register
+from netsum_switch.native.expressions import Expressions
+
+_BITWISE = {"&": "and", "|": "or", "^": "xor"}
+_CARRIES = {"+": "uadd", "-": "usub", "neg": "usub"}
+_UNROLLED = 8
+
+
+def streams(expression: Expression) -> bool:
+    """Whether a wide expression can be computed limb by limb."""
+    if _is_scalar(expression):
+        return True
+    if isinstance(expression, Variable | Parameter | Constant):
+        return not expression.signed
+    if not isinstance(expression, Operation):
+        return False
+    op, operands = expression.op, expression.operands
+    if op in _BITWISE or op in ("+", "-", "~", "neg"):
+        return all(map(streams, operands))
+    if op in ("<<", ">>"):
+        return _is_scalar(operands[1]) and streams(operands[0]) and not operands[0].signed
+    return False
+
+
+def _is_scalar(expression: Expression) -> bool:
+    return expression.bits <= 64 and not expression.signed
+
+
+@dataclass
+class Form:
+    """What an assignment has in common with others of the same form: its operations by number, operands before what uses
+    them, and the places and numbers that each assignment brings."""
+
+    lines: list[str] = field(default_factory=list)
+    nodes: list[Expression] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    places: list[Expression] = field(default_factory=list)
+    scalars: list[Expression] = field(default_factory=list)
+
+    def add(self, expression: Expression) -> int:
+        if id(expression) in self.numbers:
+            return self.numbers[id(expression)]
+        if isinstance(expression, Constant):
+            text = f"constant {expression.value}"
+        elif _is_scalar(expression):
+            self.scalars.append(expression)
+            text = "scalar"
+        elif isinstance(expression, Variable | Parameter):
+            self.places.append(expression)
+            text = f"place {expression.bits}"
+        else:
+            assert isinstance(expression, Operation)
+            operands = [self.add(each) for each in expression.operands]
+            text = f"{expression.op} {operands} {expression.bits}"
+        number = self.numbers[id(expression)] = len(self.nodes)
+        self.nodes.append(expression)
+        self.lines.append(text)
+        return number
+
+
+class WideFunctions:
+    """The functions of a module, by form."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._names: dict[str, str] = {}
+
+    def assign(self, to: Register, bits: int, value: Expression, expressions: Expressions) -> None:
+        """Write a call that stores an expression that `streams` at ``to``."""
+        form = Form()
+        form.add(value)
+        key = f"{bits}: {form.lines}"
+        if key not in self._names:
+            self._names[key] = f"wide{len(self._names)}"
+            _Writer(self._assembly, self._names[key], form, bits).write()
+        arguments = [f"ptr {to}"]
+        for place in form.places:
+            if isinstance(place, Variable):
+                arguments.append(f"ptr {expressions.pointer(place)}")
+            else:
+                assert isinstance(place, Parameter)
+                arguments.append(f"ptr {expressions.out.offset(expressions.row, expressions.places[place.index])}")
+        arguments += [f"i64 {expressions.emit(each, 64)}" for each in form.scalars]
+        expressions.out.line(f"call void @{self._names[key]}({', '.join(arguments)})")
+
+
+class _Writer:
+    """Writes one function."""
+
+    def __init__(self, assembly: Assembly, name: str, form: Form, bits: int) -> None:
+        self._assembly = assembly
+        self._form = form
+        self._bits = bits
+        parameters = ["ptr %to"]
+        parameters += [f"ptr %p{at}" for at in range(len(form.places))]
+        parameters += [f"i64 %n{at}" for at in range(len(form.scalars))]
+        self._pointers = {id(each): f"%p{at}" for at, each in enumerate(form.places)}
+        self._scalars = {id(each): f"%n{at}" for at, each in enumerate(form.scalars)}
+        self._out = assembly.function(name, ", ".join(parameters), "void", attributes="noinline")
+        self._cells: dict[int, Register] = {}
+        self._shifted: dict[int, tuple[Register, int, Register]] = {}  # (memory, limbs, distance in bits)
+
+    def write(self) -> None:
+        shifts = [each for each in self._form.nodes if isinstance(each, Operation) and each.op in ("<<", ">>")]
+        spaces = {id(each): self._out.space(24 * self._limbs_of(each)) for each in shifts}
+        carried = [each for each in self._form.nodes if isinstance(each, Operation) and each.op in _CARRIES]
+        self._cells = {id(each): self._out.space(1) for each in carried}  # LLVM makes registers of them
+        for each in shifts:  # operands come before what uses them
+            self._materialise(each, spaces[id(each)])
+        root = self._form.nodes[-1]
+        self._loop(root, "%to", (self._bits + 63) // 64)
+        spare = -self._bits % 64
+        if spare:
+            top = self._out.offset("%to", (self._bits - 1) // 64 * 8)
+            value = self._out.load(top, 64, 8)
+            self._out.store(self._out.op("and", 64, value, (1 << 64 - spare) - 1), top, 64, 8)
+        self._out.give("void")
+
+    def _limbs_of(self, shift: Operation) -> int:
+        """The limbs of what is shifted that can matter."""
+        operand = shift.operands[0]
+        limbs = (operand.bits + 63) // 64
+        return limbs if shift.op == ">>" else min(limbs, (max(self._bits, *self._needed()) + 63) // 64)
+
+    def _needed(self) -> Sequence[int]:
+        """Bits of what is shifted to the right, which is needed whole."""
+        return [
+            each.operands[0].bits
+            for each in self._form.nodes
+            if isinstance(each, Operation) and each.op == ">>"
+        ] or [0]  # fmt: skip
+
+    def _materialise(self, shift: Operation, space: Register) -> None:
+        """What is shifted, with zeros as wide as itself before and behind it."""
+        limbs, out = self._limbs_of(shift), self._out
+        out.clear(space, 24 * limbs)
+        self._loop(shift.operands[0], out.offset(space, 8 * limbs), limbs)
+        self._shifted[id(shift)] = space, limbs, self._scalar(shift.operands[1])
+
+    def _scalar(self, expression: Expression) -> Register:
+        return str(expression.value) if isinstance(expression, Constant) else self._scalars[id(expression)]
+
+    def _loop(self, root: Expression, to: Register, limbs: int) -> None:
+        """Compute an expression limb by limb into memory."""
+        out = self._out
+        order = _order(root, self._shifted)
+        for each in order:
+            if id(each) in self._cells:
+                out.line(f"store i1 false, ptr {self._cells[id(each)]}")
+        # Carries go from limb to limb in the processor's flag only where there is no loop between.
+        step = _UNROLLED if limbs % _UNROLLED == 0 and any(id(each) in self._cells for each in order) else 1
+        with out.each(str(limbs // step)) as turn:
+            for more in range(step):
+                index = out.op("add", 64, out.op("mul", 64, turn, step), more) if step > 1 else turn
+                values: dict[int, Register] = {}
+                for each in order:
+                    values[id(each)] = self._limb(each, index, limbs, values)
+                out.store(values[id(root)], out.value(f"getelementptr i64, ptr {to}, i64 {index}"), 64, 8)
+
+    def _limb(self, node: Expression, index: Register, limbs: int, values: dict[int, Register]) -> Register:
+        out = self._out
+        if isinstance(node, Constant):
+            return self._constant_limb(node, index, limbs)
+        if id(node) in self._scalars:
+            return out.choose(out.compare("eq", 64, index, 0), 64, self._scalars[id(node)], 0)
+        if id(node) in self._pointers:
+            return self._place_limb(self._pointers[id(node)], (node.bits + 63) // 64, index, limbs)
+        assert isinstance(node, Operation)
+        if id(node) in self._shifted:
+            return self._shifted_limb(node, index)
+        operands = [values[id(each)] for each in node.operands]
+        if node.op == "~":
+            return out.op("xor", 64, operands[0], -1)
+        if node.op in _BITWISE:
+            return out.op(_BITWISE[node.op], 64, operands[0], operands[1])
+        left, right = operands if node.op != "neg" else ("0", operands[0])
+        return _with_carry(self._assembly, out, _CARRIES[node.op], left, right, self._cells[id(node)])
+
+    def _constant_limb(self, node: Constant, index: Register, limbs: int) -> Register:
+        words = {node.value >> 64 * at & (1 << 64) - 1 for at in range(limbs)}
+        if len(words) == 1:
+            return str(words.pop())
+        table = self._assembly.limbs(node.value, limbs)
+        return self._out.load(self._out.value(f"getelementptr i64, ptr {table}, i64 {index}"), 64, 8)
+
+    def _place_limb(self, pointer: Register, has: int, index: Register, limbs: int) -> Register:
+        """A limb from memory, 0 behind the last."""
+        out = self._out
+        if has >= limbs:
+            return out.load(out.value(f"getelementptr i64, ptr {pointer}, i64 {index}"), 64, 8)
+        inside = out.compare("ult", 64, index, has)
+        near = out.choose(inside, 64, index, 0)
+        value = out.load(out.value(f"getelementptr i64, ptr {pointer}, i64 {near}"), 64, 8)
+        return out.choose(inside, 64, value, 0)
+
+    def _shifted_limb(self, node: Operation, index: Register) -> Register:
+        """From two neighbouring limbs of what is shifted, which has as many limbs of zeros before and behind it."""
+        out = self._out
+        space, limbs, distance = self._shifted[id(node)]
+        whole, rest = out.op("lshr", 64, distance, 6), out.op("and", 64, distance, 63)
+        start, last = out.op("add", 64, index, limbs), 3 * limbs - 1
+        at = out.op("add" if node.op == ">>" else "sub", 64, start, whole)
+        beside = out.op("add", 64, at, 1 if node.op == ">>" else -1)
+        here, there = (self._limb_at(space, out, each, last) for each in (at, beside))
+        high, low, name = (there, here, "fshr") if node.op == ">>" else (here, there, "fshl")
+        self._assembly.declare(f"llvm.{name}.i64", "i64 {}(i64, i64, i64)")
+        return out.value(f"call i64 @llvm.{name}.i64(i64 {high}, i64 {low}, i64 {rest})")
+
+    @staticmethod
+    def _limb_at(space: Register, out: Function, at: Register, last: int) -> Register:
+        """A limb of the space; outside, also where ``at`` would be negative, all are 0."""
+        inside = out.compare("ule", 64, at, last)
+        near = out.choose(inside, 64, at, 0)
+        value = out.load(out.value(f"getelementptr i64, ptr {space}, i64 {near}"), 64, 8)
+        return out.choose(inside, 64, value, 0)
+
+
+def _order(root: Expression, known: dict[int, tuple[Register, int, Register]]) -> list[Expression]:
+    """What a loop computes, operands first; what is in memory already needs none of its operands."""
+    order: list[Expression] = []
+    seen: set[int] = set()
+
+    def visit(node: Expression) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if id(node) not in known and not _is_scalar(node):
+            for each in operands_of(node):
+                visit(each)
+        order.append(node)
+
+    visit(root)
+    return order
+
+
+def _with_carry(
+    assembly: Assembly, out: Function, name: str, left: Register, right: Register, cell: Register
+) -> Register:
+    """A limb of a sum or difference; LLVM makes add-with-carry of it."""
+    function = assembly.declare(f"llvm.{name}.with.overflow.i64", "{{ i64, i1 }} {}(i64, i64)")
+    call = f"call {{ i64, i1 }} @{function}"
+    first = out.value(f"{call}(i64 {left}, i64 {right})")
+    value, over = (out.value(f"extractvalue {{ i64, i1 }} {first}, {at}") for at in (0, 1))
+    carry = out.resize(out.value(f"load i1, ptr {cell}"), 1, 64)
+    second = out.value(f"{call}(i64 {value}, i64 {carry})")
+    value, again = (out.value(f"extractvalue {{ i64, i1 }} {second}, {at}") for at in (0, 1))
+    out.line(f"store i1 {out.op('or', 1, over, again)}, ptr {cell}")
+    return value

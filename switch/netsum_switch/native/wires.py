@@ -1,0 +1,147 @@
+"""The ports' side of the packet loop: the memory that `loop` works on, and what it leaves to Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from netsum_switch.native.loop import (
+    ADDRESS_BYTES,
+    BATCH,
+    CONTROL_BYTES,
+    HEADROOM,
+    MESSAGE_BYTES,
+    NEWS,
+    POLL_BYTES,
+    PORT_NUMBERS,
+    QUEUE,
+    VECTOR_BYTES,
+    Kind,
+    Loop,
+    Wire,
+)
+from netsum_switch.native.memory import Memory
+from netsum_switch.ports.base import MAX_FRAME, Port
+from netsum_switch.ports.packet import PacketPort
+from netsum_switch.ports.udp import UdpPort
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_FRAME_SPACE = (
+    HEADROOM + MAX_FRAME + 4160
+)  # not a multiple of a page, so that frames do not share their places in the cache
+
+_MESSAGE = struct.Struct("<QI4xQQQQI4xI4x")
+"""struct mmsghdr: the address and its length, the vector and that it is one, ancillary data and their length, flags, length."""
+
+
+class Wires:
+    """The ports in memory. Descriptors and memory are the ports': they must not be closed before this is done with."""
+
+    def __init__(self, run: int, context: Memory, out_start: int, ports: Iterable[Port], cpu_port: int) -> None:
+        """`run`: the compiled function's address."""
+        self._run = _RUN(run)
+        self._context = context
+        self._held: list[Any] = []  # memory that only pointers in memory know of
+        self._ports = list(ports)
+        self._wires = self._new(8 * Wire.END * (len(self._ports) + 1))
+        self._poll = self._new(POLL_BYTES * (len(self._ports) + 1))
+        self._by_number = self._new(8 * PORT_NUMBERS)
+        self._loop = Memory(8 * Loop.END)
+        self._set(Loop.POLL, self._poll.address)
+        self._set(Loop.WIRES, self._wires.address)
+        self._set(Loop.BY_NUMBER, self._by_number.address)
+        self._set(Loop.MESSAGES, self._receiving().address)
+        self._set(Loop.CPU_PORT, cpu_port)
+        self._set(Loop.OUT_START, out_start)
+        for index, port in enumerate(self._ports):
+            self._add(index, port)
+
+    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
+        """Come back when `wake` is readable, and while `wanted` is not 0."""
+        self._hold(wanted)
+        self._set(Loop.WANTED, ctypes.addressof(wanted))
+        self._set(Loop.COUNT, len(self._ports) + 1)
+        self._set(Loop.NEXT, len(self._ports) + 1)
+        self._poll_for(len(self._ports), wake)
+
+    def run(self) -> int:
+        """Serve the ports until there is something to do for Python; the descriptor that is to be read, or -1."""
+        ready: int = self._run(self._context.address, self._loop.address)
+        return self._poll.number(POLL_BYTES * (ready - 1), 4) if ready else -1
+
+    def take_left(self) -> bool:
+        """Whether records were left, which the caller reads now; an interface that is lost is reported."""
+        if not self._loop.number(8 * Loop.LEFT):
+            return False
+        self._set(Loop.LEFT, 0)
+        for index, port in enumerate(self._ports):
+            at = 8 * (Wire.END * index + Wire.LOST)
+            lost = self._wires.number(at)
+            if lost & NEWS and isinstance(port, PacketPort):
+                self._wires.set_number(at, lost ^ NEWS)
+                port.down = False
+                port.lost(OSError(lost ^ NEWS, os.strerror(lost ^ NEWS)))
+        return True
+
+    def _add(self, index: int, port: Port) -> None:
+        start = 8 * Wire.END * index
+        wire = self._wires.address + start
+        self._by_number.set_number(8 * port.number, wire)
+        self._poll_for(index, port.fileno())
+        kind, peer = Kind.PYTHON, 0
+        if isinstance(port, UdpPort):
+            kind = Kind.LEARNING if port.learns else Kind.UDP
+            peer = self._address_of(port.peer)
+        elif isinstance(port, PacketPort):
+            kind = Kind.PACKET
+        words = {Wire.DESCRIPTOR: port.fileno(), Wire.NUMBER: port.number, Wire.KIND: kind, Wire.PEER: peer}
+        if kind != Kind.PYTHON:
+            self._hold(port.counters)
+            words[Wire.COUNTERS] = ctypes.addressof(port.counters)
+            words[Wire.MESSAGES] = self._sending(peer).address
+        for word, value in words.items():
+            self._wires.set_number(start + 8 * word, value)
+
+    def _poll_for(self, index: int, descriptor: int) -> None:
+        struct.pack_into("<iHH", self._poll.data, POLL_BYTES * index, descriptor, select.POLLIN, 0)
+
+    def _receiving(self) -> Memory:
+        frames = self._new(BATCH * _FRAME_SPACE).address + HEADROOM
+        vectors, names = self._new(BATCH * VECTOR_BYTES), self._new(BATCH * ADDRESS_BYTES)
+        controls = self._new(BATCH * CONTROL_BYTES)
+        for at in range(BATCH):
+            struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, MAX_FRAME)
+        return self._messages(BATCH, vectors, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
+
+    def _sending(self, peer: int) -> Memory:
+        return self._messages(QUEUE, self._new(QUEUE * VECTOR_BYTES), lambda _: (peer, ADDRESS_BYTES if peer else 0))
+
+    def _messages(
+        self, count: int, vectors: Memory, name: Callable[[int], tuple[int, int]], controls: int = 0
+    ) -> Memory:
+        messages = self._new(count * MESSAGE_BYTES)
+        for at in range(count):
+            control = controls + CONTROL_BYTES * at if controls else 0
+            vector = vectors.address + VECTOR_BYTES * at
+            _MESSAGE.pack_into(messages.data, MESSAGE_BYTES * at, *name(at), vector, 1, control, 0, 0, 0)
+        return messages
+
+    def _address_of(self, data: bytearray) -> int:
+        view = (ctypes.c_char * len(data)).from_buffer(data)
+        self._hold(view)
+        return ctypes.addressof(view)
+
+    def _new(self, size: int) -> Memory:
+        memory = Memory(size)
+        self._hold(memory)
+        return memory
+
+    def _hold(self, what: object) -> None:
+        self._held.append(what)
+
+    def _set(self, word: Loop, value: int) -> None:
+        self._loop.set_number(8 * word, value)

@@ -1,0 +1,100 @@
+"""Which engine runs, and the cache of machine code: what lies there runs, so nothing is taken from it on trust."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from netsum_switch.errors import UnsupportedError
+from netsum_switch.pipeline import load_pipeline
+
+from tests.switch.harness.controller import PROGRAMS
+
+PROGRAM = (PROGRAMS / "matching.json").read_bytes()
+
+
+def test_without_llvmlite_python_runs_and_the_log_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [each for each in sys.modules if each.startswith("netsum_switch.native")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    caplog.set_level(logging.INFO)
+    assert load_pipeline(PROGRAM, engine="auto").engine == "python"
+    assert "runs as Python, several times slower" in caplog.text
+    assert "pip install 'netsum[native]'" in caplog.text
+    with pytest.raises(UnsupportedError, match=r"pip install 'netsum\[native\]'"):
+        load_pipeline(PROGRAM, engine="native")
+
+
+COMPILE = """
+import sys
+from netsum_switch.native.cache import cached
+def compile_it():
+    print("compiled", flush=True)
+    sys.stdin.readline()
+    return b"code"
+assert cached("key", compile_it) == b"code"
+"""
+
+
+@pytest.mark.llvmlite
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def base(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        return tmp_path / "netsum" / "switch"
+
+    def test_what_is_damaged_or_another_programs_is_compiled_anew(self, base: Path) -> None:
+        from netsum_switch.native.cache import cached
+
+        assert cached("a", lambda: b"first") == b"first"
+        assert cached("a", lambda: b"second") == b"first"
+        assert base.stat().st_mode & 0o777 == 0o700
+        (base / "b.o").write_bytes((base / "a.o").read_bytes())
+        assert cached("b", lambda: b"its own") == b"its own"
+        (base / "a.o").write_bytes((base / "a.o").read_bytes()[:-1])
+        assert cached("a", lambda: b"third") == b"third"
+        assert cached("a", lambda: b"fourth") == b"third"
+        assert {each.name for each in base.iterdir()} == {"a.o", "b.o"}
+
+    def test_a_directory_that_others_may_write_to_is_not_used(
+        self, base: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        from netsum_switch.native.cache import cached
+
+        cached("a", lambda: b"first")
+        base.chmod(0o777)
+        assert cached("a", lambda: b"second") == b"second"
+        assert "chmod 700" in caplog.text
+        base.chmod(0o700)
+        base.rename(base.parent / "elsewhere")
+        base.symlink_to(base.parent / "elsewhere")
+        assert cached("a", lambda: b"third") == b"third"
+
+    def test_what_was_not_used_for_longest_goes(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from netsum_switch.native import cache
+
+        monkeypatch.setattr(cache, "ROOM", 18_000)  # three of them and a lock
+        for number, name in enumerate("abc"):
+            cache.cached(name, lambda: bytes(500))
+            os.utime(base / f"{name}.o", (number, number))
+        cache.cached("a", lambda: b"")
+        cache.cached("d", lambda: bytes(500))
+        assert {each.name for each in base.iterdir()} == {"a.o", "c.o", "d.o"}
+
+    def test_of_several_processes_one_compiles(self) -> None:
+        command = [sys.executable, "-c", COMPILE]
+        pipe = subprocess.PIPE
+        running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
+        for each in running:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        said = [each.communicate(timeout=300)[0] for each in running]
+        assert sorted(said) == ["", "", "compiled\n"]
+        assert not any(each.returncode for each in running)

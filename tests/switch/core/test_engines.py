@@ -1,0 +1,129 @@
+"""Random entries and random frames: whatever goes in, both engines do the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from netsum_switch.errors import ProgramAbortError, SwitchError, TableError
+from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary
+from netsum_switch.pipeline import Pipeline, load_pipeline
+from netsum_switch.table import Table
+
+from tests.switch.harness.controller import PROGRAMS
+
+PORTS = (1, 2, 3, 4, 510)
+RANDOM_BYTE = 20
+"""Where the header that `calculations` adds has a random number; it comes behind Ethernet's, if there is one."""
+
+
+def number(chance: random.Random, width: int) -> int:
+    """One of few values, so that keys and frames meet."""
+    top = (1 << width) - 1
+    return chance.choice([0, 1, 2, 5, 0x0800 & top, 0x9005 & top, top, chance.getrandbits(width)])
+
+
+def match(chance: random.Random, key: KeyInfo) -> Match:
+    value, other = number(chance, key.width), number(chance, key.width)
+    if key.match_type == "lpm":
+        return Lpm(value, chance.randint(0, key.width))
+    if key.match_type == "ternary":
+        return Ternary(value, chance.choice([0, other, (1 << key.width) - 1]))
+    if key.match_type == "range":
+        return Range(min(value, other), max(value, other))
+    return Exact(value & 1 if key.match_type == "valid" else value)
+
+
+def change(chance: random.Random, tables: tuple[Table, ...]) -> None:
+    """Write the same to the same table of every engine; all take it, or none does."""
+    table = tables[0]
+    action = chance.choice(table.action_infos)
+    params = tuple(number(chance, width) for _, width in action.params)
+    key, priority = tuple(match(chance, each) for each in table.keys), chance.randint(1, 3)
+    kind = chance.choice(["insert", "insert", "insert", "modify", "delete", "default"])
+    answers = set()
+    for each in tables:
+        try:
+            if kind == "default":
+                each.set_default(action.name, params)
+            elif kind == "delete":
+                each.delete(*_existing(each, priority, key))
+            elif kind == "modify":
+                old, rank = _existing(each, priority, key)
+                each.modify(old, action.name, params, rank)
+            else:
+                each.insert(key, action.name, params, priority)
+            answers.add("done")
+        except TableError as error:
+            answers.add(str(error))
+    assert len(answers) == 1
+
+
+def _existing(table: Table, priority: int, key: tuple[Match, ...]) -> tuple[tuple[Match, ...], int]:
+    entry = next(table.entries(), None)
+    return (key, priority) if entry is None else (entry.match, entry.priority)
+
+
+def frames(chance: random.Random, count: int) -> Iterator[tuple[int, bytes]]:
+    """Random bytes, many of them small numbers, which programs take for operations, lengths and labels."""
+    for _ in range(count):
+        size = chance.choice([0, 1, 13, 14, 15, 20, 33, 34, 60, 200, 700])
+        frame = bytearray(chance.choice([chance.randrange(256), chance.randrange(13), 0]) for _ in range(size))
+        if size >= 34 and chance.random() < 0.7:
+            kind = chance.choice([0x0800, 0x9000, 0x9005, 0x1111, 0x2222, 0x3333])
+            frame[12:14] = kind.to_bytes(2, "big")
+            frame[14] = chance.choice([0x45, 0x46, frame[14]])
+            frame[23] = chance.choice([17, 18, 19, frame[23]])
+        yield chance.choice(PORTS), bytes(frame)
+
+
+def outcome(pipeline: Pipeline, name: str, port: int, frame: bytes) -> object:
+    """What comes out, or which kind of error."""
+    try:
+        sent = pipeline.process(port, frame)
+    except ProgramAbortError:
+        return "aborted"
+    except (SwitchError, ZeroDivisionError):
+        return "failed"
+    if name == "calculations":
+        at = RANDOM_BYTE + (14 if len(frame) >= 14 else 0)
+        sent = [(to, data[:at] + data[at + 1 :]) for to, data in sent]
+    return sent
+
+
+def state(pipeline: Pipeline) -> object:
+    """Registers, counters and entries with theirs."""
+    return (
+        {name: list(array.values) for name, array in pipeline.registers.items()},
+        {name: [array.read(at) for at in range(array.size)] for name, array in pipeline.counters.items()},
+        {
+            name: [(each.match, each.priority, each.action, each.params, each.packets, each.bytes) for each in table.entries()]
+            for name, table in pipeline.tables.items()
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.llvmlite
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROGRAMS.glob("*.json")))
+def test_both_engines_do_the_same(name: str, seed: int) -> None:
+    chance = random.Random(f"{name} {seed}")
+    text = (PROGRAMS / f"{name}.json").read_bytes()
+    python, native = (load_pipeline(text, engine=engine, clock=lambda: 77) for engine in ("python", "native"))
+    learnt: dict[str, list[object]] = {"python": [], "native": []}
+    for pipeline in (python, native):
+        pipeline.on_digest = lambda *sample, to=learnt[pipeline.engine]: to.append(sample)
+        for group in range(6):
+            pipeline.pre.set_group(group, [(port, 10 * group + port) for port in range(group)])
+        pipeline.pre.set_clone_session(7, [(4, 1), (3, 2)])
+        pipeline.pre.set_clone_session(5, [(4, 1)])
+    writable = [each for each, table in python.tables.items() if table.keys and not table.const_entries]
+    for port, frame in frames(chance, 300):
+        if writable and chance.random() < 0.3:
+            table = chance.choice(writable)
+            change(chance, (python.tables[table], native.tables[table]))
+        one, other = (outcome(each, name, port, frame) for each in (python, native))
+        assert one == other, (port, frame.hex())
+    assert state(python) == state(native)
+    assert learnt["python"] == learnt["native"]
