@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import grpc
 from netsum.wire.schema import CPU_PORT
 from netsum_controller.config.topology import Tls
 from netsum_controller.p4runtime.channel import open_channel
+from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import hold_address
@@ -71,10 +73,16 @@ def bmv2_trouble() -> str | None:
     return None
 
 
+def runs_machine_code() -> bool:
+    """Whether the embedded switch compiles programs to machine code here."""
+    return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
+
+
 def switch_version(kind: str) -> str:
     """The version that a switch reports."""
-    if kind == "embedded":
-        return f"netsum-switch on Python {sys.version.split()[0]}"
+    if kind.startswith("embedded"):
+        code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
+        return f"netsum-switch as {code}, on Python {sys.version.split()[0]}"
     done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 

@@ -57,11 +57,11 @@ def test_links() -> None:
         ("[s2, s1]", "[s2, s9]", "10: links.l2.switches.1: there is no switch 's9' (there are: s1, s2)"),
         ("[s2, s1]", "[s2]", "10: links.l2.switches"),
         ("[4, 5]", "[4, 5, 6]", "10: links.l2.ports"),
-        ("[4, 5]", '[4, "5"]', "10: links.l2.ports.1: Input should be a valid integer"),
-        ("[4, 5]", "[4, 510]", "10: links.l2.ports.1: Input should be less than or equal to 509"),
+        ("[4, 5]", '[4, "5"]', "10: links.l2.ports.1: must be a whole number (it is '5')"),
+        ("[4, 5]", "[4, 510]", "10: links.l2.ports.1: must be 509 or less (it is 510)"),
         ("ports: [4, 5]", "port: 4", "10: links.l2"),
         ('"127.0.0.1:42"', "nowhere", "9: links.l1.frames.1: not an address"),
-        ("  l2:", "  l1:", "10: 'l1' is given twice"),
+        ("  l2:", "  l1:", "10: links.l1: is given twice"),
         ("  l2:", "  2:", "10: links.2"),
     ],
 )
@@ -110,7 +110,7 @@ def test_shapes_that_cannot_be() -> None:
         fat_tree(3)
     with pytest.raises(InputError, match="hosts of 1 or more, not 0"):
         tree(2, 0)
-    with pytest.raises(InputError, match="300 hosts and 1 switches are 301 addresses"):
+    with pytest.raises(InputError, match="300 hosts and 1 switch are 301 addresses"):
         star(300)
 
 

@@ -22,6 +22,7 @@ from netsum_controller.cli.shell import shell
 from netsum_controller.cli.switch import switch
 from netsum_controller.cli.top import top
 from netsum_controller.cli.topology import topology
+from netsum_controller.errors import InputError
 from netsum_controller.logs import set_up
 
 PLUGINS = "netsum.commands"
@@ -63,8 +64,8 @@ for _command in (switch, job, topology, reconcile, serve, shell):
 
 
 def main(arguments: list[str] | None = None, program: str = "netsum") -> Any:
-    """Entry point of ``netsum``: runs a command and exits. An error is one line on stderr; the exit code is that of the
-    exception's class (1: it did not work, 2: wrong usage)."""
+    """Entry point of ``netsum``: runs a command and exits. An error is one line on stderr, or one for each thing that is wrong
+    with a file; the exit code is that of the exception's class (1: it did not work, 2: wrong usage)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to stderr
     try:
         cli.main(args=arguments, prog_name=program, standalone_mode=False)
@@ -85,7 +86,8 @@ def main(arguments: list[str] | None = None, program: str = "netsum") -> Any:
         code = getattr(error, "exit_code", None)  # netsum's and the controller's own errors have one
         if not isinstance(code, int):
             raise
-        _say(str(error))
+        for problem in error.args if isinstance(error, InputError) else [error]:
+            _say(str(problem))
         sys.exit(code)
     sys.exit(0)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import click
+from netsum.counting import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
@@ -34,7 +35,7 @@ def describe_report(report: Report) -> str:
     if report.program_pushed:
         parts.append("program loaded")
     counts = {"added": report.inserted, "changed": report.modified, "removed": report.deleted}
-    parts += [f"{count} entries {what}" for what, count in counts.items() if count]
+    parts += [f"{counted(count, 'entry')} {what}" for what, count in counts.items() if count]
     parts += [f"job {name} restored under epoch {epoch}" for name, epoch in report.new_epochs.items()]
     parts += [f"half-made job {name} removed" for name in report.cleaned_up]
     parts += [f"job {name} waits ({why})" for name, why in report.waiting.items()]
@@ -84,7 +85,7 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ("SWITCH", "P4RUNTIME", "DEVICE", "PROGRAM", "ENTRIES", "SLOTS USED", "JOBS")
+    columns = ("SWITCH", "P4RUNTIME", "DEVICE", "PROGRAM", "ENTRIES", "SLOTS\nused", "JOBS")
     print_table(
         columns,
         [
@@ -122,4 +123,6 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED"), [tuple(row.values()) for row in rows])
+        print_table(
+            ("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED\npackets"), [tuple(row.values()) for row in rows]
+        )
