@@ -14,6 +14,7 @@ import click
 import yaml
 from click.core import ParameterSource
 from netsum.controller_client import ControllerClient
+from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS
 from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec, parse_job
 from netsum_controller.state.model import Late
@@ -102,7 +103,7 @@ def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
             fabric = stack.enter_context(open_topology(topology, options["switch"], reason, console))
             programs = fabric_programs(fabric, fabric.create_job(spec), command)
         kind = "rootless" if fabric.rootless else "Mininet"
-        ranks = "1 rank" if workers == 1 else f"{workers} ranks"
+        ranks = counted(workers, "rank")
         console.print(f"{topology.name}: {fabric.switch} switch and {ranks}, {kind}: up", highlight=False)
         run_side_by_side(programs)
 
