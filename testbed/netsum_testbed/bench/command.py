@@ -31,7 +31,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import available_switches, choose_switch, runs_machine_code, switch_version
+from netsum_testbed.switches import choose_switch, runs_machine_code, switch_version, usable_switches
 
 HOSTS = 4
 PYTHON = "embedded_python"  # the embedded switch without machine code
@@ -59,8 +59,7 @@ _switch_option = switch_option("every switch on this machine; without root the e
 
 def _names(switch: str) -> list[str]:
     """The switches to measure, one after the other."""
-    names = available_switches() if switch == "auto" else [choose_switch(switch)]
-    return names if os.geteuid() == 0 else [name for name in names if name == "embedded"] or names
+    return usable_switches() if switch == "auto" else [choose_switch(switch)]
 
 
 @click.group()
