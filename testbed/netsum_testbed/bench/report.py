@@ -18,7 +18,7 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     columns = [f">{kind}\n{name}" for kind in ("time", "CPU") for name in ("forward", "aggregate", "ratio")]
     rows = (
         (
-            figure.switch,
+            figure.switch.removeprefix("embedded_"),
             f"{1e6 / figure.forward_pps:.1f}",
             f"{1e6 / figure.aggregate_pps:.1f}",
             f"{figure.ratio:.2f}",
