@@ -30,7 +30,12 @@ class ControllerError(Exception):
 
 
 class InputError(ControllerError):
+    """A file, an option or a name is wrong: one sentence, or one for each thing that is wrong with a file."""
+
     exit_code = 2
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class Refused(ControllerError):

@@ -35,6 +35,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from netsum.counting import counted
+
 if TYPE_CHECKING:
     from netsum.report import Report
 
@@ -114,7 +116,7 @@ class Degraded(CallError):
         self.report = report
         super().__init__(
             f"{report.degraded} of {report.blocks} blocks lack a late rank's contribution "
-            f"(each has at least {report.src_cnt_min} ranks)"
+            f"(each has at least {counted(report.src_cnt_min or 0, 'rank')})"
         )
 
 

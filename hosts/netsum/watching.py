@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from netsum.counting import counted
 from netsum.descriptor import Descriptor
 from netsum.errors import Closed, Degraded, Evicted, Timeout
 from netsum.logs import FieldLogger, Seldom, logger_for
@@ -94,7 +95,7 @@ class MemberLog:
         held = self._seldom.due()
         if held is None:
             return
-        more = f"; so were {held} calls before it" if held else ""
+        more = f"; so is {counted(held, 'call')} before it" if held else ""
         self._log.warning(
             f"%s: %d of %d blocks are partial, %d without this rank's part, %d lost{more}",
             *(call.collective, report.degraded, report.blocks, report.missed, report.lost),

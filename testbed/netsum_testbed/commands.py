@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.counting import counted
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console
@@ -44,7 +45,9 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
         file = usual
     topology = star(workers) if file is None else load_topology(file)
     if len(topology.hosts) < workers:
-        raise TestbedError(f"{file}: {len(topology.hosts)} hosts are too few for {workers} workers")
+        raise TestbedError(
+            f"{file}: {workers} workers need a host each, and it has {counted(len(topology.hosts), 'host')}"
+        )
     return topology, workers
 
 
@@ -82,7 +85,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
     with open_topology(topology, switch, reason, console) as fabric:
-        console.print(f"{fabric.switch} switch and {workers} workers, {kind}: up", highlight=False)
+        console.print(f"{fabric.switch} switch and {counted(workers, 'worker')}, {kind}: up", highlight=False)
         outcome = run_demo(fabric, kind, workers, steps, console)
     console.print(
         f"accuracy {outcome.accuracy:.1%}, alone {outcome.accuracy_single:.1%}; largest difference between the "
@@ -124,7 +127,9 @@ def testbed(workers: int | None, switch: str, topology_file: Path | None) -> Non
     On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
     """
     if reason := without_mininet():
-        raise TestbedError(f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` does not")
+        raise TestbedError(
+            f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` and `netsum run` do not"
+        )
     from netsum_testbed.prompt import run_prompt  # noqa: PLC0415 - needs Mininet
 
     end_on_signals()

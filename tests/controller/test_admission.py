@@ -84,7 +84,7 @@ def test_it_goes_beside_the_others() -> None:
         (
             lambda: spec(*["h1"] * 10),
             [other(job_id, workers=255) for job_id in range(1, 17)],
-            "10 members do not fit on switch s1: 6 of its 4086 member entries are free",
+            "no room for 10 members on switch s1: 6 of its 4086 member entries are free",
         ),
     ],
 )

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import click
 import pytest
-from netsum_controller import cli
+from netsum.wire.schema import Outcome
+from netsum_controller.p4runtime.p4info import netsum_program
+from netsum_controller.stages import outcomes
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import NETSUM, Run
@@ -38,7 +40,11 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     assert "resnet" in run("job", "list").out
     shown = json.loads(run("job", "show", "resnet", "--json").out)
     assert [one["host"] for one in shown["members"]] == ["h1", "h2", "h4"]
-    assert "not joined" in run("job", "show", "resnet").out
+    words = run("job", "show", "resnet").out
+    assert words.startswith(
+        "job resnet: ready, 0 of 3 members joined\n  combines   id 1 on s1, slots 0..15; algorithm auto\n"
+    )
+    assert "not joined" in words
     written = run("job", "join-file", "resnet", "--out", "d")
     assert written.out.split() == ["d/resnet.0.json", "d/resnet.1.json", "d/resnet.2.json"]
     (row,) = json.loads(run("switch", "show", "--json").out)
@@ -50,6 +56,7 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     assert run("job", "delete", "resnet").out == "job resnet: deleted\n"
     assert switch.installed == empty
     assert json.loads(run("job", "list", "--json").out) == []
+    assert run("job", "list").out == "there are no jobs; `netsum job create FILE` makes one\n"
 
 
 def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
@@ -72,8 +79,14 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert "no rank's contribution has come" in run("job", "why", "resnet", "--block", str(first + 10)).out
     past = str((first - job["slots"]) % (1 << 32))
     assert "finished; its slot holds a later block" in run("job", "why", "resnet", "--block", past).out
+    assert "no packet has had any of the 20 outcomes" in run("job", "stats", "resnet").out
+    counter = netsum_program().object_id("counters", outcomes.COUNTER)
+    switch.counters[counter, outcomes.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
     stats = run("job", "stats", "resnet").out
-    assert "wrong_port" in stats
+    assert re.search(r"wrong_port +3 *\n", stats)
+    assert "accepted" not in stats
+    assert "no packet has had any of the other 19 outcomes (--all lists them)" in stats
+    assert re.search(r"accepted +0 *\n", run("job", "stats", "resnet", "--all").out)
     assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0
 
 
@@ -103,6 +116,8 @@ def test_evict_and_admit(run: Run, switch: FakeSwitch) -> None:
 def test_options_of_create(run: Run) -> None:
     run("switch", "push")
     assert run("job", "create", "resnet.yaml", "--late", "degrade", "--block-exp", "2.5", "--quorum", "3").code == 0
+    words = "blocks are closed without late members after 2.5 ms if 3 workers took part, once all members have joined"
+    assert words in run("job", "show", "resnet").out
     shown = json.loads(run("job", "show", "resnet", "--json").out)
     assert (shown["late"], shown["block_exp_ms"], shown["quorum"], shown["ageing"]) == ("degrade", 2.5, 3, False)
     assert "unchanged" in run("job", "create", "resnet.yaml", "--late=degrade", "--block-exp=2.5", "--quorum=3").out
@@ -124,7 +139,7 @@ def test_reconcile_after_a_restart(run: Run, switch: FakeSwitch) -> None:
 
 
 def test_topology(run: Run) -> None:
-    assert run("topology", "check").out == "star4: 1 switches, 4 hosts, no errors\n"
+    assert run("topology", "check").out == "star4: 1 switch, 4 hosts, no errors\n"
     shown = run("topology", "show").out
     assert "02:6e:73:00:00:fe" in shown
     assert "10.0.0.4" in shown
@@ -136,7 +151,7 @@ def test_topology(run: Run) -> None:
     [
         ("job create nope.yaml", 2, "nope.yaml: No such file or directory"),
         ("job create resnet.yaml --late never", 2, "'never' is not one of 'wait', 'degrade'"),
-        ("job create resnet.yaml --quorum 2", 2, "resnet.yaml:1: quorum: is for jobs with `late: degrade`"),
+        ("job create resnet.yaml --quorum 2", 2, "option --quorum: quorum: is for jobs with `late: degrade`"),
         ("job create resnet.yaml --late degrade --quorum 4", 2, "quorum: is 4, and the job has 3 members"),
         ("job evict vgg 0", 1, "there is no job 'vgg'"),
         ("job evict vgg first", 2, "'first' is not a valid integer"),
@@ -149,7 +164,6 @@ def test_topology(run: Run) -> None:
         ("job why resnet --block -3", 2, "Invalid value for '--block'"),
         ("switch push s9", 2, "has no switch 's9' (it has: s1)"),
         ("--topology nope.yaml topology show", 2, "nope.yaml: No such file or directory"),
-        ("--topology resnet.yaml topology show", 2, "resnet.yaml:1: switches: is missing (and "),
         ("--state /proc/nope/state.db job list", 1, "/proc/nope"),
     ],
 )
@@ -166,6 +180,16 @@ def test_one_line_for_an_error(run: Run, tmp_path: Path, arguments: str, code: i
     assert result.err.count("\n") == 1
     assert any(word in result.err for word in words.split("|"))
     assert run("job", "list", "--json").out == before
+
+
+def test_a_line_for_each_error_of_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("name: bad\nmembers: h1\nwindow: 0\n")
+    result = run("job", "create", "bad.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines() == [
+        "netsum: bad.yaml:2: members: must be a list, like [h1, h2] (it is 'h1')",
+        "netsum: bad.yaml:3: window: must be 1 or more (it is 0)",
+    ]
 
 
 def test_an_unreachable_switch(run: Run, switch: FakeSwitch) -> None:
@@ -210,8 +234,10 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
         return hello
 
     monkeypatch.setattr(EntryPoint, "load", load)
-    entries = {name: EntryPoint(name, "no_such_package.commands:main", cli.PLUGINS) for name in ("broken", "hello")}
-    monkeypatch.setattr(cli, "plugins", lambda: entries)
+    monkeypatch.setattr(
+        "netsum_controller.cli.plugins.entry_points",
+        lambda group: [EntryPoint(name, "no_such_package.commands:main", group) for name in ("broken", "hello")],
+    )
     assert run("hello").out == "hello from a plug-in\n"
     listed = run("--help")
     assert listed.code == 0

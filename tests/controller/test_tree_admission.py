@@ -85,7 +85,7 @@ def test_the_links_mtu_counts() -> None:
         ),
         (
             [other("leaf2", n, workers=255) for n in range(1, 17)],
-            "4 members do not fit on switch leaf2: 3 of its 4083 member entries are free",
+            "no room for 4 members on switch leaf2: 3 of its 4083 member entries are free",
         ),
     ],
 )

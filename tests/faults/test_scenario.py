@@ -8,8 +8,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum_controller.errors import InputError
 from netsum_trials.faults.make import WORST, Around, Possible, make_scenario
-from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, ScenarioError, Where
+from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
 
 chances = st.floats(0, 0.5)
 milliseconds = st.floats(0, 1000)
@@ -108,19 +109,19 @@ def test_only_what_is_possible_is_planned() -> None:
         ("events: [{after: 1, kind: stall}]", "give `rank`"),
         ("events: [{after: 1, kind: restart_switch, rank: 1}]", "leave `rank` out"),
         ("events: [{after: 1, kind: flood}]", r"events\.0\.kind"),
-        ("- 1", "dictionary"),
+        ("- 1", "must be a mapping"),
         ("{", r"scenario\.yaml:1: not valid YAML"),
-        ("seed: 1\nwhere: !!int", r"scenario\.yaml:2: not valid YAML"),
+        ("seed: 1\nwhere: !!int", r"scenario\.yaml:2: where: not valid YAML"),
     ],
 )
 def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
-    with pytest.raises(ScenarioError, match=message) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         Scenario.load(file)
     assert str(file) in str(raised.value)
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ScenarioError, match=r"/no/such/file: No such file"):
+    with pytest.raises(InputError, match=r"/no/such/file: No such file"):
         Scenario.load("/no/such/file")

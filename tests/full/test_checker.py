@@ -63,7 +63,7 @@ def test_a_float_too_far_from_the_true_sum_is_found_also_with_predicted_scale() 
     wrong[17] += np.float32(0.01)
     assert "element 17" in complaints(call, wrong)[0]
     wrong[17] = np.float32("nan")
-    assert "1 elements are further" in complaints(call, wrong)[0]
+    assert "1 element further" in complaints(call, wrong)[0]
 
 
 def test_another_shape_or_dtype_is_found() -> None:

@@ -95,7 +95,7 @@ def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
         (
             "--workers 3 --topology mininet/star2.yaml",
             1,
-            "netsum: mininet/star2.yaml: 2 hosts are too few for 3 workers",
+            "netsum: mininet/star2.yaml: 3 workers need a host each, and it has 2 hosts",
         ),
         ("--topology nowhere.yaml", 2, "netsum: nowhere.yaml: "),
     ],

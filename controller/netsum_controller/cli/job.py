@@ -6,16 +6,17 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS, SWITCH
 
 from netsum_controller.cli.context import Settings
+from netsum_controller.cli.job_words import in_words, parts, presence, slots, summary, switches, where
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.config.job_spec import load_job
-from netsum_controller.config.yaml_marks import Key
+from netsum_controller.config.problems import Key
 from netsum_controller.jobs.eviction import Eviction
-from netsum_controller.planning.job_items import home_of
-from netsum_controller.state.model import Job, Late, Seat
-from netsum_controller.watching.inspection import Why
+from netsum_controller.state.model import Late
+from netsum_controller.watching.inspection import Stats, Why
 
 _SHOWN = 8
 """Most open blocks that `why` prints; they usually wait for the same ranks."""
@@ -66,79 +67,14 @@ def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> Non
         for spec in specs:
             made = controller.create_job(spec)
             if not made.created:
-                where = f"id {made.job_id} on {', '.join(made.switches)}" if made.by_switch else _where(made)
-                click.echo(f"job {made.name}: unchanged ({where})")
+                there = f"id {made.job_id} on {', '.join(made.switches)}" if made.by_switch else where(made)
+                click.echo(f"job {made.name}: unchanged ({there})")
                 continue
             id_there = f"id {made.job_id} " if made.by_switch else ""
-            click.echo(f"job {made.name}: created, {id_there}{_where(made)}, epoch {made.epoch.number}")
+            click.echo(f"job {made.name}: created, {id_there}{where(made)}, epoch {made.epoch.number}")
             if made.why_hosts:
                 click.echo(f"no switch serves it: {made.why_hosts}")
             click.echo(f"token {made.token}")
-
-
-def _where(item: Job) -> str:
-    if not item.by_switch:
-        return f"its members combine themselves ({item.combines})"
-    if len(item.parts) == 1:
-        return f"on {item.switch}, slots {item.slot_base}..{item.slot_base + item.slots - 1}"
-    roots = ", ".join(f"{name} {share}" for name, share in _shares(item).items())
-    return f"on {', '.join(item.switches)}, {item.slots} slots each, roots {roots}"
-
-
-def _shares(item: Job) -> dict[str, str]:
-    """What share of the blocks each root makes: ``3/16``."""
-    stripes = item.epoch.shape.roots
-    return {name: f"{stripes.count(name)}/{len(stripes)}" for name in dict.fromkeys(stripes)}
-
-
-def _summary(item: Job) -> dict[str, Any]:
-    seats = item.epoch.seats
-    return {
-        "name": item.name,
-        "algorithm": item.algorithm,
-        "combines": item.combines,
-        "tenant": item.tenant,
-        "priority": item.priority,
-        "job_id": item.job_id,
-        "switch": item.switch,
-        "switches": list(item.switches),
-        "roots": [f"{name} {share}" for name, share in _shares(item).items()],
-        "state": item.state.value,
-        "workers": item.workers,
-        "window": item.window,
-        "slot_base": item.slot_base,
-        "slots": item.slots,
-        "block_bytes": item.block_bytes,
-        "epoch": item.epoch.number,
-        "first_block_id": item.epoch.first_block_id,
-        "joined": sum(seat.active for seat in seats),
-        "late": item.late.value,
-        "block_exp_ms": item.block_exp_ms,
-        "quorum": item.quorum_now,
-        "ageing": item.ageing,
-        "evicted": list(item.epoch.evicted),
-    }
-
-
-def _switches(item: dict[str, Any]) -> str:
-    """``spine1 +3``: the first root, and how many others."""
-    others = len(item["switches"]) - 1
-    return f"{item['switch']} +{others}" if others > 0 else item["switch"] or f"({item['combines']})"
-
-
-def _parts(item: Job) -> list[dict[str, Any]]:
-    """What a job has on each of its switches; parents are listed with the UDP port of the edge to them."""
-    shape, edges = item.epoch.shape, item.epoch.edges
-    return [
-        {
-            "switch": part.switch,
-            "role": "root" if part.switch in shape.roots else "leaf" if part.switch in shape.switches else "unused",
-            "slot_base": part.slot_base,
-            "parents": {edge.parent: edge.udp_port for edge in edges if edge.child == part.switch},
-            "ranks": [seat.rank for seat in item.epoch.seats if home_of(item, seat.rank) == part.switch],
-        }
-        for part in item.parts
-    ]
 
 
 @job.command("list")
@@ -147,17 +83,25 @@ def _parts(item: Job) -> list[dict[str, Any]]:
 def list_jobs(settings: Settings, as_json: bool) -> None:
     """All jobs."""
     with settings.controller() as controller:
-        jobs = [_summary(item) for item in controller.site.store.jobs()]
+        jobs = [summary(item) for item in controller.site.store.jobs()]
     if as_json:
         print_json(jobs)
         return
+    if not jobs:
+        click.echo("there are no jobs; `netsum job create FILE` makes one")
+        return
+    names = ("JOB", "TENANT", "ID", "SWITCH", "CLASS", "STATE", "WORKERS", "JOINED")
     print_table(
-        ("JOB", "TENANT", "ID", "SWITCH", "CLASS", "STATE", "WORKERS", "JOINED", "WINDOW", "SLOTS", "BLOCK", "EPOCH"),
+        (*names, "WINDOW\nblocks", "SLOTS", "BLOCK\nbytes", "EPOCH"),
         [
             (
-                *(item["name"], item["tenant"], item["job_id"], _switches(item)),
+                *(item["name"], item["tenant"], item["job_id"], switches(item)),
                 *(item["priority"], item["state"], item["workers"], item["joined"], item["window"]),
-                *(f"{item['slot_base']}+{item['slots']}", item["block_bytes"], item["epoch"]),
+                *(
+                    slots(item["slot_base"], item["slots"]) if item["switches"] else "-",
+                    item["block_bytes"],
+                    item["epoch"],
+                ),
             )
             for item in jobs
         ],
@@ -177,39 +121,33 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
     addresses = [hosts[seat.host].ip if seat.host in hosts else None for seat in seats]
     if as_json:
         members = [{**asdict(seat), "ip": ip} for seat, ip in zip(seats, addresses, strict=True)]
-        print_json({**_summary(found), "parts": _parts(found), "members": members})
+        print_json({**summary(found), "parts": parts(found), "members": members})
         return
-    for key, value in _summary(found).items():
-        click.echo(f"{key:15} {', '.join(map(str, value)) or '-' if isinstance(value, list) else value}")
+    click.echo(in_words(found))
     rows = zip(seats, addresses, strict=True)
     print_table(
         ("RANK", "HOST", "IP", "UDP PORT", "STATE"),
-        [(seat.rank, seat.host, ip, seat.udp_port, _state(seat)) for seat, ip in rows],
+        [(seat.rank, seat.host, ip, seat.udp_port, presence(seat)) for seat, ip in rows],
     )
     if len(found.parts) > 1:
         print_table(
             ("SWITCH", "ROLE", "SLOTS", "PARENTS", "RANKS"),
             [
                 (
-                    *(part["switch"], part["role"], f"{part['slot_base']}+{found.slots}"),
+                    *(part["switch"], part["role"], slots(part["slot_base"], found.slots)),
                     *(", ".join(map(str, part[key])) or "-" for key in ("parents", "ranks")),
                 )
-                for part in _parts(found)
+                for part in parts(found)
             ],
         )
 
 
-def _state(seat: Seat) -> str:
-    if seat.evicted:
-        return "evicted"
-    return "left" if seat.left else "joined" if seat.joined else "not joined"
-
-
 @job.command()
 @click.argument("name")
+@click.option("--all", "every", is_flag=True, help="Also outcomes that no packet has had; --json has them always.")
 @json_option
 @click.pass_obj
-def stats(settings: Settings, name: str, as_json: bool) -> None:
+def stats(settings: Settings, name: str, every: bool, as_json: bool) -> None:
     """What has become of the job's packets at each of its switches since it was created."""
     with settings.controller() as controller:
         found = controller.stats(name)
@@ -219,12 +157,21 @@ def stats(settings: Settings, name: str, as_json: bool) -> None:
     click.echo(f"job {name}, id {found.job_id}, epoch {found.epoch}")
     if not found.by_switch:
         click.echo("its members combine themselves: no switch counts their packets")
-    elif len(found.by_switch) == 1:
-        print_table(("OUTCOME", "PACKETS"), found.outcomes.items())
     else:
-        rows = [(outcome, *(one[outcome] for one in found.by_switch.values())) for outcome in found.outcomes]
-        print_table(("OUTCOME", *(name.upper() for name in found.by_switch)), rows)
+        _print_outcomes(found, every=every)
     print_table(("RANK", "HOST", "PACKETS LET IN"), [(item.rank, item.host, item.packets) for item in found.members])
+
+
+def _print_outcomes(found: Stats, *, every: bool) -> None:
+    """A row for each outcome that some packet has had, or for ``every`` one; packets on each switch."""
+    shown = [outcome for outcome, packets in found.outcomes.items() if packets or every]
+    names = ["PACKETS"] if len(found.by_switch) == 1 else [f"{name.upper()}\npackets" for name in found.by_switch]
+    if shown:
+        print_table(("OUTCOME", *names), [(each, *(one[each] for one in found.by_switch.values())) for each in shown])
+    if hidden := len(found.outcomes) - len(shown):
+        click.echo(
+            f"no packet has had any of the {'other ' if shown else ''}{counted(hidden, 'outcome')} (--all lists them)"
+        )
 
 
 @job.command()
@@ -256,7 +203,7 @@ def _print_why(found: Why) -> None:
         }.get(block.state, block.state)
         click.echo(f"block {block.block} (slot {block.slot}): {state}")
     if len(found.blocks) > _SHOWN:
-        click.echo(f"... and {len(found.blocks) - _SHOWN} more open blocks")
+        click.echo(f"... and {counted(len(found.blocks) - _SHOWN, 'more open block')}")
     for hint in found.hints:
         click.echo(f"- {hint}")
 
@@ -292,12 +239,12 @@ def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:
     moved = done.job
     if as_json:
         values = {"changed": done.changed, "new_epoch": done.new_epoch, "resumes": done.resumes, "why": done.why}
-        print_json({**_summary(moved), **values})
+        print_json({**summary(moved), **values})
         return
-    where = f"on {', '.join(moved.switches)}" if moved.by_switch else _where(moved)
+    there = f"on {', '.join(moved.switches)}" if moved.by_switch else where(moved)
     then = f"; members {'go on' if done.resumes else 'join anew'} under epoch {done.new_epoch}"
     how = "" if done.new_epoch is None else then
-    click.echo(f"job {name}: {'moved' if done.changed else 'unchanged'}, {where}{how}")
+    click.echo(f"job {name}: {'moved' if done.changed else 'unchanged'}, {there}{how}")
     if done.why:
         click.echo(f"no switch serves it: {done.why}")
 
@@ -320,9 +267,9 @@ def evict(settings: Settings, name: str, rank: int, as_json: bool) -> None:
         return
     left = len(done.job.epoch.members)
     if done.new_epoch is not None:
-        click.echo(f"{who}: evicted; the {left} others join again under epoch {done.new_epoch}")
+        click.echo(f"{who}: evicted; {counted(left, 'other member')} join again under epoch {done.new_epoch}")
     else:
-        waited = "" if done.closed is None else f", {done.closed} blocks had waited for it"
+        waited = "" if done.closed is None else f", {counted(done.closed, 'block')} had waited for it"
         click.echo(f"{who}: evicted; {left} of {done.job.workers} go on{waited}")
 
 

@@ -173,10 +173,11 @@ def _headline(job: JobStanding) -> Text:
 
 def _table(job: JobStanding, *, narrow: bool) -> Table:
     own = any(member.resent is not None for member in job.members)
-    names = ["RANK", "HOST", "STATE", "BYTES/S", "PKT/S", "WAITS", "REPEAT", *(["RESENT"] if own else [])]
+    names = ["RANK", "HOST", "STATE", "BYTES\nper s", "PACKETS\nper s", "WAITS", "REPEAT\npackets"]
+    names += ["RESENT\npackets"] if own else []
     style = None if narrow else box.SIMPLE_HEAD
     table = Table(box=style, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in (*names, "LACKS", "OLDEST", "LAST", ""):
+    for column in (*names, "LACKS\nblocks", "OLDEST", "LAST\nblock", ""):
         table.add_column(column, justify="left" if column in ("HOST", "STATE", "") else "right", no_wrap=True)
     for member in job.members:
         table.add_row(*_cells(job, member, own=own))

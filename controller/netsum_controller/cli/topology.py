@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from netsum.counting import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.make_topology import make
@@ -35,7 +36,7 @@ def show(settings: Settings, as_json: bool) -> None:
         ],
     )
     print_table(
-        ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU", "RATE"),
+        ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU\nbytes", "RATE"),
         [
             (*(name, host.switch, host.port, host.ip, host.mac, host.mtu), _rate(host.rate_mbps))
             for name, host in found.hosts.items()
@@ -43,7 +44,7 @@ def show(settings: Settings, as_json: bool) -> None:
     )
     if found.links:
         print_table(
-            ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU", "RATE"),
+            ("LINK", "SWITCH", "PORT", "SWITCH", "PORT", "MTU\nbytes", "RATE"),
             [
                 (name, *ends[0], *ends[1], link.mtu, _rate(link.rate_mbps))
                 for name, link in found.links.items()
@@ -67,5 +68,6 @@ def _rate(mbps: int | None) -> str:
 def check(settings: Settings) -> None:
     """Validate the file; an error quotes the line that is wrong."""
     found = settings.topology()
-    links = f", {len(found.links)} links" if found.links else ""
-    click.echo(f"{found.name}: {len(found.switches)} switches, {len(found.hosts)} hosts{links}, no errors")
+    parts = [counted(len(found.switches), "switch"), counted(len(found.hosts), "host")]
+    parts += [counted(len(found.links), "link")] if found.links else []
+    click.echo(f"{found.name}: {', '.join(parts)}, no errors")

@@ -19,15 +19,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
+from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
 from netsum.wire import schema
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from netsum_controller.config.problems import Key
 from netsum_controller.config.topology import Name
-from netsum_controller.config.yaml_marks import Key, PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
@@ -47,11 +50,20 @@ LONG_HISTORY = 1024
 """... but not more than this, unless it needs more."""
 
 
+def _token(text: str) -> str:
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError("must be printable ASCII without spaces: it travels in an HTTP header")
+    return text
+
+
 def check_algorithm(name: str) -> str:
     """The name, if it is a known algorithm; otherwise ValueError."""
     if name not in ALGORITHMS:
         raise ValueError(f"must be one of {', '.join(ALGORITHMS)}")
     return name
+
+
+Token = Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_token)]
 
 
 class JobSpec(BaseModel):
@@ -63,7 +75,7 @@ class JobSpec(BaseModel):
     members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)
     window: int = Field(default=DEFAULT_WINDOW, ge=1, le=MAX_WINDOW)
     chunks: int | None = Field(default=None, ge=1, le=schema.MAX_CHUNKS)
-    token: str | None = Field(default=None, min_length=8, max_length=256, repr=False)
+    token: Token | None = Field(default=None, repr=False)
     late: Late = Field(default=Late.WAIT, strict=False)
     block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
     quorum: int | None = Field(default=None, ge=1)
@@ -72,26 +84,29 @@ class JobSpec(BaseModel):
     roots: dict[Name, Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1)
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
 
-    @model_validator(mode="after")
-    def _printable_token(self) -> Self:
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
-            raise PathError(["token"], "must be printable ASCII without spaces: it travels in an HTTP header")
-        return self
+    # These look at settings above their own; one that is wrong is not in `info.data`.
 
-    @model_validator(mode="after")
-    def _degrades(self) -> Self:
-        for name in ("block_exp", "quorum"):
-            if self.late is Late.WAIT and getattr(self, name) is not None:
-                raise PathError([name], "is for jobs with `late: degrade`; this one waits for every member")
-        if self.quorum is not None and self.quorum > len(self.members):
-            raise PathError(["quorum"], f"is {self.quorum}, and the job has {len(self.members)} members")
-        return self
+    @field_validator("block_exp", "quorum")
+    @classmethod
+    def _degrades(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("late") is Late.WAIT:
+            raise ValueError("is for jobs with `late: degrade`; this one waits for every member")
+        return value
 
-    @model_validator(mode="after")
-    def _hosts_wait(self) -> Self:
-        if self.algorithm in HOST_ALGORITHMS and self.late is Late.DEGRADE:
-            raise PathError(["algorithm"], "cannot go on without late members, as `late: degrade` asks; a switch can")
-        return self
+    @field_validator("quorum")
+    @classmethod
+    def _within(cls, quorum: int | None, info: ValidationInfo) -> int | None:
+        members = info.data.get("members")
+        if quorum is not None and members is not None and quorum > len(members):
+            raise ValueError(f"is {quorum}, and the job has {counted(len(members), 'member')}")
+        return quorum
+
+    @field_validator("algorithm")
+    @classmethod
+    def _hosts_wait(cls, algorithm: str, info: ValidationInfo) -> str:
+        if algorithm in HOST_ALGORITHMS and info.data.get("late") is Late.DEGRADE:
+            raise ValueError("cannot go on without late members, as `late: degrade` asks; a switch can")
+        return algorithm
 
     @property
     def may_do_without(self) -> bool:
@@ -141,11 +156,13 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def load_job(path: str | Path, instead: Mapping[Key, Any] | None = None) -> JobSpec:
-    """Job of a YAML file; the settings in ``instead`` override its own. :class:`~netsum_controller.errors.InputError` quotes the
-    wrong line."""
+    """Job of a YAML file; the settings in ``instead``, which come from options, override its own.
+    :class:`~netsum_controller.errors.InputError` quotes every wrong line."""
     document = load_yaml(path)
     if instead and isinstance(document.data, dict):
         document.data.update(instead)
+        options = {key: f"--{'root' if key == 'roots' else str(key).replace('_', '-')}" for key in instead}
+        document = replace(document, options=options)
     return validate(JobSpec, document)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from netsum.counting import counted
 
 from netsum_controller.config.topology import MAX_PORT, Topology
 from netsum_controller.errors import InputError
@@ -84,8 +85,8 @@ def _make(
     count = len(switches) + len(homes)
     if count > MAX_ADDRESSES:
         raise InputError(
-            f"{len(homes)} hosts and {len(switches)} switches are {count} addresses; a topology made here has "
-            f"{MAX_ADDRESSES} at most"
+            f"{counted(len(homes), 'host')} and {counted(len(switches), 'switch')} are {count} addresses; "
+            f"a topology made here has {MAX_ADDRESSES} at most"
         )
     wire = {"mtu": mtu} if rate is None else {"rate_mbps": rate, "mtu": mtu}
     used = dict.fromkeys(switches, 0)

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import yaml
 from netsum.wire import schema
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from netsum_controller.config.yaml_marks import PathError, load_yaml, parse_yaml, validate
+from netsum_controller.config.problems import Problem, Problems
+from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, parse_yaml, validate
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -73,12 +75,27 @@ def _endpoint(text: str) -> str:
     return text
 
 
+def _cpu_port(port: int) -> int:
+    if port != schema.CPU_PORT:
+        raise ValueError(f"must be {schema.CPU_PORT}, which the P4 program is compiled for")
+    return port
+
+
+def _different(switches: tuple[str, str]) -> tuple[str, str]:
+    if switches[0] == switches[1]:
+        raise ValueError(f"a link joins two different switches, and both of these are {switches[0]}")
+    return switches
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Port = Annotated[int, Field(strict=True, ge=0, le=MAX_PORT)]
 Mac = Annotated[str, BeforeValidator(_mac)]
 Ip = Annotated[str, BeforeValidator(_ip)]
 GrpcAddress = Annotated[str, AfterValidator(_grpc_address)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -109,14 +126,10 @@ class Switch(_Strict):
     p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
     ip: Ip = Field(description="the switch's own address: contributions go there")
     mac: Mac
-    cpu_port: int = Field(default=schema.CPU_PORT, description="port of PacketIn/PacketOut")
+    cpu_port: Annotated[int, AfterValidator(_cpu_port)] = Field(
+        default=schema.CPU_PORT, description="port of PacketIn/PacketOut"
+    )
     tls: Tls | None = None
-
-    @model_validator(mode="after")
-    def _compiled_cpu_port(self) -> Self:
-        if self.cpu_port != schema.CPU_PORT:
-            raise PathError(["cpu_port"], f"must be {schema.CPU_PORT}, which the P4 program is compiled for")
-        return self
 
 
 class Host(_Strict):
@@ -136,19 +149,11 @@ class Link(_Strict):
     """One link between two switches; its pairs are in the order of ``switches``. ``frames``: the two UDP endpoints of a
     rootless link."""
 
-    switches: tuple[Name, Name] = Field(strict=False)
+    switches: Annotated[tuple[Name, Name], AfterValidator(_different)] = Field(strict=False)
     ports: tuple[Port, Port] = Field(strict=False, description="port of the link on each of them")
     rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
     mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
     frames: tuple[Endpoint, Endpoint] | None = Field(default=None, strict=False)
-
-    @model_validator(mode="after")
-    def _two_switches(self) -> Self:
-        if self.switches[0] == self.switches[1]:
-            raise PathError(
-                ["switches"], f"a link joins two different switches, and both of these are {self.switches[0]}"
-            )
-        return self
 
 
 class Neighbour(NamedTuple):
@@ -179,33 +184,9 @@ class Topology(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        taken: dict[tuple[str, str], str] = {}
-
-        def claim(kind: str, value: str, *path: str | int) -> None:
-            owner = f"{path[0]}.{path[1]}"
-            other = taken.setdefault((kind, value), owner)
-            if other != owner:
-                raise PathError(path, f"{value} is already that of {other}")
-
-        for name, switch in self.switches.items():
-            claim("ip", switch.ip, "switches", name, "ip")
-            claim("mac", switch.mac, "switches", name, "mac")
-            if switch.p4runtime:
-                claim("server", f"{switch.p4runtime} device {switch.device_id}", "switches", name, "p4runtime")
-        for name, host in self.hosts.items():
-            self._require_switch(host.switch, "hosts", name, "switch")
-            claim("ip", host.ip, "hosts", name, "ip")
-            claim("mac", host.mac, "hosts", name, "mac")
-            claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
-        for name, link in self.links.items():
-            for end in (0, 1):
-                self._require_switch(link.switches[end], "links", name, "switches", end)
-                claim("port", f"port {link.ports[end]} of {link.switches[end]}", "links", name, "ports", end)
+        if problems := _conflicts(self.switches, self.switches, self.hosts, self.links):
+            raise Problems(problems)
         return self
-
-    def _require_switch(self, switch: str, *path: str | int) -> None:
-        if switch not in self.switches:
-            raise PathError(path, f"there is no switch {switch!r} (there are: {', '.join(self.switches)})")
 
     def hosts_of(self, switch: str) -> dict[str, Host]:
         """Hosts on one switch, by name."""
@@ -247,10 +228,74 @@ class Topology(_Strict):
         return yaml.safe_dump(data, sort_keys=False)
 
 
+def _conflicts(
+    known: Sequence[str] | Mapping[str, Any],
+    switches: Mapping[str, Switch],
+    hosts: Mapping[str, Host],
+    links: Mapping[str, Link],
+) -> list[Problem]:
+    """What is taken twice, and switches that are not among those ``known``."""
+    taken: dict[tuple[str, str], str] = {}
+    problems: list[Problem] = []
+
+    def claim(kind: str, value: str, *path: str | int) -> None:
+        owner = f"{path[0]}.{path[1]}"
+        other = taken.setdefault((kind, value), owner)
+        if other != owner:
+            problems.append(Problem(path, f"{value} is already that of {other}"))
+
+    def require(switch: str, *path: str | int) -> None:
+        if switch not in known:
+            problems.append(Problem(path, f"there is no switch {switch!r} (there are: {', '.join(known)})"))
+
+    for name, switch in switches.items():
+        claim("ip", switch.ip, "switches", name, "ip")
+        claim("mac", switch.mac, "switches", name, "mac")
+        if switch.p4runtime:
+            claim("server", f"{switch.p4runtime} device {switch.device_id}", "switches", name, "p4runtime")
+    for name, host in hosts.items():
+        require(host.switch, "hosts", name, "switch")
+        claim("ip", host.ip, "hosts", name, "ip")
+        claim("mac", host.mac, "hosts", name, "mac")
+        claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
+    for name, link in links.items():
+        for end in (0, 1):
+            require(link.switches[end], "links", name, "switches", end)
+            claim("port", f"port {link.ports[end]} of {link.switches[end]}", "links", name, "ports", end)
+    return problems
+
+
+def _conflicts_of_sound(data: Any) -> list[Problem]:
+    """The conflicts between those parts of a topology that are right by themselves."""
+    if not isinstance(data, dict):
+        return []
+    sections = {
+        name: found if isinstance(found := data.get(name), dict) else {} for name in ("switches", "hosts", "links")
+    }
+    return _conflicts(
+        [name for name in sections["switches"] if isinstance(name, str)],
+        _sound(Switch, sections["switches"]),
+        _sound(Host, sections["hosts"]),
+        _sound(Link, sections["links"]),
+    )
+
+
+def _sound(kind: type[Part], section: Mapping[Any, Any]) -> dict[str, Part]:
+    found = {}
+    for name, data in section.items():
+        with suppress(ValidationError):
+            found[str(name)] = kind.model_validate(data)
+    return found
+
+
+def _checked(document: MarkedYaml) -> Topology:
+    return validate(Topology, document, _conflicts_of_sound)
+
+
 def load_topology(path: str | Path) -> Topology:
-    """Topology of a YAML file; :class:`~netsum_controller.errors.InputError` quotes the wrong line."""
-    return validate(Topology, load_yaml(path))
+    """Topology of a YAML file; :class:`~netsum_controller.errors.InputError` quotes every wrong line."""
+    return _checked(load_yaml(path))
 
 
 def parse_topology(text: str, source: str = "topology") -> Topology:
-    return validate(Topology, parse_yaml(text, source))
+    return _checked(parse_yaml(text, source))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,19 +10,22 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from netsum_controller.config.problems import Key, Problem, problems_of
 from netsum_controller.errors import InputError
 
-Key = str | int
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class MarkedYaml:
-    """A parsed document: ``data`` as plain values, ``lines`` from a value's path to its line (from 1)."""
+    """A parsed document: ``data`` as plain values, ``lines`` from a value's path to its line (from 1). ``problems`` are what
+    could not be read, each with its line; ``options`` name the settings that come from the command line, by their first key."""
 
     source: str
     data: Any
-    lines: dict[tuple[Key, ...], int] = field(default_factory=dict)
+    lines: Mapping[tuple[Key, ...], int] = field(default_factory=dict)
+    problems: Sequence[tuple[int, Problem]] = ()
+    options: Mapping[Key, str] = field(default_factory=dict)
 
     def line(self, path: Sequence[Key]) -> int:
         """Line of the value at ``path``, or of the innermost part of the path that exists."""
@@ -32,48 +35,63 @@ class MarkedYaml:
         return self.lines.get(parts, 1)
 
     def where(self, path: Sequence[Key]) -> str:
-        return f"{self.source}:{self.line(path)}"
+        option = self.options.get(path[0]) if path else None
+        return f"{self.source}:{self.line(path)}" if option is None else f"option {option}"
+
+
+class _Reader:
+    """Builds plain values of YAML's nodes."""
+
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self.lines: dict[tuple[Key, ...], int] = {}
+        self.problems: list[tuple[int, Problem]] = []
+
+    def build(self, node: yaml.Node, path: tuple[Key, ...] = ()) -> Any:
+        self.lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._mapping(node, path) if isinstance(node, yaml.MappingNode) else self._scalar(node, path)
+
+    def _scalar(self, node: yaml.Node, path: tuple[Key, ...]) -> Any:
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, LookupError, AttributeError, TypeError):
+            # what PyYAML raises for `!!int ""`, `!!bool x`, 2001-02-30
+            kind = node.tag.rpartition(":")[2]
+            self._wrong(node, path, f"not valid YAML: {node.value!r} cannot be read as {kind}")
+            return None
+
+    def _mapping(self, node: yaml.MappingNode, path: tuple[Key, ...]) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._wrong(key_node, path, "a key must be a plain word")
+                continue
+            key = self._scalar(key_node, path)
+            if key in mapping:
+                self._wrong(key_node, (*path, key), "is given twice")
+            mapping[key] = self.build(value_node, (*path, key))
+            self.lines[*path, key] = key_node.start_mark.line + 1
+        return mapping
+
+    def _wrong(self, node: yaml.Node, path: tuple[Key, ...], words: str) -> None:
+        self.problems.append((node.start_mark.line + 1, Problem(path, words)))
 
 
 def parse_yaml(text: str, source: str) -> MarkedYaml:
-    """Parse one document. :class:`InputError` on bad syntax, a repeated key or a key that is not a scalar."""
+    """Parse one document. :class:`InputError` on bad syntax. A repeated key, a key that is not a scalar and a scalar that cannot
+    be read are among the document's ``problems``."""
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
         raise InputError(f"{source}: not valid YAML: {error.reason} (at character {error.position})") from None
-    lines: dict[tuple[Key, ...], int] = {}
-
-    def scalar(node: yaml.Node) -> Any:
-        try:
-            return loader.construct_object(node)
-        except (ValueError, LookupError, AttributeError, TypeError):
-            # what PyYAML raises for `!!int ""`, `!!bool x`, 2001-02-30
-            line, kind = node.start_mark.line + 1, node.tag.rpartition(":")[2]
-            raise InputError(f"{source}:{line}: not valid YAML: {node.value!r} cannot be read as {kind}") from None
-
-    def build(node: yaml.Node, path: tuple[Key, ...]) -> Any:
-        lines[path] = node.start_mark.line + 1
-        if isinstance(node, yaml.SequenceNode):
-            return [build(item, (*path, index)) for index, item in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            return scalar(node)
-        mapping: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise InputError(f"{source}:{line}: a key must be a plain word")
-            key = scalar(key_node)
-            if key in mapping:
-                raise InputError(f"{source}:{line}: {key!r} is given twice")
-            mapping[key] = build(value_node, (*path, key))
-            lines[*path, key] = line
-        return mapping
-
     try:
         node = loader.get_single_node()
         if node is None:
             raise InputError(f"{source}: the file is empty")
-        return MarkedYaml(source, build(node, ()), lines)
+        reader = _Reader(loader)
+        return MarkedYaml(source, reader.build(node), reader.lines, reader.problems)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{source}:{line}: not valid YAML: {error.problem or error.context}") from None
@@ -95,39 +113,20 @@ def load_yaml(path: str | Path) -> MarkedYaml:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-def _sentence(path: Sequence[Key], error: Any) -> str:
-    """One pydantic error, in words."""
-    location = ".".join(str(part) if str(part).isprintable() else repr(part) for part in path)
-    kind, message = error["type"], str(error["msg"]).removeprefix("Value error, ")
-    if kind == "missing":
-        return f"{location}: is missing"
-    if kind == "extra_forbidden":
-        return f"{location}: there is no such setting"
-    value = error.get("input")
-    quoted = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
-    return f"{location}: {message}{quoted}" if location else message
-
-
-class PathError(ValueError):
-    """Raised by a model's validator about one place inside the model; ``path`` leads there from the model."""
-
-    def __init__(self, path: Sequence[Key], message: str) -> None:
-        super().__init__(message)
-        self.path = tuple(path)
-
-
-def validate(model: type[Model], document: MarkedYaml) -> Model:
-    """Make a model from the document; :class:`InputError` quotes the first wrong line and counts the others."""
+def validate(
+    model: type[Model], document: MarkedYaml, more: Callable[[Any], Sequence[Problem]] = lambda _data: ()
+) -> Model:
+    """Make a model from the document. :class:`InputError` has a line for everything that is wrong, in the order of the file:
+    what the reader could not read, what the model does not take, and what ``more`` finds in such data."""
+    unread = {problem.path for _, problem in document.problems}
+    found = [(line, f"{document.source}:{line}: {problem}") for line, problem in document.problems]
     try:
-        return model.model_validate(document.data)
+        made = model.model_validate(document.data)
     except ValidationError as error:
-        problems = error.errors()
-    placed = []
-    for problem in problems:
-        cause = problem.get("ctx", {}).get("error")
-        path = (*problem["loc"], *(cause.path if isinstance(cause, PathError) else ()))
-        placed.append((document.line(path), path, problem))
-    placed.sort(key=lambda item: item[0])
-    line, path, first = placed[0]
-    more = f" (and {len(placed) - 1} more)" if len(placed) > 1 else ""
-    raise InputError(f"{document.source}:{line}: {_sentence(path, first)}{more}")
+        wrong = problems_of(error)
+        wrong += [problem for problem in more(document.data) if problem not in wrong]
+        wrong = [problem for problem in wrong if problem.path not in unread]
+        found += [(document.line(problem.path), f"{document.where(problem.path)}: {problem}") for problem in wrong]
+    if not found:
+        return made
+    raise InputError(*(words for _, words in sorted(found, key=lambda item: item[0])))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from netsum.counting import counted
+
 from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
@@ -42,7 +44,7 @@ def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, 
     """UDP ports, round robin from the number on, and the next number."""
     allocated = allocate_ports(number % len(UDP_PORTS), senders, site.store.used_ports())
     if allocated is None:
-        raise Refused(f"no UDP ports left for {len(senders)} members (each host has {len(UDP_PORTS)})")
+        raise Refused(f"no UDP ports left for {counted(len(senders), 'member')} (each host has {len(UDP_PORTS)})")
     ports, cursor = allocated
     next_number = number + ((cursor - number) % len(UDP_PORTS) or len(UDP_PORTS))
     if next_number >= SERIAL:

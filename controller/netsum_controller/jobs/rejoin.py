@@ -13,6 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from netsum.counting import counted
+
 from netsum_controller.errors import Busy, CannotResume
 from netsum_controller.jobs.claims import NumberTaken, claim_again
 from netsum_controller.jobs.spread import install, open_clients, taking_part
@@ -96,7 +98,7 @@ def _agree(site: Site, job: Job) -> Job:
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
-        raise CannotResume(job.name, epoch.resumes, f"its ranks are further apart than {job.window} blocks")
+        raise CannotResume(job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}")
     used = (first - epoch.first_block_id) % SERIAL + 2 * job.window
     with site.store.transaction():
         site.store.set_used_ids(epoch.resumes, used)

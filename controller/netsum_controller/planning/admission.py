@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from netsum.counting import counted
 from netsum.descriptor import IP_UDP_BYTES
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
@@ -180,13 +181,13 @@ def _check_entries(
     members = sum(one[0] + one[1] for one in used)
     if members + sources + parents > table_size:
         raise NoSwitch(
-            f"job {name!r}: {sources + parents} members do not fit on switch {switch}: "
+            f"job {name!r}: no room for {counted(sources + parents, 'member')} on switch {switch}: "
             f"{table_size - members} of its {table_size} member entries are free"
         )
     uplinks = sum(one[2] for one in used)
     if uplinks + ways > table_size:
         raise NoSwitch(
-            f"job {name!r}: {ways} stripes do not fit on switch {switch}: "
+            f"job {name!r}: no room for {counted(ways, 'stripe')} on switch {switch}: "
             f"{table_size - uplinks} of its {table_size} uplink entries are free"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from netsum.counting import counted
 from netsum.wire.schema import BlockState, Role
 
 from netsum_controller.planning.job_items import home_of
@@ -93,8 +94,9 @@ def _cause(
         return f"is missing in the tables of switch {home_of(job, seat.rank)}: `netsum reconcile` puts it back"
     if last is not None and last > block:
         return "has gone on to later blocks: its packet was lost, and it will send it again"
-    if last is not None:
-        return f"is {behind} blocks behind: it is slow, or has stopped after block {(job.epoch.first_block_id + last) % SERIAL}"
+    if last is not None and behind is not None:
+        stopped = (job.epoch.first_block_id + last) % SERIAL
+        return f"is {counted(behind, 'block')} behind: it is slow, or has stopped after block {stopped}"
     if packets == 0 and outcomes.get("not_member"):
         return (
             f"has joined, and none of its packets has come in at the port where the topology has {seat.host}; "
@@ -104,7 +106,7 @@ def _cause(
         return "has joined, and none of its packets has come"
     if outcomes.get("wrong_port"):
         return f"still sends as in an earlier epoch, from another UDP port than {seat.udp_port}: it must join again"
-    return f"is connected ({packets} packets), and has contributed to no block that the switch remembers"
+    return f"is connected ({counted(packets, 'packet')}), and has contributed to no block that the switch remembers"
 
 
 def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
@@ -196,20 +198,20 @@ def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
 
 # What a refusal means, the most telling first.
 _REFUSALS = {
-    "signature": "ranks made different calls: {} packets were refused because operation, lane, destination or size "
+    "signature": "ranks made different calls: {} refused because operation, lane, destination or size "
     "disagree with the block's first",
-    "wrong_port": "{} packets came from a UDP port of an earlier epoch: an old process is still sending, or the "
+    "wrong_port": "{} came from a UDP port of an earlier epoch: an old process is still sending, or the "
     "descriptor file of an earlier run is used",
-    "not_member": "{} packets came from a source on a switch port where it is no member: look at the topology's ports",
-    "window": "{} packets were for a block too far ahead: a rank goes on although others lack results",
-    "unsupported": "{} packets asked for an operation that the switch does not run",
-    "checksum": "{} packets had a wrong checksum",
-    "malformed": "{} packets were malformed",
-    "stale": "{} packets were for blocks long finished: a few are normal after losses, many come from a descriptor "
+    "not_member": "{} came from a source on a switch port where it is no member: look at the topology's ports",
+    "window": "{} came for a block too far ahead: a rank goes on although others lack results",
+    "unsupported": "{} asked for an operation that the switch does not run",
+    "checksum": "{} had a wrong checksum",
+    "malformed": "the switch dropped {} as malformed",
+    "stale": "{} came for blocks long finished: a few are normal after losses, many come from a descriptor "
     "file that is used for a second run",
 }
 
 
 def refusal_hints(outcomes: Mapping[str, int]) -> Iterable[str]:
     """What the outcome counters say."""
-    return [text.format(outcomes[name]) for name, text in _REFUSALS.items() if outcomes.get(name)]
+    return [text.format(counted(outcomes[name], "packet")) for name, text in _REFUSALS.items() if outcomes.get(name)]

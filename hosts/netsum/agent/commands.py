@@ -14,6 +14,7 @@ from rich.table import Table
 
 from netsum import packets
 from netsum.agent import chunk, story
+from netsum.counting import counted
 from netsum.descriptor import Descriptor
 from netsum.errors import NetsumError
 from netsum.packets import Netsum, Seen
@@ -153,7 +154,7 @@ def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
 
 def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
     if len(message) < HEADER_BYTES:
-        click.echo(f"{what:<9} {len(message)} bytes, shorter than a header: {message.hex()}")
+        click.echo(f"{what:<9} {counted(len(message), 'byte')}, shorter than a header: {message.hex()}")
         return
     header, payload = parse_header(message), message[HEADER_BYTES:]
     click.echo(f"{what:<9} {story.line(story.row(header, payload, from_switch=what == 'received'))}")

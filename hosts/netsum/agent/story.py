@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netsum.counting import counted
 from netsum.wire.codec import Header
 from netsum.wire.names import REASON_NAMES, value_name
 from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Hop, Lane, Status
@@ -58,13 +59,13 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
     if header.version != VERSION:
         status += f", version {header.version}"
     if header.status == Status.AGAIN:
-        size = f"needs room for {header.payload_bytes} bytes"
+        size = f"needs room for {counted(header.payload_bytes, 'byte')}"
     elif header.grad_cnt:
         size = f"{header.grad_cnt} x {value_name('lane', header.lane)}"
         if header.payload_bytes != len(payload):
-            size += f", but {len(payload)} bytes"
+            size += f", but {counted(len(payload), 'byte')}"
     else:
-        size = f"room for {len(payload)} bytes" if payload else "-"
+        size = f"room for {counted(len(payload), 'byte')}" if payload else "-"
     return Row(
         kind=kind(header, from_switch=from_switch),
         job=str(header.job_id),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from netsum.collectives.layout import GROUP
+from netsum.counting import counted
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
 
 from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
@@ -54,7 +55,7 @@ def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) 
     for workers in trial.workers:
         turns: dict[str, list[list[Line]]] = {}
         for turn in range(trial.turns):
-            told = f"{workers} workers, turn {turn + 1} of {trial.turns}"
+            told = f"{counted(workers, 'worker')}, turn {turn + 1} of {trial.turns}"
             say(f"{told}: without a switch")
             for name, lines in time_algorithms(trial.calls(workers)).items():
                 turns.setdefault(name, []).append(lines)

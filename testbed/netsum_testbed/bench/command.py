@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
@@ -113,7 +114,7 @@ def allreduce(switch: str, flood: bool, **given: Any) -> None:
     for name in names:
         with console.status(f"{name}: starting") as status:
             measured[name] = _time_collective(name, calls, status)
-        click.echo(f"allreduce of {calls.dtype}, {calls.workers} workers, {name} switch")
+        click.echo(f"allreduce of {calls.dtype}, {counted(calls.workers, 'worker')}, {name} switch")
         click.echo(collective_table(measured[name]))
         if flood:
             with console.status(f"{name}: starting") as status:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import click
+from netsum.counting import counted
 from netsum_controller.config.topologies import star
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +32,9 @@ def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[
 
 
 def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Table:
-    title = f"{name}: allreduce of {setting.size} bytes, {setting.workers} workers, medians of {setting.turns}"
+    title = (
+        f"{name}: allreduce of {setting.size} bytes, {counted(setting.workers, 'worker')}, medians of {setting.turns}"
+    )
     if setting.rate_mbps is not None:
         title += f"; a host sends {setting.rate_mbps} Mbit/s at most"
     columns = "beside", ">calls/s", ">slowdown", ">its calls/s", ">Jain", ">its packets/s", ">#wrong"

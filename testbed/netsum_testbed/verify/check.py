@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from netsum.counting import counted
 from numpy.typing import NDArray
 
 from netsum_testbed.verify import reference
@@ -173,7 +174,7 @@ def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdoubl
         return []
     worst = int(far[0])
     return [
-        f"{far.size} elements are further from the true sum than the bound; "
+        f"{counted(far.size, 'element')} further from the true sum than the bound; "
         f"element {worst}: {flat[worst]!r}, true {true[worst]!r}, allowed +-{allowed[worst]!r}"
     ]
 

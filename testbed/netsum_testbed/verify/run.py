@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from netsum.counting import counted
 from netsum.descriptor import SWITCH
 from netsum.errors import Timeout
 from netsum.transports.faulty import Faults
@@ -150,7 +151,7 @@ def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) ->
         )
         members = tuple(hosts[rank % len(hosts)] for rank in range(made.workers))
         spec = JobSpec(name=f"verify-{number}", members=members, window=made.window, chunks=made.chunks)
-        said, again = f"round {number} ({made.workers} workers)", options.replay(fabric.switch, number)
+        said, again = f"round {number} ({counted(made.workers, 'worker')})", options.replay(fabric.switch, number)
         return Job(spec, made.calls, said, again, options.faults, options.algorithm)
 
     Checks(fabric, totals, screen, options.duration, options.calls).run(numbers_from(0, options.only), make_job)

@@ -52,10 +52,10 @@ def target() -> FuzzTarget:
 
     def take(data: bytes) -> None:
         text = data.decode("utf-8", "replace")
-        _one_line_or_none(parse_job, text)
-        topology = _one_line_or_none(parse_topology, text)
+        _read_or_refused(parse_job, text)
+        topology = _read_or_refused(parse_topology, text)
         assert topology is None or parse_topology(topology.to_yaml()) == topology
-        scenario = _one_line_or_none(_scenario, text)
+        scenario = _read_or_refused(_scenario, text)
         assert scenario is None or Scenario.model_validate_json(scenario.to_line()) == scenario
 
     files = [path.read_bytes() for path in sorted(Path("mininet").glob("*.yaml"))]
@@ -66,12 +66,13 @@ def _scenario(text: str, source: str) -> Scenario:
     return validate(Scenario, parse_yaml(text, source))
 
 
-def _one_line_or_none(read: Callable[[str, str], Model], text: str) -> Model | None:
-    """What was read, or None when it was refused: in one line that names the file."""
+def _read_or_refused(read: Callable[[str, str], Model], text: str) -> Model | None:
+    """What was read, or None when it was refused: each reason is one line that names the file."""
     try:
         return read(text, "file.yaml")
     except InputError as error:
-        words = str(error)
-    assert words.startswith("file.yaml"), words
-    assert "\n" not in words, words
+        reasons = error.args
+    for reason in reasons:
+        assert reason.startswith("file.yaml"), reason
+        assert "\n" not in reason, reason
     return None

@@ -8,19 +8,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from netsum.transports.faulty import Faults
+from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.yaml_marks import load_yaml, validate
-from netsum_controller.errors import InputError
-from netsum_testbed.errors import TestbedError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5
 """A link with more loss would be as good as cut."""
 LONGEST: Final = 60.0
 """Seconds that an event may last."""
-
-
-class ScenarioError(TestbedError):
-    """An invalid scenario; the message names the field."""
 
 
 class Where(StrEnum):
@@ -131,15 +126,20 @@ class Scenario(_Data):
 
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
-        named = {
-            f"links.{rank}.{way}": getattr(link, way) for rank, link in self.links.items() for way in ("up", "down")
+        named: dict[tuple[str | int, ...], Rates] = {
+            ("links", rank, way): getattr(link, way) for rank, link in self.links.items() for way in ("up", "down")
         }
-        named |= {f"trunks.{name}": rates for name, rates in self.trunks.items()}
-        for name, rates in named.items():
-            if self.where is Where.KERNEL and rates != Rates(loss=rates.loss):
-                raise ValueError(f"{name}: the kernel only loses packets: give `loss` alone")
+        named |= {("trunks", name): rates for name, rates in self.trunks.items()}
+        problems = [
+            Problem(path, "the kernel only loses packets: give `loss` alone")
+            for path, rates in named.items()
+            if self.where is Where.KERNEL and rates != Rates(loss=rates.loss)
+        ]
         if self.where is Where.HOSTS and self.trunks:
-            raise ValueError("trunks: hosts have no part in links between switches: where is `kernel` or `switch`")
+            words = "hosts have no part in links between switches: where is `kernel` or `switch`"
+            problems.append(Problem(("trunks",), words))
+        if problems:
+            raise Problems(problems)
         return self
 
     def link(self, rank: int) -> LinkFaults:
@@ -156,8 +156,5 @@ class Scenario(_Data):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a scenario from a JSON or YAML file. Raises :class:`ScenarioError`, which names the wrong line."""
-        try:
-            return validate(cls, load_yaml(path))
-        except InputError as error:
-            raise ScenarioError(str(error)) from None
+        """Read a scenario from a JSON or YAML file. :class:`~netsum_controller.errors.InputError` quotes every wrong line."""
+        return validate(cls, load_yaml(path))

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import click
+from netsum_controller.errors import InputError
 from netsum_testbed.checking import chosen_switch, only_option, rootless_option, running, seed_option, switch_option
 
 from netsum_trials.faults.kernel import KernelError, check_kernel
 from netsum_trials.faults.make import Possible
-from netsum_trials.faults.scenario import Kind, Scenario, ScenarioError, Where
+from netsum_trials.faults.scenario import Kind, Scenario, Where
 from netsum_trials.soak.cases import MAX_WORKERS, highest_rank
 from netsum_trials.soak.crew import quiet_hosts
 from netsum_trials.soak.outside import open_outside
@@ -66,7 +67,7 @@ def soak(switch: str, minutes: float, seed: int, only: int | None, scenario_file
     rootless = rootless or os.geteuid() != 0
     possible, missing = possible_on(name, rootless=rootless)
     if scenario is not None and scenario.where not in possible.where:
-        raise ScenarioError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
+        raise InputError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
     options = Options(60 * minutes, seed, only, scenario, possible)
     totals = SoakTotals(name, seed)
     hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
