@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -12,12 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 def _origin() -> dict[str, Any]:
     """What pip noted of where netsum came from (PEP 610); nothing if that was an index."""
-    try:
-        noted = distribution("netsum").read_text("direct_url.json")
-    except PackageNotFoundError:
-        noted = None
-    found: dict[str, Any] = json.loads(noted or "{}")
-    return found
+    # In a clone, a build leaves metadata that Python finds before those of the installation.
+    noted = (found.read_text("direct_url.json") for found in distributions(name="netsum"))
+    origin: dict[str, Any] = json.loads(next(filter(None, noted), "{}"))
+    return origin
 
 
 def advice(extra: str) -> str:

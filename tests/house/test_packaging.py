@@ -68,7 +68,8 @@ def test_advice_names_where_netsum_came_from(
     origin: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = json.dumps(origin) if origin else None
-    monkeypatch.setattr(installing, "distribution", lambda _name: type("Noted", (), {"read_text": lambda *_: noted})())
+    both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
+    monkeypatch.setattr(installing, "distributions", lambda name: both if name == "netsum" else [])
     assert installing.advice("demo") == command
 
 
