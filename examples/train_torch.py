@@ -1,8 +1,8 @@
 """A PyTorch training loop on scikit-learn's digits, each worker with its share of every batch.
 
-Start it on every worker of a job, with NETSUM_JOB, NETSUM_RANK, NETSUM_TOKEN and NETSUM_CONTROLLER set; in
-`make testbed`: `netsum> all python examples/train_torch.py`. Needs the `torch` extra and scikit-learn. The lines that
-make it distributed are marked.
+Start it with `netsum run -n 4 examples/train_torch.py`; or on every worker of a job, with NETSUM_JOB, NETSUM_RANK,
+NETSUM_TOKEN and NETSUM_CONTROLLER set; in `make testbed`: `netsum> all python examples/train_torch.py`. Needs the
+`torch` extra and scikit-learn. The lines that make it distributed are marked.
 """
 
 import netsum

@@ -94,6 +94,10 @@ class ControllerClient:
         answer = self._until(deadline, lambda left: self._ask("POST", "/groups", body, left))
         return ControllerClient(str(answer["job"]), int(answer["rank"]), self._token, self.controller)
 
+    def members(self, deadline: float) -> list[dict[str, Any]]:
+        """The members in rank order, with ``host``, ``joined``, ``left`` and ``evicted``. Raises what :meth:`join` raises."""
+        return self._until(deadline, lambda left: list(self._ask("GET", "/members", timeout=left)["members"]))
+
     def renew_instance(self) -> None:
         """Make the next :meth:`join` that of a new process: if the rank is taken, even by us, that begins a new epoch for all."""
         self._instance = secrets.token_hex(8)

@@ -10,7 +10,8 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +114,13 @@ class Pipeline:
     def process(self, port: int, frame: bytes) -> Sent:
         """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
         raise NotImplementedError
+
+    @contextmanager
+    def changing(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+        """While tables, groups and sessions change; of what is done inside packets see all or nothing. `lock` is the data
+        plane's, taken for as long as the engine needs."""
+        with lock:
+            yield
 
     def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop | None:  # noqa: ARG002 - an engine's
         """The engine's own loop over the ports, if it has one."""

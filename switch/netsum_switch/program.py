@@ -18,7 +18,6 @@ Json = dict[str, Any]
 # Sections that must be empty: this switch does not run what they describe.
 _UNSUPPORTED_SECTIONS = {
     "header_union_stacks": "stacks of header unions",
-    "parse_vsets": "parser value sets",
     "meter_arrays": "meters",
     "extern_instances": "extern instances",
 }
@@ -62,6 +61,7 @@ class Program:
     def __init__(self, text: str | bytes) -> None:
         self.json = self._parse(text)
         self._refuse_sections()
+        self._forget_value_sets()
         self.headers = self._headers()
         self.fields = {(header.name, field.name): field for header in self.headers.values() for field in header.fields}
         self._check_names()
@@ -134,6 +134,12 @@ class Program:
                 raise UnsupportedError(f"the program uses action profiles ({name}); this switch does not run them")
             if pipeline.get("action_calls"):
                 raise UnsupportedError("the program uses action calls, which p4c never writes")
+
+    def _forget_value_sets(self) -> None:
+        """Take the transitions by value sets away. Nothing fills one, here as in simple_switch_grpc, so they never match."""
+        for parser in self.json["parsers"]:
+            for state in parser["parse_states"]:
+                state["transitions"] = [each for each in state["transitions"] if each["type"] != "parse_vset"]
 
     def _headers(self) -> dict[str, HeaderInfo]:
         types = {each["name"]: each for each in self.json["header_types"]}

@@ -44,11 +44,15 @@ def only_option(what: str, also: str) -> Callable[[Any], Any]:
     return click.option("--only", also, "only", type=click.IntRange(min=0), help=told)
 
 
-def list_option(name: str, kind: type, low: float, high: float, default: str, told: str = "") -> Callable[[Any], Any]:
-    """An option that takes ``1,2,4``, each within bounds. Integers may also be ranges: ``1-8``."""
+def list_option(
+    name: str, kind: type, low: float, high: float, default: str | None, told: str = ""
+) -> Callable[[Any], Any]:
+    """An option that takes ``1,2,4``, each within bounds. Integers may also be ranges: ``1-8``. Without a default it is empty."""
 
-    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[Any, ...]:
+    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Any, ...]:
         values: list[Any] = []
+        if text is None:
+            return ()
         try:
             for word in text.split(","):
                 first, dash, last = word.partition("-") if kind is int else (word, "", "")

@@ -129,7 +129,9 @@ def testbed(workers: int | None, switch: str, topology_file: Path | None) -> Non
     On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
     """
     if reason := without_mininet():
-        raise TestbedError(f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` does not")
+        raise TestbedError(
+            f"{reason}: the testbed needs root and Mininet (sudo make testbed); `netsum demo` and `netsum run` do not"
+        )
     from netsum_testbed.prompt import run_prompt  # noqa: PLC0415 - needs Mininet
 
     end_on_signals()

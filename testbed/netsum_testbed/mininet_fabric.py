@@ -7,8 +7,6 @@ process opened inside the host's namespace. So no management network is needed.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +21,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result
+from netsum_testbed.kernel import HTB, complaint
 from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.netns import OFFLOADS, call_inside
 from netsum_testbed.opening import common_prefix
@@ -80,12 +79,7 @@ class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
 
 def rates_work() -> bool:
     """Whether this kernel and its tools can limit a link's rate (tc with HTB)."""
-    if shutil.which("tc") is None:
-        return False
-    probe = (
-        "ip link add nsprobe0 type veth peer name nsprobe1 && tc qdisc add dev nsprobe0 root handle 5:0 htb default 1"
-    )
-    return subprocess.run(["unshare", "-n", "sh", "-c", probe], capture_output=True, check=False).returncode == 0
+    return complaint(HTB) is None
 
 
 class MininetFabric(Fabric):

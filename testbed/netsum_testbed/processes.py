@@ -36,13 +36,16 @@ class Child:
         *,
         output: Path | None,
         piped: bool = False,
+        apart: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """``output``: the file for standard error and, unless it is ``piped`` to :attr:`stdout`, standard output; without
-        a file, the pipe takes both. ``environment`` is added to this process's."""
+        a file, the pipe takes both, or two pipes take one each if they are to be kept ``apart``. ``environment`` is added to
+        this process's."""
         self._output = output
         with ExitStack() as stack:
-            file = subprocess.STDOUT if output is None else stack.enter_context(output.open("wb"))
+            without = subprocess.PIPE if apart else subprocess.STDOUT
+            file = without if output is None else stack.enter_context(output.open("wb"))
             piped = piped or output is None
             try:
                 # mnexec and `ip netns exec` exec what they start, so setpriv also works in front of them.
@@ -54,6 +57,7 @@ class Child:
                     env={**os.environ, **(environment or {})},
                     start_new_session=True,
                     text=True,
+                    errors="backslashreplace",
                 )
             except FileNotFoundError as error:
                 raise TestbedError(f"{error.filename} is not on PATH") from None
@@ -66,6 +70,12 @@ class Child:
         return self._process.stdout
 
     @property
+    def stderr(self) -> IO[str]:
+        """The standard error of a child whose outputs are kept apart."""
+        assert self._process.stderr is not None, "the child's outputs are not apart"
+        return self._process.stderr
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs; negative: the signal that ended it."""
         return self._process.poll()
@@ -76,6 +86,12 @@ class Child:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise TestbedError(f"process {self.pid} does not end") from None
+
+    def wait_unreaped(self) -> None:
+        """Wait for it to end, and leave it a zombie: until :meth:`wait`, its process group is still its own, and what it has
+        left running there can be ended without hitting anybody else."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote to its output file."""
@@ -95,8 +111,9 @@ class Child:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def kill(self) -> None:
         """Kill it and wait until it is gone; :meth:`stop` still cleans up."""
@@ -104,6 +121,6 @@ class Child:
         self._process.wait()
 
     def _signal(self, number: int) -> None:
-        if self._process.poll() is None:
+        if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)

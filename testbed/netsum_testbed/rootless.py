@@ -19,10 +19,27 @@ from netsum_testbed.link_ends import Opening
 
 NO_INTERFACES: Final = "the wires of a rootless fabric are sockets: there is no interface to lose packets on"
 
+_WRITES: Final = "`netsum topology make ... --rootless` writes a file with the UDP addresses of all wires"
+
 
 def _free_ends(stack: ExitStack) -> tuple[str, str]:
     """Two free addresses, held until the stack is closed."""
     return hold_address(stack), hold_address(stack)
+
+
+def socket_interfaces(topology: Topology) -> dict[str, list[str]]:
+    """The arguments of each switch's ``-i``, by the switch's name. Every wire must have its UDP addresses."""
+    words: dict[str, list[str]] = {name: [] for name in topology.switches}
+    for name, host in topology.hosts.items():
+        if host.frames is None or host.switch_frames is None:
+            raise TestbedError(f"topology {topology.name}: host {name} has no `frames` and `switch_frames`; {_WRITES}")
+        words[host.switch].append(f"{host.port}@udp:{host.switch_frames}:{host.frames}")
+    for name, link in topology.links.items():
+        if link.frames is None:
+            raise TestbedError(f"topology {topology.name}: link {name} has no `frames`; {_WRITES}")
+        for switch, port, ours, theirs in zip(link.switches, link.ports, link.frames, link.frames[::-1], strict=True):
+            words[switch].append(f"{port}@udp:{ours}:{theirs}")
+    return words
 
 
 class RootlessFabric(Fabric):
@@ -42,16 +59,7 @@ class RootlessFabric(Fabric):
             links = {name: {"frames": _free_ends(stack)} for name in self.topology.links}
         hosts = {name: {"frames": ours, "switch_frames": theirs} for name, (ours, theirs) in wires.items()}
         self.topology = self.topology.filled(hosts=hosts, links=links)
-        words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
-        for host in self.topology.hosts.values():
-            words[host.switch].append(f"{host.port}@udp:{host.switch_frames}:{host.frames}")
-        for link in self.topology.links.values():
-            assert link.frames is not None
-            for switch, port, ours, theirs in zip(
-                link.switches, link.ports, link.frames, link.frames[::-1], strict=True
-            ):
-                words[switch].append(f"{port}@udp:{ours}:{theirs}")
-        for name, interfaces in words.items():
+        for name, interfaces in socket_interfaces(self.topology).items():
             self._launch(name, interfaces)
         self._wait_ready()
 

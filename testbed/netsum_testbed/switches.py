@@ -6,22 +6,29 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import grpc
+from netsum.wire.schema import CPU_PORT
 from netsum_controller.config.topology import Tls
 from netsum_controller.p4runtime.channel import open_channel
+from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.free_ports import hold_address
 from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
 BMV2: Final = "simple_switch_grpc"
 THRIFT_PORT: Final = 9090
+_NEEDED: Final = ("--no-p4", "--device-id", "--grpc-server-addr", "--cpu-port")
 
 
 class SwitchStartError(TestbedError):
@@ -34,27 +41,67 @@ def available_switches() -> list[str]:
 
 
 def choose_switch(wish: str) -> str:
-    """Resolve ``auto`` to ``bmv2`` or ``embedded`` (simple_switch_grpc needs root for its interfaces)."""
+    """Resolve ``auto`` to ``bmv2`` or ``embedded``: simple_switch_grpc needs root for its interfaces. If it is there and does not
+    start, that is said on standard error."""
     if wish == "auto":
-        return "bmv2" if "bmv2" in available_switches() and os.geteuid() == 0 else "embedded"
+        if "bmv2" not in available_switches() or os.geteuid() != 0:
+            return "embedded"
+        if trouble := bmv2_trouble():
+            words = f"*** {trouble}; the embedded switch takes its place (`netsum doctor` says more) ***"
+            print(words, file=sys.stderr, flush=True)
+            return "embedded"
+        return "bmv2"
     if wish not in available_switches():
         raise SwitchStartError(f"{BMV2} is not on PATH; install p4lang-bmv2 or use --switch embedded")
     return wish
 
 
+def bmv2_trouble() -> str | None:
+    """Why the simple_switch_grpc on PATH cannot be used here, or None if it starts."""
+    lacking = [name for name in _NEEDED if name not in bmv2_help()]
+    if 0 < len(lacking) < len(_NEEDED):  # one that lacks all cannot show its help: its own words, below, say why
+        return f"{shutil.which(BMV2)} does not know {', '.join(lacking)}, which netsum needs"
+    with tempfile.TemporaryDirectory(prefix="netsum-") as folder, ExitStack() as stack:
+        port = int(hold_address(stack).rpartition(":")[2])
+        stack.close()
+        try:
+            process = SwitchProcess("bmv2", [], Path(folder), thrift_port=port)
+            stack.callback(process.stop)
+            process.wait_ready()
+        except TestbedError as error:
+            return " ".join(str(error).split())
+    return None
+
+
+def runs_machine_code() -> bool:
+    """Whether the embedded switch compiles programs to machine code here."""
+    return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
+
+
 def switch_version(kind: str) -> str:
     """The version that a switch reports."""
-    if kind == "embedded":
-        return f"netsum-switch on Python {sys.version.split()[0]}"
+    if kind.startswith("embedded"):
+        code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
+        return f"netsum-switch as {code}, on Python {sys.version.split()[0]}"
     done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
+def bmv2_help() -> str:
+    """What simple_switch_grpc says of its options; "" if it is not on PATH, or says nothing."""
+    path = shutil.which(BMV2)
+    return "" if path is None else _help_of(path)
+
+
 @cache
+def _help_of(path: str) -> str:
+    done = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, errors="replace")
+    return done.stdout + done.stderr
+
+
 def has_thrift() -> bool:
     """Whether simple_switch_grpc was built with Thrift; without, it refuses the option for its port."""
-    done = subprocess.run([BMV2, "--help"], capture_output=True, text=True, check=False)
-    return "--thrift-port" in done.stdout + done.stderr
+    return "--thrift-port" in bmv2_help()
 
 
 def _tls_words(tls: Tls | None) -> list[str]:
@@ -64,6 +111,17 @@ def _tls_words(tls: Tls | None) -> list[str]:
         raise SwitchStartError("the topology's `tls` has no `server_cert` and `server_key` to start the switch with")
     words = ["--grpc-server-ssl", "--grpc-server-cacert", tls.ca, "--grpc-server-cert", tls.server_cert]
     return [*words, "--grpc-server-key", tls.server_key, "--grpc-server-with-client-auth"]
+
+
+def switch_command(
+    kind: str, interfaces: Sequence[str], address: str, device_id: int, more: Sequence[str] = (), tls: Tls | None = None
+) -> list[str]:
+    """The command line of a switch that serves P4Runtime at ``address``. ``interfaces``: arguments of its ``-i``, such as
+    ``PORT@INTERFACE``."""
+    program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
+    words = [word for interface in interfaces for word in ("-i", interface)]
+    target = ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), *_tls_words(tls)]
+    return [*program, "--no-p4", "--device-id", str(device_id), *more, *words, "--", *target]
 
 
 class SwitchProcess:
@@ -88,14 +146,8 @@ class SwitchProcess:
         self._tls = tls
         self.address = f"unix:{directory}/{name}.sock"
         self.log = directory / f"switch.{name}.log"
-        program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
-        options = ["--no-p4", "--device-id", str(device_id), *more]
-        if kind != "bmv2" or has_thrift():
-            options += ["--thrift-port", str(thrift_port)]
-        for word in interfaces:
-            options += ["-i", word]
-        target = ["--", "--grpc-server-addr", self.address, "--cpu-port", "510", *_tls_words(tls)]
-        self._command = [*prefix, *program, *options, *target]
+        options = [*more, "--thrift-port", str(thrift_port)] if kind != "bmv2" or has_thrift() else more
+        self._command = [*prefix, *switch_command(kind, interfaces, self.address, device_id, options, tls)]
         self._child = Child(self._command, output=self.log)
 
     @property
@@ -118,7 +170,7 @@ class SwitchProcess:
                         return  # any answer will do
                 if self._child.exit_code is not None or time.monotonic() > deadline:
                     said = self.log.read_text(errors="replace").strip()
-                    raise SwitchStartError(f"the {self.kind} switch did not start: {said}")
+                    raise SwitchStartError(f"the {self.kind} switch did not start: {said or 'it says nothing'}")
 
     @property
     def exit_code(self) -> int | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 import pytest
 from netsum.wire.schema import Outcome
-from netsum_controller import cli
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import outcomes
 
@@ -235,8 +234,10 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
         return hello
 
     monkeypatch.setattr(EntryPoint, "load", load)
-    entries = {name: EntryPoint(name, "no_such_package.commands:main", cli.PLUGINS) for name in ("broken", "hello")}
-    monkeypatch.setattr(cli, "plugins", lambda: entries)
+    monkeypatch.setattr(
+        "netsum_controller.cli.plugins.entry_points",
+        lambda group: [EntryPoint(name, "no_such_package.commands:main", group) for name in ("broken", "hello")],
+    )
     assert run("hello").out == "hello from a plug-in\n"
     listed = run("--help")
     assert listed.code == 0

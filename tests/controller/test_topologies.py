@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from netsum_controller.cli import cli
@@ -129,6 +130,20 @@ def test_servers_at_ports_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert [switch.p4runtime for switch in made.switches.values()] == [f"127.0.0.1:{9559 + n}" for n in range(3)]
     with pytest.raises(InputError, match="room for 3 ports from there"):
         cli(["topology", "make", "tree", "--p4runtime", "127.0.0.1:65534"], standalone_mode=False)
+
+
+def test_sockets_at_ports_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every end of every wire has an address of its own, and every switch a server."""
+    cli(["topology", "make", "tree", "--hosts", "1", "--rootless"], standalone_mode=False)
+    made = parse_topology(capsys.readouterr().out)
+    assert [switch.p4runtime for switch in made.switches.values()] == [f"127.0.0.1:{9559 + n}" for n in range(3)]
+    ends = [end for host in made.hosts.values() for end in (host.frames, host.switch_frames)]
+    ends += [end for link in made.links.values() for end in link.frames or ()]
+    assert ends == [f"127.0.0.1:{9001 + n}" for n in range(8)]
+    with pytest.raises(InputError, match=r"--udp '127\.0\.0\.1:65530': not HOST:PORT with room for 8 ports"):
+        cli(["topology", "make", "tree", "--hosts=1", "--rootless", "--udp=127.0.0.1:65530"], standalone_mode=False)
+    with pytest.raises(click.UsageError, match="--udp is for the wires of --rootless"):
+        cli(["topology", "make", "star", "--udp=127.0.0.1:9001"], standalone_mode=False)
 
 
 def test_links_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from netsum_testbed.bench.collective import Line, parse_size
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.report import remarks
 from netsum_testbed.bench.switches import SwitchFigures
+from netsum_testbed.switches import runs_machine_code
 
 from tests.full.commands import invoke
 
@@ -20,6 +21,7 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
     assert figures["aggregate_pps"] > 0
     assert figures["ratio"] == pytest.approx(figures["forward_pps"] / figures["aggregate_pps"], abs=0.01)
     assert figures["cpu_us_per_packet"]["aggregate"] > 0
+    assert ("embedded_python" in found) == (switch == "embedded" and runs_machine_code())
 
 
 @pytest.mark.root

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import version
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from netsum.logs import FORMATS
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.job import job
+from netsum_controller.cli.plugins import PluginGroup
 from netsum_controller.cli.reconcile import reconcile
 from netsum_controller.cli.serve import serve
 from netsum_controller.cli.shell import shell
@@ -29,42 +30,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as in a shell."""
 
 
-def plugins() -> dict[str, EntryPoint]:
-    """Commands of other packages, by name; none is imported before it is used."""
-    return {entry.name: entry for entry in entry_points(group=PLUGINS)}
-
-
-class NetsumGroup(click.Group):
-    """Our own commands and those of the entry points."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *plugins()})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        entry = plugins().get(cmd_name)
-        if own is not None or entry is None:
-            return own
-        try:
-            command = entry.load()
-        except ImportError as error:
-            return _unavailable(cmd_name, error)
-        return command if isinstance(command, click.Command) else None
-
-
-def _unavailable(name: str, error: ImportError) -> click.Command:
-    """Stands in for a command whose package is incomplete, and says so only when it is run."""
-    missing = error.name or str(error)
-
-    @click.command(name, short_help=f"(not installed: {missing})", context_settings={"ignore_unknown_options": True})
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def command(arguments: tuple[str, ...]) -> None:  # noqa: ARG001 - whatever they are
-        raise click.ClickException(f"`netsum {name}` cannot be loaded: {error}")
-
-    return command
-
-
-@click.group(cls=NetsumGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=PluginGroup, plugins=PLUGINS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--topology", "-t", envvar="NETSUM_TOPOLOGY", show_envvar=True, metavar="FILE", help="Topology, YAML.")
 @click.option(
     "--state",

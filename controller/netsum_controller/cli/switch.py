@@ -10,22 +10,23 @@ from netsum.counting import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table
+from netsum_controller.cli.plugins import PluginGroup
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError
 from netsum_controller.jobs.reconcile import Report, reconcile
-from netsum_controller.site import Site
 
 
-@click.group()
+@click.group(cls=PluginGroup, plugins="netsum.switch.commands")
 def switch() -> None:
     """Load the P4 program and inspect switches."""
 
 
-def chosen(site: Site, names: tuple[str, ...]) -> list[str]:
+def chosen(topology: Topology, names: tuple[str, ...]) -> list[str]:
     """The named switches, or all; :class:`InputError` on an unknown name."""
-    known = site.topology.switches
+    known = topology.switches
     for name in names:
         if name not in known:
-            raise InputError(f"the topology {site.topology.name!r} has no switch {name!r} (it has: {', '.join(known)})")
+            raise InputError(f"the topology {topology.name!r} has no switch {name!r} (it has: {', '.join(known)})")
     return list(names or known)
 
 
@@ -45,7 +46,7 @@ def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = F
     """Reconcile and print; a switch that fails does not stop the others."""
     with settings.controller() as controller:
         site = controller.site
-        for report in reconcile(site, chosen(site, names), force=force, take_over=take_over):
+        for report in reconcile(site, chosen(site.topology, names), force=force, take_over=take_over):
             click.echo(describe_report(report))
 
 
@@ -71,7 +72,7 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
         site = controller.site
-        for name in chosen(site, names):
+        for name in chosen(site.topology, names):
             with site.client(name) as client:
                 cookie = client.pipeline_cookie()
                 ours = cookie == site.program.cookie
@@ -112,7 +113,7 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
         site = controller.site
-        for name in chosen(site, names):
+        for name in chosen(site.topology, names):
             others = site.topology.on_ports(name)
             with site.client(name) as client:
                 site.require_program(client)

@@ -8,7 +8,7 @@ from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import TableWord
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
-from netsum_switch.native.tables import write_exact, write_rules
+from netsum_switch.native.tables import write_exact, write_lpm, write_rules
 
 
 class ControlWriter(StatementWriter):
@@ -97,8 +97,9 @@ class ControlWriter(StatementWriter):
             held = (bits + 63) // 64 * 64
             out.store(out.resize(self.expressions.emit(value, bits), bits, held), out.offset(key, at), held, 8)
             at += held // 8
-        if self._tables[node.table]["match_type"] == "exact":
-            name = write_exact(self.module, plan.key_words)
+        kind = self._tables[node.table]["match_type"]
+        if kind in ("exact", "lpm"):
+            name = (write_exact if kind == "exact" else write_lpm)(self.module, plan.key_words)
         else:
             name = write_rules(self.module, node.table, self._tables[node.table]["key"], plan)
         index, limit = self.pointer(plan.word + TableWord.INDEX), self.number(plan.word + TableWord.LIMIT)

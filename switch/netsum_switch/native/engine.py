@@ -9,13 +9,15 @@ import ctypes
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 from netsum_switch.counter import CounterArray
 from netsum_switch.errors import ProgramAbortError, SwitchError, UnsupportedError
 from netsum_switch.log_message import log_message
 from netsum_switch.native.compiler import compiled
+from netsum_switch.native.counter_image import NativeCounters
 from netsum_switch.native.layout import (
     DEEPEST,
     GROUP_IDS,
@@ -44,6 +46,13 @@ _PROCESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ct
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
+class Changeable(Protocol):
+    """What the control plane changes and packets read."""
+
+    def refresh(self) -> None:
+        """Put in place what has changed; no packet is under way."""
+
+
 class NativePipeline(Pipeline):
     """A program as machine code, with its registers, counters and tables in flat memory."""
 
@@ -55,7 +64,8 @@ class NativePipeline(Pipeline):
         self._context = Memory(8 * self._image.context_words)
         self._words = (ctypes.c_uint64 * self._image.context_words).from_buffer(self._context.data)
         self._owned: dict[int, Memory] = {}  # by the word that points to it
-        self._changed: dict[NativeTable | NativeReplication, None] = {}  # a set that keeps its order
+        self._changed: dict[Changeable, None] = {}  # a set that keeps its order
+        self._writing = False
         self._out = self._space(Context.OUT, _OUT_BYTES + SEND_AT)
         self._set(Context.OUT_END, self._out.address + _OUT_BYTES + SEND_AT)
         self._space(Context.SCRATCH, self._image.scratch + _PENDING_BYTES + 64)
@@ -83,13 +93,24 @@ class NativePipeline(Pipeline):
         return result
 
     def refresh(self) -> None:
-        """Write what has changed before the next packet."""
-        if self._changed:
+        """Put in place what has changed, unless more is to come."""
+        if self._changed and not self._writing:
             for each in self._changed:
                 each.refresh()
             self._changed.clear()
 
+    @contextmanager
+    def changing(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+        self._writing = True
+        try:
+            yield
+        finally:
+            with lock:
+                self._writing = False
+                self.refresh()
+
     def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
+        self.refresh()
         wires = Wires(self._compiled.run, self._context, self._out.address, ports, cpu_port)
         return NativeLoop(self, wires)
 
@@ -136,7 +157,7 @@ class NativePipeline(Pipeline):
         self._set(word, memory.address)
         return memory
 
-    def _change(self, what: NativeTable | NativeReplication) -> None:
+    def _change(self, what: Changeable) -> None:
         self._changed[what] = None
 
     def _new_replication(self) -> ReplicationEngine:
@@ -150,8 +171,7 @@ class NativePipeline(Pipeline):
     def _new_counter(self, name: str, size: int) -> CounterArray:
         array = self._image.counters[name]
         memory = self._space(array.word, size * array.stride)
-        packets, total = (Cells(memory, size, array.stride, 8, start) for start in (0, 8))
-        return CounterArray(name, size, packets, total)
+        return NativeCounters(name, size, memory, array.stride, self._change)
 
     def _new_table(self, name: str, *args: Any) -> Table:
         plan = self._image.tables.get(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import overload
 
 _LARGE = 1 << 16
+_SEVERAL = 256  # pieces
 
 
 class Memory:
@@ -24,6 +25,40 @@ class Memory:
 
     def set_number(self, at: int, value: int, size: int = 8) -> None:
         self.data[at : at + size] = value.to_bytes(size, "little")
+
+
+class Staged:
+    """Memory that is written aside, in `data`, and takes effect when it is put in place, in one step."""
+
+    def __init__(self, size: int, old: bytes | bytearray = b"") -> None:
+        """`old`: what it begins with."""
+        self.data = bytearray(size)
+        self.data[: len(old)] = old
+        self._live = Memory(len(self.data))
+        self._written = [(0, len(old))]
+
+    @property
+    def address(self) -> int:
+        """Of what is in place."""
+        return self._live.address
+
+    def number(self, at: int) -> int:
+        return int.from_bytes(self.data[at : at + 8], "little")
+
+    def write(self, at: int, data: bytes) -> None:
+        self.data[at : at + len(data)] = data
+        self._written.append((at, len(data)))
+
+    def set_number(self, at: int, value: int, size: int = 8) -> None:
+        self.write(at, value.to_bytes(size, "little"))
+
+    def put(self) -> None:
+        """Put in place what was written."""
+        if len(self._written) > _SEVERAL:  # one long copy is faster than many short ones
+            self._written = [(0, len(self.data))]
+        for at, size in self._written:
+            self._live.data[at : at + size] = self.data[at : at + size]
+        self._written = []
 
 
 class Cells(MutableSequence[int]):

@@ -1,23 +1,26 @@
 """A table whose entries lie in flat memory too, where compiled code looks them up (`tables`).
 
-A write changes the memory in place: the caller sees to it that no packet is under way. Rules, which are in order, are written
-anew before the next packet.
+What is written waits aside until `refresh`, which the pipeline calls when no packet is under way; so packets see all of a batch
+or nothing, however long it took to write.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
-from netsum_switch.match import Match, Range, mask_of
+from netsum_switch.match import Exact, Lpm, Match, Range, mask_of
+from netsum_switch.native.hash_index import HashIndex
 from netsum_switch.native.layout import TableWord
-from netsum_switch.native.memory import Memory
+from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import TablePlan
-from netsum_switch.native.tables import DELETED, hash_of, rule_words
 from netsum_switch.table import Entry, Table
 
 _SMALLEST = 8
+_COUNTS = 16  # bytes of a row's counter
 _NO_ACTION = (1 << 64) - 1
+_HASHED = ("exact", "lpm")
 
 
 class NativeEntry(Entry):
@@ -40,19 +43,19 @@ class NativeEntry(Entry):
 
     @property
     def packets(self) -> int:
-        return self.table.counts.number(16 * (self.slot + 1))
+        return self.table.count(self.slot, 0)
 
     @packets.setter
     def packets(self, value: int) -> None:
-        self.table.counts.set_number(16 * (self.slot + 1), value)
+        self.table.set_count(self.slot, 0, value)
 
     @property
     def bytes(self) -> int:
-        return self.table.counts.number(16 * (self.slot + 1) + 8)
+        return self.table.count(self.slot, 1)
 
     @bytes.setter  # noqa: A003 - the name of the counter
     def bytes(self, value: int) -> None:
-        self.table.counts.set_number(16 * (self.slot + 1) + 8, value)
+        self.table.set_count(self.slot, 1, value)
 
 
 class NativeTable(Table):
@@ -63,13 +66,16 @@ class NativeTable(Table):
         self._plan = plan
         self._context = context
         self._changed = changed
-        self._room = 0
-        self._index = Memory(0)
-        self._used = 0  # places of the hash table that are not free
+        self._room = _SMALLEST
+        self._rows = Staged(_SMALLEST * plan.row)
+        self._counts = Memory(_SMALLEST * _COUNTS)
+        self._new_counts: dict[tuple[int, int], int] = {}  # what waits, by slot and which
+        self._left: set[int] = set()  # slots whose entries packets still see
+        self._hashes: dict[int, HashIndex] = {}  # by prefix length; an exact table has one
+        self._in_place: tuple[Staged, ...] = ()  # what the context points to, while what follows it waits
         self._rule_bytes: dict[Entry, bytes] = {}
-        self.counts = self._rows = Memory(0)
-        self._grow_rows(_SMALLEST)
-        self._set_index(_SMALLEST if self.match_type == "exact" else 0)
+        if self.match_type == "exact":
+            self._hashes[0] = HashIndex(plan.key_words)
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         super().set_default(action, params)
@@ -80,22 +86,45 @@ class NativeTable(Table):
         self._changed(self)
 
     def refresh(self) -> None:
-        """Write what has changed before the next packet."""
+        """Put in place what has changed."""
         self._write_row(0, self.default[0])
-        if self.match_type == "exact" or not self.keys:
-            return
-        rules = b"".join(self._rule_bytes[entry] for entry in self._in_order())
-        words = rule_words(self._plan, [key.match_type for key in self.keys])
-        if len(rules) > self._index.size:
-            self._index = Memory(2 * len(rules))
-        self._index.data[: len(rules)] = rules
-        self._point(TableWord.INDEX, self._index.address)
-        self._point(TableWord.LIMIT, len(rules) // (8 * words))
+        self._rows.put()
+        for each in self._hashes.values():
+            each.slots.put()
+        index, limit = self._look_up_by()
+        index.put()
+        if self._counts.size < self._room * _COUNTS:
+            counts = Memory(self._room * _COUNTS)
+            counts.data[: self._counts.size] = self._counts.data[: self._counts.size]
+            self._counts = counts
+        for (slot, which), value in self._new_counts.items():
+            self._counts.set_number(_COUNTS * (slot + 1) + 8 * which, value)
+        self._new_counts.clear()
+        self._left.clear()
+        self._point(TableWord.ROWS, self._rows.address)
+        self._point(TableWord.COUNTS, self._counts.address)
+        self._point(TableWord.INDEX, index.address)
+        self._point(TableWord.LIMIT, limit)
+        self._in_place = self._rows, index, *(each.slots for each in self._hashes.values())
 
-    def _in_order(self) -> list[Entry]:
+    def _look_up_by(self) -> tuple[Staged, int]:
+        """What compiled code looks in, and the number that belongs to it."""
+        if self.match_type == "exact":
+            index = self._hashes[0]
+            return index.slots, index.last
         if self.match_type == "lpm":
-            return [code[1] for _, _, codes in self._lengths for code in codes.values()]
-        return [rule[5][1] for rule in self._rules]
+            return Staged(0, self._lengths_in_order()), sum(len(each) > 0 for each in self._hashes.values())
+        return Staged(0, b"".join(self._rule_bytes[rule[5][1]] for rule in self._rules)), len(self._rules)
+
+    def count(self, slot: int, which: int) -> int:
+        """An entry's packets (0) or bytes (1)."""
+        waiting = self._new_counts.get((slot, which))
+        return self._counts.number(_COUNTS * (slot + 1) + 8 * which) if waiting is None else waiting
+
+    def set_count(self, slot: int, which: int, value: int) -> None:
+        if value != self.count(slot, which):
+            self._new_counts[slot, which] = value
+            self._changed(self)
 
     def _point(self, word: TableWord, value: int) -> None:
         self._context.set_number(8 * (self._plan.word + word), value)
@@ -106,20 +135,11 @@ class NativeTable(Table):
         self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
     ) -> Entry:
         if slot + 1 >= self._room:
-            self._grow_rows(2 * self._room)
+            self._room *= 2
+            self._rows = Staged(self._room * self._plan.row, self._rows.data)
+        if slot in self._left:  # the entry that was here may still count
+            self._new_counts |= {(slot, 0): 0, (slot, 1): 0}
         return NativeEntry(self, match, priority, action, params, slot)
-
-    def _grow_rows(self, room: int) -> None:
-        """The old memory stays until its successor is in place."""
-        rows, counts = Memory(room * self._plan.row), Memory(room * 16)
-        if self._room:
-            rows.data[: self._room * self._plan.row] = self._rows.data[: self._room * self._plan.row]
-            counts.data[: self._room * 16] = self.counts.data[: self._room * 16]
-        self._rows, self.counts, self._room = rows, counts, room
-        self._point(TableWord.ROWS, rows.address)
-        self._point(TableWord.COUNTS, counts.address)
-        if self.default[0][0] == -1:
-            self._rows.set_number(0, _NO_ACTION)
 
     def _write_row(self, row: int, code: tuple[Any, ...]) -> None:
         index, _, *params = code
@@ -134,68 +154,46 @@ class NativeTable(Table):
     def _link(self, entry: Entry, code: tuple[Any, ...]) -> None:
         super()._link(entry, code)
         self._write_row(entry.slot + 1, code)
-        if self.match_type == "exact":
-            self._insert_key(self._key(entry), entry.slot + 1)
-            return
-        self._rule_bytes[entry] = self._rule_of(entry)
+        if self.match_type in _HASHED:
+            self._hash_of(entry).insert(self._key(entry), entry.slot + 1)
+        else:
+            self._rule_bytes[entry] = self._rule_of(entry)
         self._changed(self)
 
     def _unlink(self, entry: Entry) -> None:
         super()._unlink(entry)
-        if self.match_type == "exact":
-            at, found = self._find(self._key(entry))
-            assert found
-            self._index.set_number(at, DELETED)
-            return
-        self._rule_bytes.pop(entry)
+        self._left.add(entry.slot)
+        if self.match_type in _HASHED:
+            self._hash_of(entry).delete(self._key(entry))
+        else:
+            self._rule_bytes.pop(entry)
         self._changed(self)
 
     def _key(self, entry: Entry) -> tuple[int, ...]:
-        """The limbs of an exact entry's key."""
-        return tuple(
-            mask_of(one, key.width)[0] >> 64 * at & (1 << 64) - 1
-            for one, key in zip(entry.match, self.keys, strict=True)
-            for at in range((key.width + 63) // 64)
-        )
+        """The limbs of an entry's key; of a prefix the rest is 0."""
+        pairs = zip(entry.match, self.keys, strict=True)
+        return tuple(limb for one, key in pairs for limb in _limbs(mask_of(one, key.width)[0], key.width))
 
-    @property
-    def _slot_bytes(self) -> int:
-        return 8 * (self._plan.key_words + 1)
+    def _hash_of(self, entry: Entry) -> HashIndex:
+        """The hash table that an entry belongs to."""
+        length = next((one.prefix_len for one in entry.match if isinstance(one, Lpm)), 0)
+        if length not in self._hashes:
+            self._hashes[length] = HashIndex(self._plan.key_words)
+        return self._hashes[length]
 
-    def _set_index(self, places: int) -> None:
-        self._index = Memory(places * self._slot_bytes)
-        self._places, self._used = places, 0
-        self._point(TableWord.INDEX, self._index.address)
-        self._point(TableWord.LIMIT, max(0, places - 1))
-
-    def _find(self, key: tuple[int, ...]) -> tuple[int, bool]:
-        """(where the key is or a free place for it, whether it is there)."""
-        wanted = b"".join(word.to_bytes(8, "little") for word in key)
-        place = hash_of(key)
-        while True:
-            at = (place & self._places - 1) * self._slot_bytes
-            row = self._index.number(at)
-            if row == 0:
-                return at, False
-            if row != DELETED and self._index.data[at + 8 : at + self._slot_bytes] == wanted:
-                return at, True
-            place += 1
-
-    def _insert_key(self, key: tuple[int, ...], row: int) -> None:
-        if 2 * (self._used + 1) > self._places:
-            old, size = self._index, self._slot_bytes
-            kept = [bytes(old.data[at : at + size]) for at in range(0, self._places * size, size)]
-            rows = [each for each in kept if int.from_bytes(each[:8], "little") not in (0, DELETED)]
-            self._set_index(max(_SMALLEST, 1 << (4 * len(rows)).bit_length()))
-            for each in rows:
-                self._put(each)
-        self._put(row.to_bytes(8, "little") + b"".join(word.to_bytes(8, "little") for word in key))
-
-    def _put(self, slot: bytes) -> None:
-        key = tuple(int.from_bytes(slot[at : at + 8], "little") for at in range(8, len(slot), 8))
-        at, _ = self._find(key)
-        self._index.data[at : at + len(slot)] = slot
-        self._used += 1
+    def _lengths_in_order(self) -> bytes:
+        """Of the prefix lengths in use, the longest first: where to look, and the key's bits that count."""
+        records = []
+        for length in sorted(self._hashes, reverse=True):
+            index = self._hashes[length]
+            if not len(index):
+                continue
+            words = [index.slots.address, index.last]
+            for key in self.keys:
+                kind = Lpm(0, length) if key.match_type == "lpm" else Exact(0)
+                words += _limbs(mask_of(kind, key.width)[1], key.width)
+            records.append(struct.pack(f"<{len(words)}Q", *words))
+        return b"".join(records)
 
     def _rule_of(self, entry: Entry) -> bytes:
         masks, values, ends = [], [], []
@@ -207,3 +205,7 @@ class NativeTable(Table):
             if isinstance(one, Range):
                 ends += [one.low.to_bytes(size, "little"), one.high.to_bytes(size, "little")]
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
+
+
+def _limbs(value: int, width: int) -> tuple[int, ...]:
+    return tuple(value >> 64 * at & (1 << 64) - 1 for at in range((width + 63) // 64))

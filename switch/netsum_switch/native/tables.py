@@ -1,7 +1,8 @@
 """Looking a key up: functions over a table's flat memory, which `table_image` fills.
 
 A key is 64-bit limbs, field after field. An exact table is a hash table of {row, key...}: row 0 is a free place, and there is
-always one. Other tables are rules in order, {row, masks..., values..., and for each range field its two ends...}.
+always one. A table of prefixes has a hash table for each length in use, {its address, its last place, masks...}, the longest
+first. Other tables are rules in order, {row, masks..., values..., and for each range field its two ends...}.
 """
 
 from __future__ import annotations
@@ -58,6 +59,27 @@ def write_exact(module: Module, words: int) -> str:
     out.jump(head)
     out.begin(found)
     out.give(f"i64 {row}")
+    return name
+
+
+def write_lpm(module: Module, words: int) -> str:
+    """The lookup of a key's longest prefix."""
+    name = f"find_lpm{words}"
+    if not module.once(name):
+        return name
+    exact = write_exact(module, words)
+    out = module.assembly.function(name, "ptr %lengths, i64 %count, ptr %key", "i64", attributes="noinline")
+    prefix = out.space(8 * words)
+    with out.each("%count") as index:
+        length = out.offset("%lengths", out.op("mul", 64, index, 8 * (2 + words)))
+        for at in range(words):
+            masked = out.op("and", 64, _word(out, "%key", at), _word(out, length, 2 + at))
+            out.store(masked, out.offset(prefix, 8 * at), 64, 8)
+        slots, last = out.load_pointer(length), _word(out, length, 1)
+        row = out.value(f"call i64 @{exact}(ptr {slots}, i64 {last}, ptr {prefix})")
+        with out.when(out.compare("ne", 64, row, 0)):
+            out.give(f"i64 {row}")
+    out.give("i64 0")
     return name
 
 

@@ -17,7 +17,7 @@ from netsum_switch.pipeline import Pipeline
 
 
 class Control:
-    """Passes entities to what serves them. The caller serialises calls and holds the data plane's lock for writes."""
+    """Passes entities to what serves them. The caller serialises calls, and writes while the pipeline is `changing`."""
 
     def __init__(self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None]) -> None:
         """

@@ -20,7 +20,7 @@ _CANNOT_READ = "Error when reading counter from target"
 class Counters:
     """The counters of one pipeline as controllers see them: packets and bytes, whichever the declared unit.
 
-    The caller serialises calls and, for writes, holds the data plane's lock.
+    The caller serialises calls, and writes while the pipeline is `changing`.
     """
 
     def __init__(self, info: P4Info, pipeline: Pipeline, tables: Tables) -> None:

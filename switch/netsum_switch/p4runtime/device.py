@@ -26,7 +26,7 @@ _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
 
 
 class Device:
-    """Thread-safe. One lock serialises controllers; the data plane's, inside it, is held only while tables change."""
+    """Thread-safe. One lock serialises controllers; the data plane's, inside it, is held only while a change takes effect."""
 
     def __init__(self, device_id: int, dataplane: DataPlane, drop_port: int = 511) -> None:
         self.device_id = device_id
@@ -130,7 +130,7 @@ class Device:
             control = self._require_control()
             if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
                 raise RpcError(code_pb2.UNIMPLEMENTED, "Support for atomic write modes has not been implemented yet")
-            with self._dataplane.lock:
+            with control.pipeline.changing(self._dataplane.lock):
                 return [_attempt(control, update) for update in request.updates]
 
     def read(self, request: Any) -> Iterator[Any]:

@@ -1,8 +1,8 @@
 """Sends prebuilt frames to a switch, a window at a time, and measures how long it takes.
 
-The generator shares the machine's cores with the switch that it measures, so it is kept cheap: every sender has one
-frame, in which four bytes (the block id) change, and only the replies to the first host are read, one a round, whether the
-switch forwards or aggregates.
+The generator shares the machine's cores with the switch that it measures, so it is kept cheap: every sender has as many copies of
+its frame as there are rounds in flight, in which four bytes (the block id) change, one system call sends or receives many, and
+only the replies to the first host are read, one a round, whether the switch forwards or aggregates.
 
 A *round* is one packet from every host. Forwarding sends host i's packet to host i + 1; aggregating multicasts the
 round's sum to all. Either way as many packets of the same size leave the switch as came in.
@@ -14,9 +14,13 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
+from netsum_testbed.bench.messages import MessageArray
 from netsum_testbed.errors import TestbedError
 
 BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
@@ -25,6 +29,9 @@ BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
 _SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these two
 _QDISC_BYPASS: Final = 20
 _ETH_P_IP: Final = 0x0800
+_WAIT_FOR_ONE: Final = 0x10000  # MSG_WAITFORONE
+_MOST_REPLIES: Final = 64
+_LONGEST: Final = 16384
 
 
 class LostError(TestbedError):
@@ -88,7 +95,7 @@ class Blaster:
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6))
         )
         self._receiver.bind((interfaces[0], _ETH_P_IP))
-        self._buffer = bytearray(16384)
+        self._replies = MessageArray(np.zeros((_MOST_REPLIES, _LONGEST), np.uint8))
 
     def close(self) -> None:
         """Close the sockets."""
@@ -100,11 +107,9 @@ class Blaster:
 
     def drain(self) -> None:
         """Discard replies left by an earlier run."""
-        while True:
-            try:
-                self._receiver.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
+        with suppress(BlockingIOError):
+            while True:
+                self._replies.receive(self._receiver, socket.MSG_DONTWAIT)
 
     def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
         """Send ``rounds`` rounds, at most ``window`` of them in flight, with block ids from ``first_block`` on.
@@ -112,26 +117,29 @@ class Blaster:
         Raises :class:`LostError` if a reply does not come, TestbedError if the last one is not the load's.
         """
         self.drain()
-        pairs = [(sender.send, frame) for sender, frame in zip(self._senders, load.frames, strict=True)]
-        receive, buffer, put = self._receiver.recv_into, self._buffer, struct.Struct(">I").pack_into
-        sent = done = size = 0
+        frames = [np.tile(np.frombuffer(frame, np.uint8), (window, 1)) for frame in load.frames]
+        pairs = [(sender, MessageArray(each)) for sender, each in zip(self._senders, frames, strict=True)]
+        blocks = np.arange(first_block, first_block + rounds, dtype=np.uint64).astype(">u4").view(np.uint8)
+        ids = blocks.reshape(rounds, 4)
+        sent = done = got = 0
         switch_cpu, generator_cpu = process_cpu_seconds(switch_pid), time.thread_time()
         start = time.perf_counter()
         try:
             while done < rounds:
-                while sent < rounds and sent - done < window:
-                    block = first_block + sent & 0xFFFFFFFF
-                    for send, frame in pairs:
-                        put(frame, BLOCK_ID_OFFSET, block)
-                        send(frame)
-                    sent += 1
-                size = receive(buffer)
-                done += 1
+                more = min(rounds - sent, window - (sent - done))
+                for sender, messages in pairs:
+                    messages.rows[:more, BLOCK_ID_OFFSET : BLOCK_ID_OFFSET + 4] = ids[sent : sent + more]
+                    messages.send(sender, more)
+                sent += more
+                # Half of the window at a time: larger batches, and the switch has the other half meanwhile.
+                while sent - done > (window // 2 if sent < rounds else 0):
+                    got = self._replies.receive(self._receiver, _WAIT_FOR_ONE)
+                    done += got
         except BlockingIOError:
             raise LostError(f"{load.name}: no reply to round {done} of {rounds} (window {window})") from None
         seconds = time.perf_counter() - start
-        last = bytes(buffer[:size])
-        if not last.endswith(load.reply) or int.from_bytes(last[43:47], "big") != block:
+        last = self._replies.content(got - 1)
+        if not last.endswith(load.reply) or last[BLOCK_ID_OFFSET : BLOCK_ID_OFFSET + 4] != ids[-1].tobytes():
             raise TestbedError(f"{load.name}: the last reply is not what the packets sent add up to")
         return Blasted(
             packets=rounds * len(pairs),

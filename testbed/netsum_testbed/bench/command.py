@@ -6,13 +6,15 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
+from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
 from rich.status import Status
 
@@ -29,9 +31,10 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import available_switches, choose_switch, switch_version
+from netsum_testbed.switches import available_switches, choose_switch, runs_machine_code, switch_version
 
 HOSTS = 4
+PYTHON = "embedded_python"  # the embedded switch without machine code
 ITERATIONS = 5
 
 
@@ -79,6 +82,8 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     if os.geteuid() != 0:
         raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
     names, plan = _names(switch), Plan(repetitions, rounds, window)
+    if "embedded" in names and runs_machine_code():
+        names.append(PYTHON)
     console = Console()
     figures: list[SwitchFigures] = []
     with console.status("starting") as status:
@@ -176,8 +181,22 @@ def _bench_neighbours(
     bench_fairness(_names(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
 
 
+@contextmanager
+def _fabric_of(name: str) -> Iterator[Fabric]:
+    """A switch, or the embedded one on its Python engine."""
+    before = os.environ.copy()
+    if name == PYTHON:
+        os.environ[ENGINE_VARIABLE] = "python"
+    try:
+        with open_fabric("embedded" if name == PYTHON else name, hosts=HOSTS) as fabric:
+            yield fabric
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
-    with open_fabric(name, hosts=HOSTS) as fabric:
+    with _fabric_of(name) as fabric:
         hosts = list(fabric.topology.hosts)
         fabric.create_job(JobSpec(name="bench", members=tuple(hosts), window=64, chunks=16))
         return fabric.inside(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +77,11 @@ def _page(accept: str) -> tuple[str, bytes]:
     return encoded(CollectorRegistry(), accept)
 
 
+def _stream() -> Iterator[str]:
+    """A live page's stream that ends."""
+    yield "event: before\ndata: {}\n\n"
+
+
 def _handler() -> Any:
     members = {
         "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None)),
@@ -84,6 +89,7 @@ def _handler() -> Any:
         "request_time": 5.0,
         "metrics": SimpleNamespace(page=_page),
         "metrics_token": _TOKEN,
+        "feed": SimpleNamespace(stream=_stream),
         "log_message": lambda *_: None,
     }
     return type("Handler", (http_api._Handler,), members)
@@ -122,6 +128,8 @@ def target() -> FuzzTarget:
     ]
     seeds = [b"\0" + json.dumps(body).encode() for body in bodies] + [b"\0[", b"\0" + b"[" * 500, b"\0NaN", b"\0\xff"]
     seeds += [b"\1" + _join(b"{}"), b"\1" + _join(b'{"rank":0,"instance":"a"}').replace(b"join", b"leave")]
+    seeds += [b"\1GET %s HTTP/1.0\r\n\r\n" % path for path in (b"/", b"/page.js", b"/v1/live")]
+    seeds.append(b"\1GET /v1/live HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n" % _TOKEN.encode())
     seeds.append(
         b"\1" + _join(b'{"rank":0,"instance":"a","epoch":7,"label":"b","ranks":[0,1]}').replace(b"join", b"groups")
     )
@@ -146,7 +154,7 @@ def _check(answer: bytes) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = int(head.split()[1])
     if b"application/json" not in head:
-        assert status == HTTPStatus.OK, answer  # the page of metrics
+        assert status == HTTPStatus.OK, answer  # the page of metrics, or the live page
         return
     known = json.loads(body) if body else {}
     assert isinstance(known, dict)

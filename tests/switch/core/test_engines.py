@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from threading import Lock
 
 import pytest
 from netsum_switch.errors import ProgramAbortError, SwitchError, TableError
@@ -11,6 +12,7 @@ from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary
 from netsum_switch.pipeline import Pipeline, load_pipeline
 from netsum_switch.table import Table
 
+from tests.switch.core.switches import Core, ethernet
 from tests.switch.harness.controller import PROGRAMS
 
 PORTS = (1, 2, 3, 4, 510)
@@ -127,3 +129,33 @@ def test_both_engines_do_the_same(name: str, seed: int) -> None:
         assert one == other, (port, frame.hex())
     assert state(python) == state(native)
     assert learnt["python"] == learnt["native"]
+
+
+@pytest.mark.llvmlite
+def test_packets_see_nothing_of_a_change_before_its_end() -> None:
+    """Not of entries, groups or counters, nor of tables that grow meanwhile; and who writes reads what was written."""
+    core = Core("contract", "native")
+    pipeline, table = core.pipeline, core.pipeline.tables["IngressImpl.exact_table"]
+    core.insert("exact_table", [Exact(1)], "forward", 2)
+    counters = next(iter(pipeline.counters.values()))
+    old = next(table.entries())
+
+    def run(*addresses: int) -> list[int]:
+        return [port for each in addresses for port, _ in pipeline.process(1, ethernet(dst=each))]
+
+    assert run(1) == [2]
+    assert counters.read(2)[0] == 0
+    with pipeline.changing(lock := Lock()):
+        assert not lock.locked()  # so packets do not wait, however long it takes
+        table.delete(old.match)
+        for number in range(2, 9):
+            core.insert("exact_table", [Exact(number)], "forward", 3)
+        table.modify((Exact(5),), "IngressImpl.multicast", (1,))
+        core.group(1, [(4, 0), (1, 0)])
+        counters.write(2, 1000, 0)
+        assert run(1, 2, 5) == [2, 0, 0]
+        assert counters.read(2)[0] == 1000
+        assert all(each.packets == 0 for each in table.entries())
+    assert run(1, 2, 5) == [0, 3, 4, 1]
+    assert [each.packets for each in table.entries() if each.packets] == [1, 1]
+    assert counters.read(2)[0] == 1000

@@ -60,10 +60,6 @@ def meter(program: dict[str, Any]) -> None:
     program["meter_arrays"] = [{"name": "IngressImpl.police", "id": 0}]
 
 
-def value_set(program: dict[str, Any]) -> None:
-    program["parse_vsets"] = [{"name": "ports", "id": 0}]
-
-
 def profile(program: dict[str, Any]) -> None:
     program["pipelines"][0]["action_profiles"] = [{"name": "ecmp", "id": 0}]
 
@@ -97,7 +93,6 @@ def parser_operation(program: dict[str, Any]) -> None:
     ("change", "named"),
     [
         (meter, "meters .IngressImpl.police"),
-        (value_set, "parser value sets .ports"),
         (profile, "action profiles .ecmp"),
         (extern, "extern instances .mine"),
         (union_stack, "stacks of header unions .options"),

@@ -1,5 +1,5 @@
 // What tables do besides choosing an entry (contract.p4 has every kind of match): const entries with priorities, hit and
-// miss, action_run, default entries, keys of invalid headers, exit, if inside actions; registers and counters.
+// miss, action_run, default entries, keys of invalid headers, exit, if inside actions; registers and counters; a value set.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -10,9 +10,11 @@ struct headers_t { ethernet_t ethernet; result_t result; tag_t tag; }
 struct metadata_t { }
 
 parser ParserImpl(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    value_set<bit<16>>(4) nothing;  // no switch fills it
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
+            nothing: tag;
             0x9000 &&& 0xff00: tag;
             default: accept;
         }

@@ -18,19 +18,13 @@ from typing import Any, Final, Self
 from netsum.wire.schema import UDP_PORT
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.kernel import EGRESS, complaint
 from netsum_testbed.link_ends import LinkEnd
 
 from netsum_trials.faults.scenario import LinkFaults
 
 _DRAWS: Final = 100_000
 """``numgen random mod``: probabilities are multiples of its reciprocal."""
-
-_PROBE: Final = """\
-ip link add ns_probe0 type veth peer name ns_probe1 && nft -f - <<'.'
-table netdev probe { chain out { type filter hook egress device "ns_probe0" priority 0;
-  udp dport 12000 numgen random mod 100 < 10 counter drop; }; }
-.
-"""
 
 
 class KernelError(TestbedError):
@@ -42,12 +36,10 @@ def check_kernel() -> None:
     for tool in ("nft", "ip", "unshare"):
         if shutil.which(tool) is None:
             raise KernelError(f"losing packets in the kernel needs `{tool}` (Debian: apt install nftables iproute2)")
-    done = subprocess.run(["unshare", "-n", "sh", "-c", _PROBE], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    if said := complaint(EGRESS):
         raise KernelError(
             "this kernel cannot lose packets at random (nftables' netdev egress hook with `numgen random`, Linux 5.16 with "
-            f"CONFIG_NETFILTER_EGRESS and CONFIG_NFT_NUMGEN): {said[0] if said else 'nft failed'}"
+            f"CONFIG_NETFILTER_EGRESS and CONFIG_NFT_NUMGEN): {said}"
         )
 
 

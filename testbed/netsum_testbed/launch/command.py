@@ -1,0 +1,114 @@
+"""The ``netsum run`` command."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+from click.core import ParameterSource
+from netsum.controller_client import ControllerClient
+from netsum.descriptor import ALGORITHMS
+from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec, parse_job
+from netsum_controller.state.model import Late
+from rich.console import Console
+
+from netsum_testbed.checking import list_option, rootless_option, switch_option
+from netsum_testbed.commands import MAX_WORKERS, choose_topology, open_topology, without_mininet
+from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.launch.ranks import attached_programs, command_line, fabric_programs, join_environment
+from netsum_testbed.side_by_side import run_side_by_side
+
+JOB: Final = "run"
+ANSWERS: Final = 10.0
+"""Seconds within which a running controller must answer."""
+
+_OF_A_JOB: Final = ("late", "block_exp", "quorum", "window", "algorithm")
+_OF_A_FABRIC: Final = ("workers", "topology_file", "switch", "rootless", *_OF_A_JOB)
+_OF_ATTACHING: Final = ("token", "ranks")
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, short_help="Run a program as the ranks of a job.")
+@click.option(
+    "-n",
+    "workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    metavar="N",
+    help="ranks, one on each host [default: the hosts of --topology, else 4]",
+)
+@click.option("--topology", "topology_file", type=click.Path(path_type=Path), help="a YAML file [default: a star]")
+@switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
+@rootless_option
+@click.option("--late", type=click.Choice([late.value for late in Late]), help="what to do about late ranks")
+@click.option("--block-exp", type=float, metavar="MS", help="least time that a block of a degrade job waits")
+@click.option("--quorum", type=int, metavar="N", help="ranks that must be in a block that is closed early")
+@click.option("--window", type=click.IntRange(1, MAX_WINDOW), metavar="BLOCKS", help="blocks in flight")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="who combines: the switches, or the ranks themselves")
+@click.option(
+    "--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric"
+)
+@click.option("--job", envvar="NETSUM_JOB", show_envvar=True, metavar="NAME", help=f"the job's name [default: {JOB}]")
+@click.option("--token", envvar="NETSUM_TOKEN", show_envvar=True, help="with --attach: the job's token")
+@list_option("--ranks", int, 0, MAX_WORKERS - 1, None, "with --attach: start only these, such as 0,2 or 0-3")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT.py|COMMAND [ARGUMENT]...")
+@click.pass_context
+def run(context: click.Context, /, command: tuple[str, ...], attach: str | None, **options: Any) -> None:
+    """Run a program as the ranks of a job: brings up a fabric, the controller and the job, and one process for each rank.
+
+    In the program `netsum.join()` joins the job, and torch's env:// works. Each line that a rank prints has the rank in front.
+    The first rank that fails ends all, with its exit code. A SCRIPT.py runs with the Python of netsum; put `--` before a COMMAND.
+    """
+    _require_sense(context, attach)
+    words = command_line(command)
+    end_on_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # whatever a rank prints
+    if attach is None:
+        _run_in_fabric(words, options)
+    else:
+        _run_attached(words, attach, options["job"], options["token"], options["ranks"])
+
+
+def _require_sense(context: click.Context, attach: str | None) -> None:
+    """Raise :class:`click.UsageError` for an option that has no meaning with, or without, --attach."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name in _OF_ATTACHING if attach is None else _OF_A_FABRIC:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            why = (
+                "is for --attach" if attach is None else "is for a fabric of our own: with --attach the job is as it is"
+            )
+            raise click.UsageError(f"{names[name]} {why}", context)
+
+
+def job_spec(name: str, members: Sequence[str], options: Mapping[str, Any]) -> JobSpec:
+    """The job that the options describe."""
+    given = {key: options[key] for key in _OF_A_JOB if options[key] is not None}
+    return parse_job(yaml.safe_dump({"name": name, "members": list(members), **given}), "job")
+
+
+def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
+    console = Console(stderr=True)  # standard output is for the ranks
+    reason = "--rootless" if options["rootless"] else without_mininet()
+    topology, workers = choose_topology(options["topology_file"], options["workers"])
+    spec = job_spec(options["job"] or JOB, list(topology.hosts)[:workers], options)
+    with open_topology(topology, options["switch"], reason, console) as fabric:
+        programs = fabric_programs(fabric, fabric.create_job(spec), command)
+        kind = "rootless" if fabric.rootless else "Mininet"
+        console.print(f"{topology.name}: {fabric.switch} switch and {workers} ranks, {kind}: up", highlight=False)
+        run_side_by_side(programs)
+
+
+def _run_attached(command: Sequence[str], url: str, job: str | None, token: str | None, ranks: Sequence[int]) -> None:
+    for name, value in {"--job (or NETSUM_JOB)": job, "--token (or NETSUM_TOKEN)": token}.items():
+        if value is None:
+            raise click.UsageError(f"--attach needs {name}")
+    assert job is not None
+    assert token is not None
+    client = ControllerClient.from_options(job, 0, token, url)
+    members = client.members(time.monotonic() + ANSWERS)
+    run_side_by_side(attached_programs(members, ranks, join_environment(client, job, token), command))

@@ -1,0 +1,109 @@
+"""The ranks as programs: what each runs, where, and with what environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import click
+from netsum.controller_client import ControllerClient
+from netsum_controller.state.model import Job
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.free_ports import hold_address
+from netsum_testbed.side_by_side import Program
+
+MASTER_PORT: Final = 29500
+"""torch's own default; each host of a Mininet has all its ports to itself."""
+
+
+def search_path() -> str:
+    """PATH with the Python that runs netsum first, so that `python` finds the library."""
+    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+
+
+def command_line(words: Sequence[str]) -> list[str]:
+    """What each rank runs: a ``.py`` file with this Python, anything else as it is. :class:`click.UsageError` if there is no
+    such program."""
+    program = words[0]
+    if program.endswith(".py"):
+        if not Path(program).is_file():
+            raise click.UsageError(f"there is no file {program}")
+        return [sys.executable, *words]
+    if shutil.which(program, path=search_path()) is None:
+        raise click.UsageError(f"{program!r} is neither a .py file nor a command on PATH")
+    return list(words)
+
+
+def shared_environment(ranks: int) -> dict[str, str]:
+    """What all ranks on this machine have alike. What the user has set stays."""
+    threads = max(1, (os.cpu_count() or 1) // ranks)
+    usual = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(threads)}
+    return {"PATH": search_path(), **{name: os.environ.get(name) or value for name, value in usual.items()}}
+
+
+def torch_environment(rank: int, size: int, place: int, places: int) -> dict[str, str]:
+    """What torchrun sets; the rank is number ``place`` of the ``places`` on this machine."""
+    values = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": places}
+    return {name: str(value) for name, value in values.items()}
+
+
+def _free_master() -> dict[str, str]:
+    with ExitStack() as stack:
+        address, _, port = hold_address(stack).rpartition(":")
+    return {"MASTER_ADDR": address, "MASTER_PORT": port}
+
+
+def fabric_programs(fabric: Fabric, job: Job, command: Sequence[str]) -> list[Program]:
+    """All ranks of a job of a fabric, each on its host."""
+    size = job.workers
+    shared = shared_environment(size)
+    if fabric.rootless:
+        shared |= _free_master()
+    else:
+        shared |= {"MASTER_ADDR": fabric.topology.hosts[job.members[0]].ip, "MASTER_PORT": str(MASTER_PORT)}
+    programs = []
+    for rank, host in enumerate(job.members):
+        environment = {**shared, **torch_environment(rank, size, rank, size), **fabric.environment(job, rank)}
+        if not fabric.rootless:
+            environment["GLOO_SOCKET_IFNAME"] = fabric.interface(host)  # gloo would take the name of this machine
+        name = f"rank {rank} ({host})"
+        programs.append(Program(name, str(rank), [*fabric.prefix(host), *command], environment))
+    return programs
+
+
+def attached_programs(
+    members: Sequence[Mapping[str, object]],
+    chosen: Sequence[int],
+    environment: Mapping[str, str],
+    command: Sequence[str],
+) -> list[Program]:
+    """Ranks of a running controller's job: the ``chosen`` ones, or all that are not evicted. ``members`` are as the controller
+    lists them, ``environment`` has what they join with."""
+    size = len(members)
+    if chosen and max(chosen) >= size:
+        raise TestbedError(f"the job has no rank {max(chosen)}: its ranks are 0..{size - 1}")
+    ranks = sorted(set(chosen)) or [rank for rank, member in enumerate(members) if not member["evicted"]]
+    shared = {**shared_environment(len(ranks)), **environment}
+    if not chosen:  # else other machines have the other ranks, and only the user knows where rank 0 listens
+        shared |= _free_master()
+    return [
+        Program(
+            f"rank {rank} ({members[rank]['host']})",
+            str(rank),
+            command,
+            {**shared, "NETSUM_RANK": str(rank), **torch_environment(rank, size, place, len(ranks))},
+        )
+        for place, rank in enumerate(ranks)
+    ]
+
+
+def join_environment(client: ControllerClient, job: str, token: str) -> dict[str, str]:
+    """What every rank of an attached job joins with."""
+    return {"NETSUM_JOB": job, "NETSUM_TOKEN": token, "NETSUM_CONTROLLER": client.controller}

@@ -1,0 +1,143 @@
+"""``netsum run``: what each rank gets, and whole runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from netsum_controller.errors import InputError
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.launch.command import job_spec, run
+from netsum_testbed.launch.ranks import attached_programs, command_line, shared_environment
+
+from tests.testbed.conftest import ROOT, Start
+
+MEMBERS = [{"rank": rank, "host": f"h{rank + 1}", "evicted": rank == 1} for rank in range(4)]
+NO_JOB: dict[str, Any] = dict.fromkeys(("late", "block_exp", "quorum", "window", "algorithm"))
+
+
+def test_what_a_rank_runs(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    assert command_line([str(script), "--lr", "0.1"]) == [sys.executable, str(script), "--lr", "0.1"]
+    assert command_line(["sh", "-c", "true"]) == ["sh", "-c", "true"]
+    for missing in (str(tmp_path / "no.py"), "no-such-command"):
+        with pytest.raises(click.UsageError, match=missing):
+            command_line([missing])
+
+
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [shared_environment(ranks)["OMP_NUM_THREADS"] for ranks in (1, 3, 9)] == ["8", "2", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert shared_environment(9)["OMP_NUM_THREADS"] == "5"
+
+
+def test_attached_ranks() -> None:
+    joins = {"NETSUM_JOB": "pair", "NETSUM_TOKEN": "secret", "NETSUM_CONTROLLER": "http://c"}
+    every = attached_programs(MEMBERS, (), joins, ["prog"])
+    assert [program.name for program in every] == ["rank 0 (h1)", "rank 2 (h3)", "rank 3 (h4)"], "rank 1 is evicted"
+    seen = every[1].environment
+    assert seen.items() >= {**joins, "NETSUM_RANK": "2", "RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}.items()
+    assert seen["MASTER_ADDR"] == "127.0.0.1"
+    assert len({program.environment["MASTER_PORT"] for program in every}) == 1
+    chosen = attached_programs(MEMBERS, (3, 1), joins, ["prog"])
+    assert [(program.tag, program.environment["LOCAL_RANK"]) for program in chosen] == [("1", "0"), ("3", "1")]
+    assert not any(name.startswith("MASTER") for name in chosen[0].environment), "rank 0 may be on another machine"
+    with pytest.raises(TestbedError, match=r"no rank 4: its ranks are 0\.\.3"):
+        attached_programs(MEMBERS, (4,), joins, ["prog"])
+
+
+def test_the_job_is_as_the_options_say() -> None:
+    made = job_spec("run", ["h1", "h2"], {**NO_JOB, "late": "degrade", "block_exp": 2.5, "window": 8})
+    assert (made.late.value, made.block_exp, made.window, made.members) == ("degrade", 2.5, 8, ("h1", "h2"))
+    with pytest.raises(InputError, match=r"quorum.* is 3, and the job has 2 members"):
+        job_spec("run", ["h1", "h2"], {**NO_JOB, "late": "degrade", "quorum": 3})
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("true", "--attach needs --job"),
+        ("--job pair true", "--attach needs --token"),
+        ("-n 2 true", "-n is for a fabric of our own"),
+        ("--window 8 true", "--window is for a fabric of our own"),
+        ("--ranks 2-x true", "is not a list of numbers"),
+    ],
+)
+def test_attaching_that_cannot_be(words: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NETSUM_JOB", "NETSUM_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("netsum_testbed.launch.command.end_on_signals", lambda: None)
+    with pytest.raises(click.UsageError, match=complaint):
+        run.main(["--attach", "http://127.0.0.1:1", *words.split()], standalone_mode=False)
+
+
+def test_options_of_attaching_alone() -> None:
+    with pytest.raises(click.UsageError, match="--ranks is for --attach"):
+        run.main(["--ranks", "0", "true"], standalone_mode=False)
+
+
+SCRIPT = """\
+import os, sys, netsum
+comm = netsum.join()
+sum_ = comm.allreduce([1 + comm.rank])
+print("sum", sum_.tolist(), *(os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), flush=True)
+if comm.rank == 1 and "fail" in sys.argv:
+    raise SystemExit("gives up")
+comm.barrier(timeout=600)
+comm.close()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "sum.py"
+    path.write_text(SCRIPT, "utf-8")
+    return str(path)
+
+
+def test_the_first_failure_ends_all_on_the_embedded_switch(netsum: Start, script: str) -> None:
+    """The others wait for the rank that failed; its exit code is that of the whole."""
+    command = netsum("run", "-n", "3", "--rootless", script, "fail")
+    assert command.finish() == 1
+    assert {f"{rank}| sum [6] {rank} 3 {rank}" for rank in range(3)} <= set(command.lines), command.output
+    assert "1| gives up" in command.lines
+    assert command.lines[-1] == "netsum: rank 1 (h2) failed with exit code 1: gives up"
+    command.nothing_left()
+
+
+def test_interrupted_on_the_embedded_switch(netsum: Start) -> None:
+    words = ["bash", "-c", "echo rank $RANK of $NETSUM_JOB; sleep 1000 & wait"]
+    command = netsum("run", "-n", "2", "--rootless", "--job", "mine", "--algorithm", "ring", "--", *words)
+    for rank in (0, 1):
+        command.wait_for(f"{rank}| rank {rank} of mine")
+    command.process.send_signal(signal.SIGINT)
+    assert command.finish() == 130
+    assert command.lines[-1] == "netsum: interrupted"
+    command.nothing_left()
+
+
+@pytest.mark.full
+def test_in_mininet(netsum: Start, switch: str, script: str) -> None:
+    """Every rank in the namespace of its host."""
+    file = str(ROOT / "mininet" / "star2.yaml")
+    command = netsum("run", "--topology", file, "--switch", switch, script)
+    assert command.finish() == 0, command.output
+    assert f"star2: {switch} switch and 2 ranks, Mininet: up" in command.output
+    assert {f"{rank}| sum [3] {rank} 2 {rank}" for rank in range(2)} <= set(command.lines)
+    command.nothing_left()
+    shown = "echo $MASTER_ADDR:$MASTER_PORT $GLOO_SOCKET_IFNAME; ip -4 -br addr show dev $GLOO_SOCKET_IFNAME"
+    command = netsum("run", "--topology", file, "--switch", switch, "--", "sh", "-c", shown)
+    assert command.finish() == 0, command.output
+    for rank in (0, 1):
+        assert f"{rank}| 10.0.0.1:29500 h{rank + 1}-eth0" in command.lines
+        assert any(
+            line.startswith(f"{rank}| h{rank + 1}-eth0") and f"10.0.0.{rank + 1}/" in line for line in command.lines
+        )
+    command.nothing_left()
