@@ -35,7 +35,9 @@ def examine_software() -> Iterator[Finding]:
     if is_checkout():
         yield _packages("test tools", TESTS)
     yield _bmv2()
-    yield _program("p4c", "p4c-bm2-ss", 'apt install p4lang-p4c (docs/tour.md, "A real BMv2"); only to change the P4 program')
+    yield _program(
+        "p4c", "p4c-bm2-ss", 'apt install p4lang-p4c (docs/tour.md, "A real BMv2"); only to change the P4 program'
+    )
     yield _program("tshark", "tshark", "apt install tshark; only for netsum's packets in Wireshark")
     yield _module("torch", "only for netsum.integrations.torch")
     if _there("netsum_switch.native"):
