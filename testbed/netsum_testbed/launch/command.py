@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import yaml
 from click.core import ParameterSource
 from netsum.controller_client import ControllerClient
+from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS
-from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec, parse_job
+from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec
+from netsum_controller.config.yaml_marks import MarkedYaml, validate
 from netsum_controller.state.model import Late
 from rich.console import Console
 
@@ -88,7 +89,8 @@ def _require_sense(context: click.Context, attach: str | None) -> None:
 def job_spec(name: str, members: Sequence[str], options: Mapping[str, Any]) -> JobSpec:
     """The job that the options describe."""
     given = {key: options[key] for key in _OF_A_JOB if options[key] is not None}
-    return parse_job(yaml.safe_dump({"name": name, "members": list(members), **given}), "job")
+    names: dict[str | int, str] = {"name": "--job", **{key: f"--{key.replace('_', '-')}" for key in given}}
+    return validate(JobSpec, MarkedYaml("job", {"name": name, "members": list(members), **given}, options=names))
 
 
 def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
@@ -99,7 +101,9 @@ def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
     with open_topology(topology, options["switch"], reason, console) as fabric:
         programs = fabric_programs(fabric, fabric.create_job(spec), command)
         kind = "rootless" if fabric.rootless else "Mininet"
-        console.print(f"{topology.name}: {fabric.switch} switch and {workers} ranks, {kind}: up", highlight=False)
+        console.print(
+            f"{topology.name}: {fabric.switch} switch and {counted(workers, 'rank')}, {kind}: up", highlight=False
+        )
         run_side_by_side(programs)
 
 
