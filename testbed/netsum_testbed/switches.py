@@ -35,23 +35,23 @@ class SwitchStartError(TestbedError):
     """A switch is not installed or did not get ready; the message quotes its log."""
 
 
-def available_switches() -> list[str]:
-    """Kinds of switch on this machine: ``bmv2`` if simple_switch_grpc is on PATH, and ``embedded``."""
-    return ["bmv2", "embedded"] if shutil.which(BMV2) else ["embedded"]
+def usable_switches() -> list[str]:
+    """Kinds of switch that work here: ``bmv2`` if simple_switch_grpc is on PATH, starts, and we are root, for its interfaces; and
+    ``embedded``. That it is there and does not start is said on standard error."""
+    if os.geteuid() != 0 or shutil.which(BMV2) is None:
+        return ["embedded"]
+    if trouble := bmv2_trouble():
+        words = f"*** {trouble}; the embedded switch takes its place (`netsum doctor` says more) ***"
+        print(words, file=sys.stderr, flush=True)
+        return ["embedded"]
+    return ["bmv2", "embedded"]
 
 
 def choose_switch(wish: str) -> str:
-    """Resolve ``auto`` to ``bmv2`` or ``embedded``: simple_switch_grpc needs root for its interfaces. If it is there and does not
-    start, that is said on standard error."""
+    """Resolve ``auto`` to the first of :func:`usable_switches`."""
     if wish == "auto":
-        if "bmv2" not in available_switches() or os.geteuid() != 0:
-            return "embedded"
-        if trouble := bmv2_trouble():
-            words = f"*** {trouble}; the embedded switch takes its place (`netsum doctor` says more) ***"
-            print(words, file=sys.stderr, flush=True)
-            return "embedded"
-        return "bmv2"
-    if wish not in available_switches():
+        return usable_switches()[0]
+    if wish == "bmv2" and shutil.which(BMV2) is None:
         raise SwitchStartError(f"{BMV2} is not on PATH; install p4lang-bmv2 or use --switch embedded")
     return wish
 

@@ -160,6 +160,7 @@ def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     if words:
         findings = json.loads(said)["findings"]
+        assert all(bool(each["remedy"]) is not each["ok"] for each in findings), findings
         states, names = [each["state"] for each in findings], {each["name"] for each in findings}
         assert json.loads(said)["ok"] is not bool(ended.value.code)
         page = (ROOT / "docs" / "run.md").read_text("utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 import time
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -51,6 +52,8 @@ def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
     Raises:
         UnsupportedError: names what the native engine does not run.
     """
+    if sys.byteorder != "little" or sys.maxsize < 1 << 32:
+        raise UnsupportedError("the native engine needs a 64-bit little-endian machine")
     program = Program(json_text)
     text, image = generate(lower(program, drop_port))
     code = cached(_key(text), lambda: _compile(text))

@@ -24,6 +24,7 @@ from netsum_testbed.bench.collective import Calls, Line, collective_table, parse
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
+from netsum_testbed.bench.floor import measure_floor
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
@@ -31,7 +32,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import available_switches, choose_switch, runs_machine_code, switch_version
+from netsum_testbed.switches import choose_switch, runs_machine_code, switch_version, usable_switches
 
 HOSTS = 4
 PYTHON = "embedded_python"  # the embedded switch without machine code
@@ -59,8 +60,7 @@ _switch_option = switch_option("every switch on this machine; without root the e
 
 def _names(switch: str) -> list[str]:
     """The switches to measure, one after the other."""
-    names = available_switches() if switch == "auto" else [choose_switch(switch)]
-    return names if os.geteuid() == 0 else [name for name in names if name == "embedded"] or names
+    return usable_switches() if switch == "auto" else [choose_switch(switch)]
 
 
 @click.group()
@@ -89,10 +89,12 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     with console.status("starting") as status:
         for name in names:
             figures.append(_bench_switch(name, plan, status))
+        status.update("without a switch")
+        floor_pps = measure_floor(plan)
     console.print(switch_table(figures))
-    for remark in remarks(figures):
+    for remark in remarks(figures, floor_pps):
         console.print(remark)
-    click.echo(switch_json(figures, {name: switch_version(name) for name in names}))
+    click.echo(switch_json(figures, {name: switch_version(name) for name in names}, floor_pps))
 
 
 @bench.command()

@@ -18,7 +18,7 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     columns = [f">{kind}\n{name}" for kind in ("time", "CPU") for name in ("forward", "aggregate", "ratio")]
     rows = (
         (
-            figure.switch,
+            figure.switch.removeprefix("embedded_"),
             f"{1e6 / figure.forward_pps:.1f}",
             f"{1e6 / figure.aggregate_pps:.1f}",
             f"{figure.ratio:.2f}",
@@ -33,10 +33,11 @@ def switch_table(figures: Sequence[SwitchFigures]) -> Table:
     return make_table(title, ("switch", *columns, ">sender\nbusy"), rows)
 
 
-def remarks(figures: Sequence[SwitchFigures]) -> list[str]:
+def remarks(figures: Sequence[SwitchFigures], floor_pps: float) -> list[str]:
     """What a reader should know before quoting the table."""
     cores = os.cpu_count() or 1
     notes = [f"{cores} cores, shared by the sender and the switch; CPU us count all of the switch's threads."]
+    notes.append(f"A process that only passes such packets on takes {1e6 / floor_pps:.1f} us for one.")
     notes += [
         f"{figure.switch}: the sender was busy {figure.generator_share:.0%} of the time and may have set the pace: "
         "trust the CPU columns."
@@ -46,11 +47,12 @@ def remarks(figures: Sequence[SwitchFigures]) -> list[str]:
     return notes
 
 
-def switch_json(figures: Sequence[SwitchFigures], versions: Mapping[str, str]) -> str:
+def switch_json(figures: Sequence[SwitchFigures], versions: Mapping[str, str], floor_pps: float) -> str:
     """One line: per switch forward_pps, aggregate_pps, ratio and more; and what ran."""
     return json.dumps(
         {
             **{figure.switch: figure.to_dict() for figure in figures},
+            "floor_pps": round(floor_pps),
             "workers": 4,
             "payload_bytes": 4096,
             "python": platform.python_version(),

@@ -23,4 +23,4 @@ class Finding:
         return "ok" if self.ok else "missing" if self.needed else "optional"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"state": self.state, **asdict(self)}
+        return {"state": self.state, **asdict(self), "remedy": "" if self.ok else self.remedy}

@@ -35,9 +35,7 @@ def examine_software() -> Iterator[Finding]:
     if is_checkout():
         yield _packages("test tools", TESTS)
     yield _bmv2()
-    yield _program(
-        "p4c", "p4c-bm2-ss", 'apt install p4lang-p4c (docs/tour.md, "A real BMv2"); only to change the P4 program'
-    )
+    yield _program("p4c", "p4c-bm2-ss", "install p4lang-p4c; only to change the P4 program")
     yield _program("tshark", "tshark", "apt install tshark; only for netsum's packets in Wireshark")
     yield _module("torch", "only for netsum.integrations.torch")
     if _there("netsum_switch.native"):
@@ -101,7 +99,7 @@ def _program(name: str, program: str, remedy: str) -> Finding:
 def _bmv2() -> Finding:
     path = shutil.which(BMV2)
     if path is None:
-        remedy = 'docs/tour.md, "A real BMv2"; without it the embedded switch does the same'
+        remedy = "install p4lang-bmv2 (docs/tour.md); without it the embedded switch does the same"
         return Finding("BMv2", False, f"{BMV2} is not on PATH", remedy)
     if trouble := bmv2_trouble():
         remedy = f"repair it, or take {path} off PATH: the embedded switch does the same"

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,12 +99,13 @@ def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
     reason = "--rootless" if options["rootless"] else without_mininet()
     topology, workers = choose_topology(options["topology_file"], options["workers"])
     spec = job_spec(options["job"] or JOB, list(topology.hosts)[:workers], options)
-    with open_topology(topology, options["switch"], reason, console) as fabric:
-        programs = fabric_programs(fabric, fabric.create_job(spec), command)
+    with ExitStack() as stack:
+        with console.status(f"bringing up {topology.name}"):  # shown on a terminal alone
+            fabric = stack.enter_context(open_topology(topology, options["switch"], reason, console))
+            programs = fabric_programs(fabric, fabric.create_job(spec), command)
         kind = "rootless" if fabric.rootless else "Mininet"
-        console.print(
-            f"{topology.name}: {fabric.switch} switch and {counted(workers, 'rank')}, {kind}: up", highlight=False
-        )
+        ranks = counted(workers, "rank")
+        console.print(f"{topology.name}: {fabric.switch} switch and {ranks}, {kind}: up", highlight=False)
         run_side_by_side(programs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
@@ -11,7 +11,7 @@ from netsum_testbed.checking import list_option, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import available_switches, choose_switch
+from netsum_testbed.switches import choose_switch, usable_switches
 from rich.console import Console
 
 from netsum_trials.stragglers.detection import Detected, detect
@@ -39,7 +39,7 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
     console = Console()
     console.print("From a contribution to the partial result of its block, in units of block_exp.", highlight=False)
     measured: list[Detected] = []
-    for name in _switches(switch, rootless):
+    for name in usable_switches() if switch == "auto" else [choose_switch(switch)]:
         with console.status(f"{name}: starting") as status, open_fabric(name, hosts=2, rootless=rootless) as fabric:
             for repeats in (False, True):
                 some = []
@@ -49,10 +49,3 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
                 console.print(histogram_table(some))
                 measured += some
     click.echo(to_json(measured))
-
-
-def _switches(wish: str, rootless: bool) -> Iterator[str]:
-    if wish != "auto":
-        yield choose_switch(wish)
-    else:
-        yield from (name for name in available_switches() if name == "embedded" or not rootless)
