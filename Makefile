@@ -91,6 +91,6 @@ format: $(READY)
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
+	rm -rf .venv build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -108,7 +108,7 @@ def main() -> int:
             print(f"{problem}: run `make p4` and commit the result", file=sys.stderr)
         return 1 if problems else 0
     if not shutil.which(COMPILER):
-        print(f"{COMPILER} is not on PATH: install p4c (README, 'A real BMv2')", file=sys.stderr)
+        print(f"{COMPILER} is not on PATH: install p4c (docs/tour.md, 'A real BMv2')", file=sys.stderr)
         return 1
     (HERE / "include" / "wire.p4").write_text(p4_text(), "utf-8")
     for name, text in compile_program().items():

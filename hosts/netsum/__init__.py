@@ -35,6 +35,8 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.work import Work
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Aborted",
     "BadTimeout",

@@ -77,16 +77,18 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
 
     Afterwards train it in one process, to compare. The last line is one JSON object.
     """
-    from netsum_testbed.demo.run import run_demo  # noqa: PLC0415 - numpy, which `--help` does not need
+    from netsum_testbed.demo.model import Digits  # noqa: PLC0415 - numpy, which `--help` does not need
+    from netsum_testbed.demo.run import run_demo  # noqa: PLC0415
 
     end_on_signals()
+    digits = Digits.from_scikit_learn()  # before anything is brought up: it is an extra
     console = Console()
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
     with open_topology(topology, switch, reason, console) as fabric:
         console.print(f"{fabric.switch} switch and {counted(workers, 'worker')}, {kind}: up", highlight=False)
-        outcome = run_demo(fabric, kind, workers, steps, console)
+        outcome = run_demo(fabric, kind, workers, steps, digits, console)
     console.print(
         f"accuracy {outcome.accuracy:.1%}, alone {outcome.accuracy_single:.1%}; largest difference between the "
         f"{workers} replicas' weights: {outcome.max_weight_difference}",

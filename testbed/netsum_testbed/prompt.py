@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,23 +14,30 @@ from typing import IO, Any, Final
 
 from mininet.cli import CLI
 from mininet.log import lg, output
+from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
+from netsum_controller.watching.watcher import DEAD_AFTER
 
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.mininet_fabric import MininetFabric
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
+from netsum_testbed.throughput import SECONDS, tcp_throughput
 
 JOB: Final = "train"
 
 _WELCOME: Final = """\
-{switch} switch, {hosts} hosts, controller at {url} on each of them, job {job} ready (ranks 0..{last} on {names})
+{switch} switch, {hosts}, controller at {url} on each of them, job {job} ready (ranks 0..{last} on {names})
   all python examples/train_digits.py     the same command on every host at once: the hosts train together
   h1 ping h2                              a command on one host; `pingall`, `net`, `dump`, `help` as in any Mininet
+  iperf h1 h2                             how fast TCP is from one host to another
   sh netsum job why {job}                 a command out here; netsum knows this topology
   {url} in a browser out here: a live page of what happens
-  switch {node} stop | switch {node} start        then `sh netsum reconcile` brings the job back
+  switch {node} stop | switch {node} start        a restart: the controller, which looks every second, restores switch and job
+If a switch stays away for {dead:.0f} s, a job that can do without it moves to its members;
+`sh netsum job move {job} --algorithm auto` brings it back.
 """
 
 
@@ -64,6 +72,28 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
                 threading.Thread(target=_copy, args=(host, children[-1].stdout), daemon=True).start()
             for child in children:
                 child.wait(None)
+
+    def do_iperf(self, line: str) -> None:
+        """TCP throughput from one host to another, or from the first to the last. Usage: iperf [HOST HOST]"""
+        hosts = list(self._fabric.topology.hosts)
+        names = line.split() or [hosts[0], hosts[-1]]
+        if len(names) != 2 or not set(names) <= set(hosts) or names[0] == names[1]:
+            output(f"usage: iperf HOST HOST, two different ones of {', '.join(hosts)}\n")
+            return
+        with _quiet_interrupt():
+            try:
+                bits = tcp_throughput(self._fabric, *names)
+            except TestbedError as error:
+                output(f"{error}\n")
+            else:
+                output(f"{names[0]} -> {names[1]}: {bits / 1e6:.3g} Mbit/s over TCP, in {SECONDS:g} s\n")
+
+    def do_iperfudp(self, line: str) -> None:
+        """Mininet's own, with the program iperf. Usage: iperfudp BANDWIDTH HOST HOST"""
+        if shutil.which("iperf") is None:
+            output("iperfudp needs the program iperf: apt-get install iperf\n")
+        else:
+            super().do_iperfudp(line)
 
 
 @contextmanager
@@ -112,8 +142,13 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
         for host, environment in members.items():
             _prepare(environment, fabric.net[host])
         names = ", ".join(hosts)
-        words = {"switch": fabric.switch, "hosts": len(topology.hosts), "url": fabric.controller.url, "job": JOB}
+        words = {
+            "switch": fabric.switch,
+            "hosts": counted(len(topology.hosts), "host"),
+            "url": fabric.controller.url,
+            "job": JOB,
+        }
         words["node"] = next(reversed(topology.switches))
         lg.handlers[0].setStream(sys.stdout)  # the hosts' output, in order with the prompt
-        output(_WELCOME.format(**words, last=workers - 1, names=names))
+        output(_WELCOME.format(**words, last=workers - 1, names=names, dead=DEAD_AFTER))
         Prompt(fabric, members)

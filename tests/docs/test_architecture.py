@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 
 def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
     (page,) = [block for block in blocks(PAGE) if block.title == "packets"]
-    (yaml,) = [block for block in blocks(ROOT / "README.md") if block.title == "file=star2.yaml"]
+    (yaml,) = [block for block in blocks(ROOT / "docs" / "tour.md") if block.title == "file=star2.yaml"]
     (tmp_path / "star2.yaml").write_text(yaml.text, "utf-8")
     recorded: list[Recording] = []
 

@@ -26,8 +26,8 @@ RANKS = 2
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RootlessFabric]:
-    """Two hosts, on the topology of the README."""
-    (yaml,) = [block for block in blocks(ROOT / "README.md") if block.title == "file=star2.yaml"]
+    """Two hosts, on the topology of the tour."""
+    (yaml,) = [block for block in blocks(ROOT / "docs" / "tour.md") if block.title == "file=star2.yaml"]
     path = tmp_path_factory.mktemp("hosts") / "star2.yaml"
     path.write_text(yaml.text, "utf-8")
     with RootlessFabric(load_topology(path)) as fabric:

@@ -32,11 +32,14 @@ def test_end_of_input(netsum: Start, switch: str) -> None:
 def test_work_in_it(netsum: Start, switch: str) -> None:
     """Ping; a training on all hosts; the switch restarts; reconcile; the same training gives the same weights."""
     train = "all python examples/train_digits.py"
-    commands = ["h1 ping -c1 -W5 h2", train, "sh netsum job stats train", "switch s1 stop", "switch s1 start",
+    commands = ["h1 ping -c1 -W5 h2", "iperf h2 h1", "iperf h1 h9",
+                train, "sh netsum job stats train", "switch s1 stop", "switch s1 start",
                 "sh netsum reconcile", train, "all", "exit"]  # fmt: skip
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=commands)
     assert command.finish() == 0, command.output
     assert "1 packets transmitted, 1 received" in command.output
+    assert re.search(r"h2 -> h1: [0-9.e+]+ Mbit/s over TCP, in 5 s", command.output), command.output
+    assert "usage: iperf HOST HOST, two different ones of h1, h2" in command.output
     # `reconcile` restores the job, unless the controller of the testbed, which watches the switch, was faster.
     assert re.search("job train restored under epoch|switch s1: unchanged", command.output)
     assert "usage: all COMMAND" in command.output

@@ -6,6 +6,7 @@ import sys
 import time
 
 import click
+from netsum.installing import advice
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.config.topology import Switch
@@ -43,7 +44,7 @@ def shell(settings: Settings, name: str | None) -> None:
     try:
         from p4runtime_sh import shell as p4runtime_shell  # noqa: PLC0415 - it brings all of IPython
     except ImportError as error:
-        raise ControllerError(f"p4runtime-shell is not installed ({error}): pip install 'netsum[controller]'") from None
+        raise ControllerError(f"p4runtime-shell is not installed ({error}): {advice('controller')}") from None
     before, sys.argv = sys.argv, ["p4runtime-sh", *arguments]
     try:
         p4runtime_shell.main()

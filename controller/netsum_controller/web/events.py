@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from netsum.counting import counted
+
 from netsum_controller.web.picture import Picture
 
 _MEMBER = {
@@ -22,7 +24,7 @@ def events(before: Picture, now: Picture) -> list[dict[str, str]]:
     was = {job["job"]: job for job in before["jobs"]}
     for job in now["jobs"]:
         if job["job"] not in was:
-            found.append(("job", f"{job['job']} is there, with {job['workers']} workers"))
+            found.append(("job", f"{job['job']} is there, with {counted(job['workers'], 'worker')}"))
             continue
         found += [("job", f"{job['job']}: {text}") for text in _job(was[job["job"]], job)]
         found += [("member", f"{job['job']}: {text}") for text in _members(was[job["job"]], job)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from netsum.installing import advice
 
 from netsum_testbed.errors import TestbedError
 
@@ -41,9 +42,8 @@ class Digits:
         try:
             from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import, and an extra
         except ImportError:
-            raise TestbedError(
-                "scikit-learn, which has the images, is not installed: pip install 'netsum[demo]'"
-            ) from None
+            words = f"scikit-learn, which has the images, is not installed: {advice('demo')}"
+            raise TestbedError(words) from None
         images, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(SEED).permutation(len(labels))
         images, labels = (images[order] / 16).astype(np.float32), labels[order].astype(np.int64)

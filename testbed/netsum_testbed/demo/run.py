@@ -58,13 +58,12 @@ class Outcome:
 class Workers:
     """A worker process for each rank, and their reports."""
 
-    def __init__(self, fabric: Fabric, workers: int, steps: int) -> None:
+    def __init__(self, fabric: Fabric, workers: int, steps: int, images: Digits) -> None:
         self._said: queue.Queue[tuple[int, str | None]] = queue.Queue()
         hosts = list(fabric.topology.hosts)[:workers]
         job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts), window=WINDOW))
         digits = fabric.directory / "digits.npz"
-        self.digits = Digits.from_scikit_learn()
-        self.digits.save(digits)
+        images.save(digits)
         command = [sys.executable, "-m", "netsum_testbed.demo.worker", str(digits), str(fabric.directory), str(steps)]
         self._children: list[Child] = []
         for rank, host in enumerate(hosts):
@@ -114,15 +113,14 @@ def largest_difference(replicas: Sequence[np.ndarray[Any, Any]]) -> float:
     return max(float(np.abs(replica - replicas[0]).max()) for replica in replicas)
 
 
-def run_demo(fabric: Fabric, kind: str, workers: int, steps: int, console: Console) -> Outcome:
+def run_demo(fabric: Fabric, kind: str, workers: int, steps: int, digits: Digits, console: Console) -> Outcome:
     """Train on the fabric, then alone, and compare."""
     began = time.monotonic()
-    group = Workers(fabric, workers, steps)
+    group = Workers(fabric, workers, steps, digits)
     tally = Tally(workers)
     with Display(console, steps) as display:
         group.follow(tally, display)
     replicas = [np.load(fabric.directory / f"weights.{rank}.npy") for rank in range(workers)]
-    digits = group.digits
     alone = train_alone(digits, steps)
     return Outcome(
         switch=fabric.switch,

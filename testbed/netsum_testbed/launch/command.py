@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import yaml
 from click.core import ParameterSource
 from netsum.controller_client import ControllerClient
 from netsum.counting import counted
 from netsum.descriptor import ALGORITHMS
-from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec, parse_job
+from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec
+from netsum_controller.config.yaml_marks import MarkedYaml, validate
 from netsum_controller.state.model import Late
 from rich.console import Console
 
@@ -90,7 +90,8 @@ def _require_sense(context: click.Context, attach: str | None) -> None:
 def job_spec(name: str, members: Sequence[str], options: Mapping[str, Any]) -> JobSpec:
     """The job that the options describe."""
     given = {key: options[key] for key in _OF_A_JOB if options[key] is not None}
-    return parse_job(yaml.safe_dump({"name": name, "members": list(members), **given}), "job")
+    names: dict[str | int, str] = {"name": "--job", **{key: f"--{key.replace('_', '-')}" for key in given}}
+    return validate(JobSpec, MarkedYaml("job", {"name": name, "members": list(members), **given}, options=names))
 
 
 def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:

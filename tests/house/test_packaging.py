@@ -1,0 +1,120 @@
+"""What is installed: the two builds of the distribution agree, hold what they should, and say what they lack."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import netsum
+import pytest
+from netsum import installing
+
+from tests.house.tree import ROOT, files
+
+WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_switch", "netsum_testbed"}
+SMALL = 1 << 20
+"""Bytes that the library's wheel may have."""
+
+
+def project(folder: Path) -> Any:
+    return tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_both_builds_are_described_alike() -> None:
+    whole, library = project(ROOT), project(ROOT / "hosts")
+    extras, own = whole.pop("optional-dependencies"), library.pop("optional-dependencies")
+    assert own == {name: extras[name] for name in own}
+    assert library.items() <= whole.items()
+    assert netsum.__version__ == whole["version"] == version("netsum")
+
+
+@pytest.mark.parametrize(("program", "lacks"), [("netsum", "click"), ("netsum_switch", "grpc")])
+def test_a_program_without_its_extra_says_how_to_get_it(program: str, lacks: str) -> None:
+    code = f"import sys; sys.modules[{lacks!r}] = None; from netsum.command import {program}; sys.exit({program}())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    told = f"{program.replace('_', '-')}: {lacks} is not installed: {installing.advice('controller')}\n"
+    assert done.stderr == told
+
+
+def test_python_m_netsum_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "netsum", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"netsum, version {netsum.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ({}, "pip install 'netsum[demo]'"),
+        ({"url": "file:///src/my%20clone", "dir_info": {}}, "pip install '/src/my clone[demo]'"),
+        ({"url": "file:///src/netsum", "dir_info": {"editable": True}}, "pip install -e '/src/netsum[demo]'"),
+        ({"url": f"file://{ROOT}/hosts", "dir_info": {}}, f"pip install '{ROOT}[demo]'"),
+        ({"url": "file:///n.whl", "archive_info": {}}, "pip install 'netsum[demo] @ file:///n.whl'"),
+        (
+            {"url": "https://host/n", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pip install 'netsum[demo] @ git+https://host/n@abc'",
+        ),
+    ],
+)
+def test_advice_names_where_netsum_came_from(
+    origin: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = json.dumps(origin) if origin else None
+    both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
+    monkeypatch.setattr(installing, "distributions", lambda name: both if name == "netsum" else [])
+    assert installing.advice("demo") == command
+
+
+def built(kind: str, source: Path, out: Path) -> Path:
+    """The wheel or sdist that setuptools makes of a source tree, without pip and without a network."""
+    code = f"import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
+    out.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(out)], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return out / done.stdout.splitlines()[-1]
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def top(names: dict[str, bytes]) -> set[str]:
+    return {name.partition("/")[0] for name in names if not re.search(r"\.dist-info/", name)}
+
+
+@pytest.mark.full
+def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
+    """The library's wheel is small and has host code only; the sdist is the repository, and builds the same wheel."""
+    tree = tmp_path / "tree"
+    for path in files():
+        copy = tree / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    library = built("wheel", tree / "hosts", tmp_path / "library")
+    assert top(contents(library)) == {"netsum"}
+    assert library.stat().st_size < SMALL
+    made = contents(built("wheel", tree, tmp_path / "whole"))
+    assert top(made) == WHOLE
+    sources = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    packed = built("sdist", tree, tmp_path / "sdist")
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-xzf", str(packed), "-C", str(tmp_path / "unpacked")], check=True)
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    wanted = {name for name in sources if not re.search(r"\.egg-info/|^(hosts/)?build/", name)}
+    assert wanted - {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")} <= {".gitignore"}
+    again = contents(built("wheel", unpacked, tmp_path / "again"))
+    assert again == made
+    inside = {name.removeprefix("hosts/") for name in sources if name.startswith("hosts/netsum/")}
+    assert {name for name in contents(library) if name.startswith("netsum/")} == inside
+    assert inside <= made.keys()
