@@ -95,7 +95,7 @@ class MemberLog:
         held = self._seldom.due()
         if held is None:
             return
-        more = f"; so is {counted(held, 'call')} before it" if held else ""
+        more = f"; so {'was' if held == 1 else 'were'} {counted(held, 'call')} before it" if held else ""
         self._log.warning(
             f"%s: %d of %d blocks are partial, %d without this rank's part, %d lost{more}",
             *(call.collective, report.degraded, report.blocks, report.missed, report.lost),
