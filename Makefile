@@ -19,8 +19,9 @@ NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-# Run with as many workers as there are cores; who has nothing left takes tests over from who has most.
-PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# Run with a worker more than there are cores, 4 at most, since many tests wait; who has nothing left takes over from who has most.
+TESTERS = $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
+PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
 .PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
 
