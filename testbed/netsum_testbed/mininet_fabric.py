@@ -7,6 +7,8 @@ process opened inside the host's namespace. So no management network is needed.
 
 from __future__ import annotations
 
+import shutil
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +96,14 @@ class MininetFabric(Fabric):
         self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
+        try:
+            self._start_network()
+        except SystemExit:  # Mininet's, whose reason was logged where nobody sees it
+            found = ", ".join(name for name in ("ip", "ifconfig", "mnexec", "tc") if shutil.which(name) is None)
+            what = f"not on PATH ({os.environ.get('PATH', '')}): {found}" if found else "it gave no reason"
+            raise TestbedError(f"Mininet has ended by itself; {what}; `netsum doctor` says more") from None
+
+    def _start_network(self) -> None:
         lg.propagate = False  # it has its own handler: nothing should be logged twice
         setLogLevel("critical")  # tc's remarks on HTB come as errors; what matters is checked here
         net = Mininet(controller=None, build=False)
