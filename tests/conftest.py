@@ -6,11 +6,18 @@ import importlib.util
 import os
 import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+# Root's run in a user's clone, by sudo, leaves nothing there that the user cannot remove.
+if os.geteuid() != Path(__file__).stat().st_uid:
+    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / f"netsum-hypothesis-{os.geteuid()}")
 
 # How long an example takes says nothing on a shared machine. `make test` runs the default profile, `make test-all` both.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

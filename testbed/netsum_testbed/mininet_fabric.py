@@ -7,8 +7,8 @@ process opened inside the host's namespace. So no management network is needed.
 
 from __future__ import annotations
 
-import shutil
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
