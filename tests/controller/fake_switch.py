@@ -42,7 +42,7 @@ def touches(update: Any, table: str) -> bool:
 
 
 class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
-    """Start it with :meth:`start`. Knobs: ``fail_update``, ``refuse_first_streams``, ``lose_packet_ins``."""
+    """Start it with :meth:`start`. Knobs: ``fail_update``, ``refuse_first_streams``, ``lose_packet_ins``, ``hold_packet_ins``."""
 
     def __init__(self, address: str, device_id: int = 1, credentials: grpc.ServerCredentials | None = None) -> None:
         self.address = address
@@ -55,6 +55,9 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         """Called with every WriteRequest before it is carried out."""
         self.refuse_first_streams = 0
         self.lose_packet_ins = 0
+        self.hold_packet_ins = 0
+        """So many PacketIns come late: just before the next one."""
+        self._held: list[Any] = []
         self.cookies_read = 0
         self.sweeps: list[bytes] = []
         """The frame of every sweep that came from the primary."""
@@ -341,4 +344,10 @@ class _FakeStream:
             answer.packet.payload = switch.records.get(slot, bytes(RECORD_BITS // 8)) + bytes(8)
             for field in fields["packet_in"]:
                 answer.packet.metadata.add(metadata_id=field.id, value=given[field.name])
-        self.say(answer)
+            switch._held.append(answer)
+            if switch.hold_packet_ins > 0:
+                switch.hold_packet_ins -= 1
+                return
+            answers, switch._held = switch._held, []
+        for each in answers:
+            self.say(each)

@@ -104,6 +104,15 @@ def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> Non
             client.query_records([1, 2], timeout=0.2)
 
 
+def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Controller, switch: FakeSwitch) -> None:
+    """The repeated one finds the numbers taken, by the first."""
+    with controller.site.client("s1") as client:
+        before = client.claim(0)
+        switch.hold_packet_ins = 1
+        assert client.claim(before + 40) == before
+        assert client.claim(0) == before + 40
+
+
 def test_an_entry_with_another_action_is_foreign(controller: Controller, switch: FakeSwitch) -> None:
     """Somebody set `flood` for a host by hand: reconcile puts the port back."""
     program = controller.site.program

@@ -136,7 +136,7 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
 @pytest.mark.full
 def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
     """A late rank, then a leaf whose ranks are both late: the others go on with a partial sum, all with the same."""
-    options: dict[str, Any] = {"late": "degrade", "block_exp": 400.0, "quorum": 2, "window": 16}
+    options: dict[str, Any] = {"late": "degrade", "block_exp": 1500.0, "quorum": 2, "window": 16}
     for sleepers in ([1], [2, 3]):
         with joined(leaves, 4, **options) as communicators:
             gone = threading.Event()

@@ -6,6 +6,8 @@ and no atomic batches ("Support for atomic write modes has not been implemented 
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -82,6 +84,8 @@ class SwitchClient:
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
         self._stream: Stream | None = None
+        # Not from 1: a late answer to an earlier client must not be taken for one to this.
+        self._cookies = itertools.count(secrets.randbelow(1 << 16))
 
     def connect(self) -> Self:
         """Connect and become primary; :class:`SwitchError` if the server is not there."""
@@ -317,24 +321,27 @@ class SwitchClient:
 
     def claim(self, number: int) -> int:
         """Take all epoch numbers up to ``number`` (0: none); returns the highest that had been taken since the switch started.
-        If an answer is lost, that may have been by this very call. :class:`SwitchError` if none comes in time."""
-        answer = self._ask("a claim", b"", lambda attempt: claim_fields(number, attempt), QUERY_PATIENCE)
+        If an answer is lost, that may have been by this very call; one that is late counts. :class:`SwitchError` if none comes
+        in time."""
+        answer = self._ask("a claim", b"", lambda _: claim_fields(number, next(self._cookies) & 0xFFFF), QUERY_PATIENCE)
         return claimed_before(answer)
 
     def _ask(
         self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
     ) -> dict[str, int]:
-        """Metadata of the PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the ``fields``
-        of another attempt."""
+        """Metadata of the first PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the
+        ``fields`` of another attempt."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + ASK_TIMEOUT
+        sent = set()
         for attempt in range(1, 256):
             asked = fields(attempt)
+            sent.add((asked["kind"], asked["cookie"]))
             self._stream.send_packet(self.program.packet_out(payload, asked))
             again = min(deadline, time.monotonic() + patience)
             while (packet := self._stream.next_packet(again)) is not None:
                 answer = self.program.packet_in_metadata(packet.metadata)
-                if (answer.get("kind"), answer.get("cookie")) == (asked["kind"], asked["cookie"]):
+                if (answer.get("kind"), answer.get("cookie")) in sent:
                     return answer
             if time.monotonic() >= deadline:
                 break
