@@ -189,3 +189,14 @@ class Program:
     def packet_headers(self) -> list[HeaderInfo]:
         """The headers that packets carry, without metadata."""
         return [header for header in self.headers.values() if not header.metadata]
+
+
+def is_header(node: Json) -> bool:
+    """Whether an operand of a comparison is a whole header. Raises :class:`UnsupportedError` for stacks and unions."""
+    while node["type"] == "expression" and "type" in node["value"]:
+        node = node["value"]
+    if node["type"] in ("header_stack", "header_union"):
+        raise UnsupportedError("the program compares header stacks or unions; this switch does not run it")
+    return node["type"] == "header" or (
+        node["type"] == "expression" and node["value"]["op"] in ("dereference_header_stack", "access_union_header")
+    )

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import IO, Any, Final
 
 from mininet.cli import CLI
@@ -21,6 +20,7 @@ from netsum_controller.watching.watcher import DEAD_AFTER
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_held
+from netsum_testbed.launch.ranks import search_path
 from netsum_testbed.mininet_fabric import MininetFabric
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
@@ -132,8 +132,7 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
         description = fabric.directory / "topology.yaml"
         description.write_text(fabric.topology.to_yaml(), "utf-8")
         here = {
-            # The Python that runs netsum comes first, so that `python` finds the library everywhere.
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "PATH": search_path(),
             "NETSUM_TOPOLOGY": str(description),
             "NETSUM_STATE": str(fabric.directory / "state.db"),
         }

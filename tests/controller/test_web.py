@@ -158,7 +158,7 @@ def feed(watched: Watched, controller: Controller) -> Iterator[Feed]:
 def test_readers_hear_of_everything_that_happens(watched: Watched, controller: Controller, feed: Feed) -> None:
     stream = messages(feed.stream())
     name, before = next(stream)
-    assert (name, set(before)) == ("before", {"history", "events"})
+    assert (name, set(before)) == ("before", {"history", "events", "keep"})
     while "resnet" not in [job["job"] for job in next(stream)[1]["jobs"]]:
         pass
     controller.leave("resnet", TOKEN, 1, "a")

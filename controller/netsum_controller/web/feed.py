@@ -61,8 +61,8 @@ class Feed:
         self._thread.join()
 
     def stream(self) -> Generator[str]:
-        """Server-sent events, for ever: ``before`` (history and events so far) once, then a ``picture`` and its ``events`` at
-        each look. Raises :class:`TooManyReaders` before the first."""
+        """Server-sent events, for ever: ``before`` once (history and events so far, and how many to keep), then a ``picture`` and
+        its ``events`` at each look. Raises :class:`TooManyReaders` before the first."""
         with self._news:
             if self._readers >= READERS:
                 raise TooManyReaders
@@ -73,7 +73,11 @@ class Feed:
         try:
             with self._news:
                 looks, told, latest = self._looks, self._happened, self._latest
-                before = {"history": list(self._history), "events": [event for _, event in self._events]}
+                before = {
+                    "history": list(self._history),
+                    "events": [event for _, event in self._events],
+                    "keep": {"history": HISTORY, "events": EVENTS},
+                }
             yield _message("before", before)
             if latest is not None:
                 yield _message("picture", {**latest, "events": []})
@@ -112,7 +116,7 @@ class Feed:
                 self._events.append((self._happened, {"at": at, **event}))
                 self._happened += 1
             self._history.append({"at": at, "jobs": point(now)})
-            self._latest = {**now, "at": at}
+            self._latest = {**now, "at": at, "point": self._history[-1]}
             self._looks += 1
             self._news.notify_all()
 

@@ -1,7 +1,5 @@
 // Reads /v1/live, a stream of server-sent events, and draws it. By fetch and not by EventSource, which cannot send a token.
 
-const HISTORY = 600; // points, as the controller keeps
-const EVENTS = 200;
 const KEEP = "netsum-metrics-token";
 const LEVEL = 110; // between two levels of the network, in the drawing's units
 const SVG = "http://www.w3.org/2000/svg";
@@ -9,6 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
 let history = [];
 let happened = [];
+let keep = { history: 1, events: 1 }; // how many; the controller says
 
 // Elements. Text comes in as text, never as HTML.
 
@@ -239,8 +238,8 @@ function redraw(place, ...children) {
 }
 
 function show(now) {
-  history = [...history, { at: now.at, jobs: pointsOf(now) }].slice(-HISTORY);
-  happened = [...happened, ...now.events].slice(-EVENTS);
+  history = [...history, now.point].slice(-keep.history);
+  happened = [...happened, ...now.events].slice(-keep.events);
   byId("topology").textContent = now.topology;
   document.title = `netsum ${now.topology}`;
   drawNetwork(now);
@@ -251,14 +250,9 @@ function show(now) {
   say(`live, ${new Date(1000 * now.at).toLocaleTimeString("en-GB")}`);
 }
 
-function pointsOf(now) {
-  const figures = (job) => ({ goodput: job.goodput_bytes_per_s, open: job.open_blocks, ranks: job.members.map((each) => each.bytes_per_s) });
-  return Object.fromEntries(now.jobs.map((job) => [job.job, figures(job)]));
-}
-
 function take(name, data) {
   if (name === "before") {
-    [history, happened] = [data.history, data.events];
+    ({ history, events: happened, keep } = data);
     history.pop(); // the picture that follows is its last point
     drawEvents();
   } else if (name === "picture") show(data);

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from netsum_switch.codegen.source import bits_var, field_var, next_var, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import FieldInfo, Json, Program
+from netsum_switch.program import FieldInfo, Json, Program, is_header
 
 
 class Code(NamedTuple):
@@ -182,7 +182,7 @@ class Expressions:
         if operator in ("last_stack_index", "size_stack"):
             name = next_var(node["right"]["value"])
             return Code(f"({name} - 1)", None) if operator == "last_stack_index" else Code(name, 32)
-        if operator in ("==", "!=") and self._is_header(node["left"]):
+        if operator in ("==", "!=") and is_header(node["left"]):
             return self._same_header(operator, node, args)
         right = self.compile(node["right"], args)
         if node.get("left") is None:
@@ -209,16 +209,6 @@ class Expressions:
         if operator in ("~", "-", "+"):
             return Code(f"({operator}{right.text})", None)
         raise UnsupportedError(f"the program uses the operator {operator!r}; this switch does not run it")
-
-    @staticmethod
-    def _is_header(node: Json) -> bool:
-        while node["type"] == "expression" and "type" in node["value"]:
-            node = node["value"]
-        if node["type"] in ("header_stack", "header_union"):
-            raise UnsupportedError("the program compares header stacks or unions; this switch does not run it")
-        return node["type"] == "header" or (
-            node["type"] == "expression" and node["value"]["op"] in ("dereference_header_stack", "access_union_header")
-        )
 
     def _same_header(self, operator: str, node: Json, args: Sequence[Code]) -> Code:
         """Two headers are the same when both are valid and all their fields are equal."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.values import COMPARISONS, Constant, Expression, Values, Variable
 from netsum_switch.lowering.variables import Variables
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, is_header
 
 
 class Case(NamedTuple):
@@ -115,7 +115,7 @@ class Expressions:
         if op in ("last_stack_index", "size_stack"):
             count = self.variables.next(node["right"]["value"])
             return values.operation("-", count, values.one) if op == "last_stack_index" else count
-        if op in ("==", "!=") and self._is_header(node["left"]):
+        if op in ("==", "!=") and is_header(node["left"]):
             return self._same_header(op, node, args)
         right = self.compile(node["right"], args)
         if node.get("left") is None:
@@ -134,16 +134,6 @@ class Expressions:
         if op in ("not", "~", "-"):
             return self.values.operation("neg" if op == "-" else op, right)
         raise UnsupportedError(f"the program uses the operator {op!r}; this switch does not run it")
-
-    @staticmethod
-    def _is_header(node: Json) -> bool:
-        while node["type"] == "expression" and "type" in node["value"]:
-            node = node["value"]
-        if node["type"] in ("header_stack", "header_union"):
-            raise UnsupportedError("the program compares header stacks or unions; this switch does not run it")
-        return node["type"] == "header" or (
-            node["type"] == "expression" and node["value"]["op"] in ("dereference_header_stack", "access_union_header")
-        )
 
     def _same_header(self, op: str, node: Json, args: Arguments) -> Expression:
         """Two headers are the same when both are valid and all their fields are equal."""

@@ -186,15 +186,17 @@ def _bench_neighbours(
 @contextmanager
 def _fabric_of(name: str) -> Iterator[Fabric]:
     """A switch, or the embedded one on its Python engine."""
-    before = os.environ.copy()
-    if name == PYTHON:
-        os.environ[ENGINE_VARIABLE] = "python"
+    if name != PYTHON:
+        with open_fabric(name, hosts=HOSTS) as fabric:
+            yield fabric
+        return
+    asked = os.environ.get(ENGINE_VARIABLE, "")
+    os.environ[ENGINE_VARIABLE] = "python"
     try:
-        with open_fabric("embedded" if name == PYTHON else name, hosts=HOSTS) as fabric:
+        with open_fabric("embedded", hosts=HOSTS) as fabric:
             yield fabric
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        os.environ[ENGINE_VARIABLE] = asked
 
 
 def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
