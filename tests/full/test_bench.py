@@ -13,6 +13,7 @@ from netsum_testbed.switches import runs_machine_code
 from tests.full.commands import invoke
 
 
+@pytest.mark.full
 @pytest.mark.root
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
     _, found = invoke(bench, f"switches --switch {switch} --repetitions 1 --rounds 200")

@@ -67,7 +67,8 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         training.finish()
 
 
-@pytest.mark.parametrize("gone", [[1], pytest.param([2, 3], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("gone", [[1], [2, 3]])
 def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[int]) -> None:
     """One of a leaf's, or all of them: then its spines wait for it no more."""
     with joined(leaves, 4, window=16) as communicators:
@@ -185,6 +186,7 @@ def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
         assert [comm.stats.degraded for comm in communicators] == [0] * 4
 
 
+@pytest.mark.full
 def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabric) -> None:
     """One member of a leaf passes, the other is away: the other leaf makes the sum, and who passed has it, too."""
     with joined(leaves, 4, late="degrade", block_exp=1000.0, quorum=1, window=16) as communicators:
