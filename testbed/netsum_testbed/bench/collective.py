@@ -113,16 +113,16 @@ _COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)
 
 
 def collective_table(lines: Sequence[Line]) -> str:
-    """The lines as nccl-tests prints them; bandwidths in MB/s."""
+    """The lines as nccl-tests prints them."""
     places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^32} {'in-place':^32}"
     place = ("time", "algbw", "busbw", "#wrong")
-    units = ("(us)", "(MB/s)", "(MB/s)", "")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
     rows: list[Sequence[str]] = [("size", "count", *place, *place), ("(B)", "(elements)", *units, *units)]
     for line in lines:
         cells = [str(line.size), str(line.count)]
         for which in (0, 1):
-            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which) * 1e3:.1f}"]
-            cells += [f"{line.busbw(which) * 1e3:.1f}", str(line.wrong[which])]
+            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which):.4f}"]
+            cells += [f"{line.busbw(which):.4f}", str(line.wrong[which])]
         rows.append(cells)
     table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
     return "\n".join([places, *table])
