@@ -18,6 +18,7 @@ In the controller's YAML every switch can sum; a link that has no ``rate_mbps`` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -99,6 +100,27 @@ class _File(_Strict):
 def exact(number: float) -> Fraction:
     """The number as a person wrote it: 0.1 is 1/10."""
     return Fraction(repr(number))
+
+
+def to_yaml(topology: Topology) -> str:
+    """The planner's YAML, a line for each wire, which :func:`read_topology` reads back as the same network."""
+    lines = [f"name: {topology.name}", f"hosts: [{', '.join(topology.hosts)}]"]
+    if topology.switches:
+        lines.append("switches:")
+        lines += [f"  {name}: {{sums: {'true' if sums else 'false'}}}" for name, sums in topology.switches.items()]
+    lines.append("links:")
+    left = list(topology.links)
+    while left:
+        link = left.pop(0)
+        back = replace(link, source=link.target, target=link.source)
+        delay = f", delay_us: {link.delay_us:g}" if link.delay_us else ""
+        told = f"from: {link.source}, to: {link.target}, rate_GBps: {float(link.rate):.15g}{delay}"
+        if back in left:
+            left.remove(back)
+            lines.append(f"  - {{{told}}}")
+        else:
+            lines.append(f"  - {{{told}, one_way: true}}")
+    return "\n".join([*lines, ""])
 
 
 def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: int = 1) -> Topology:

@@ -108,6 +108,10 @@ class Topology:
         """The same network if no switch sums."""
         return replace(self, switches=dict.fromkeys(self.switches, False))
 
+    def reversed(self) -> Topology:
+        """All links turned round: what a sum goes through as a copy comes."""
+        return replace(self, links=tuple(replace(each, source=each.target, target=each.source) for each in self.links))
+
     def _restricted(self, to: Collection[str], hosts: tuple[str, ...]) -> Topology:
         return replace(
             self,
