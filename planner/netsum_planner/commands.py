@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+from netsum.counting import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 
+from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Bound, Collective, Optimum
 from netsum_planner.optimum.optimum import optimum as find_optimum
 from netsum_planner.topologies import boxes, shapes
 from netsum_planner.topologies.files import exact, read_topology, to_yaml
 from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.trees.allocations import different, plan_for
+from netsum_planner.trees.packing import Packing, Tree, pack
+from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
 
 _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
     "star": ("HOSTS", shapes.star),
@@ -30,6 +35,13 @@ _BOXES: dict[str, tuple[str, Callable[..., Topology]]] = {
     "dgx1v": ("", boxes.dgx1v),
     "a100": ("[BOXES]", boxes.a100),
     "mi250": ("[BOXES]", boxes.mi250),
+}
+
+
+_SCHEDULES: dict[str, Callable[[Packing, int], Schedule]] = {
+    "broadcast": one_to_many,
+    "reduce": many_to_one,
+    "allreduce": many_to_many,
 }
 
 
@@ -117,6 +129,83 @@ def bottleneck(topology: Topology, bound: Bound) -> str:
     if min(len(inside), len(outside)) == 1:
         return f"{shown}: into {inside[0]}" if len(inside) == 1 else f"{shown}: out of {outside[0]}"
     return f"{shown}: {len(outside)} hosts to {len(inside)}"
+
+
+@plan.command()
+@topology_options
+@click.option("--root", metavar="HOST", help="[default: the first host]")
+@click.option("--collective", type=click.Choice(list(_SCHEDULES)), default="broadcast", show_default=True)
+@click.option(
+    "--chunks", type=click.IntRange(1), default=1, show_default=True, help="Of each tree's share; JSON has their steps."
+)
+@json_option
+def trees(topology: Topology, root: str | None, collective: str, chunks: int, as_json: bool) -> None:
+    """Few trees that carry a broadcast within 5 % of the optimum, and the schedule that they are.
+
+    Reversed, they are a reduce; joined, an allreduce. Switches only forward.
+    """
+    with console().status(f"{topology.name}: packing trees"):
+        packing = pack(topology, root or topology.hosts[0])
+    schedule = _SCHEDULES[collective](packing, chunks)
+    if as_json:
+        told = {"optimum_GBps": float(packing.optimum), "GBps": float(packing.rate), "candidates": packing.candidates}
+        paths = [{"GBps": float(tree.rate), "paths": [list(path) for path in tree.paths]} for tree in packing.trees]
+        print_json({**told, "trees": paths, "schedule": schedule.to_json()})
+        return
+    click.echo(
+        f"{topology.name}: {counted(len(packing.trees), 'tree')} of {packing.candidates} from {packing.root}, "
+        f"{float(packing.rate):.2f} of {float(packing.optimum):.2f} GB/s"
+    )
+    click.echo(f"{collective}: {float(schedule.rate):.2f} GB/s, {counted(schedule.steps, 'step')}")
+    rows = [(n, f"{float(tree.rate):.2f}", _words(tree)) for n, tree in enumerate(packing.trees, 1)]
+    print_table(("TREE", "GB/s", "EACH HOST SENDS TO"), rows)
+
+
+def _words(tree: Tree) -> str:
+    """``gpu0: gpu1 gpu2; gpu1: gpu3``"""
+    sent: dict[str, list[str]] = {}
+    for path in tree.paths:
+        sent.setdefault(path[0], []).append(path[-1])
+    return "; ".join(f"{host}: {' '.join(others)}" for host, others in sent.items())
+
+
+@plan.command()
+@topology_options
+@click.option(
+    "--smallest", type=click.IntRange(2), default=3, show_default=True, help="Hosts of an allocation, at least."
+)
+@json_option
+def allocations(topology: Topology, smallest: int, as_json: bool) -> None:
+    """Trees for every different allocation of a box, against the optimum and against rings as NCCL packs them.
+
+    Two allocations are the same if renaming the hosts makes one of the other. Hosts must be joined directly.
+    """
+    found = []
+    with console().status(f"{topology.name}: looking for different allocations") as status:
+        for part in different(topology, range(smallest, len(topology.hosts) + 1)):
+            found.append(plan_for(part))
+            status.update(f"{topology.name}: {counted(len(found), 'allocation')}")
+    if not found:
+        raise PlanError(f"{topology.name} has no {smallest} hosts that all reach each other")
+    if as_json:
+        print_json([each.to_json() for each in found])
+        return
+    rows = [each.to_json() for each in found]
+    print_table(
+        ("HOSTS", "OPTIMUM\nGB/s", "TREES", "GB/s", "RINGS\nGB/s", "OVER\nRINGS", "SECONDS"),
+        [
+            (
+                ",".join(row["hosts"]),
+                f"{row['optimum_GBps']:.2f}",
+                row["trees"],
+                f"{row['GBps']:.2f}",
+                f"{row['rings_GBps']:.2f}",
+                f"{row['over_rings']:.2f}" if row["over_rings"] else "no ring",
+                f"{row['seconds']:.2f}",
+            )
+            for row in rows
+        ],
+    )
 
 
 @plan.command()
