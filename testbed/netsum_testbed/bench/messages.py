@@ -39,13 +39,13 @@ class _Message(ctypes.Structure):
 
 
 class MessageArray:
-    """A packet for each row of ``rows``, which may change between two calls."""
+    """A packet for each row of ``rows``, or for its first ``size`` bytes; the rows may change between two calls."""
 
-    def __init__(self, rows: NDArray[np.uint8]) -> None:
+    def __init__(self, rows: NDArray[np.uint8], size: int | None = None) -> None:
         self.rows = np.ascontiguousarray(rows)
-        count, size = self.rows.shape
+        count, room = self.rows.shape
         start = self.rows.ctypes.data
-        self._vectors = (_Vector * count)(*((start + size * at, size) for at in range(count)))
+        self._vectors = (_Vector * count)(*((start + room * at, size or room) for at in range(count)))
         self._messages = (_Message * count)()
         for message, vector in zip(self._messages, self._vectors, strict=True):
             message.header.vectors, message.header.vector_count = ctypes.pointer(vector), 1
@@ -65,9 +65,14 @@ class MessageArray:
         """
         return _checked(_libc.recvmmsg(sock.fileno(), self._messages, len(self._messages), flags, None))
 
+    def size(self, at: int) -> int:
+        """Bytes of a packet that was received."""
+        size: int = self._messages[at].size
+        return size
+
     def content(self, at: int) -> bytes:
         """A packet that was received."""
-        content: bytes = self.rows[at, : self._messages[at].size].tobytes()
+        content: bytes = self.rows[at, : self.size(at)].tobytes()
         return content
 
 
