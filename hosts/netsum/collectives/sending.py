@@ -17,7 +17,7 @@ from netsum.collectives.layout import GROUP, Layout
 from netsum.fixed_point import WIRE_LANES, Array, Numbers
 from netsum.report import Report
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow
 
 
@@ -99,7 +99,7 @@ class Group:
 
 
 class Sender:
-    """Sends a call's array, cut into blocks.
+    """Sends a call's array, cut into blocks, of whose elements ``per_chunk`` make a chunk (default: each is a lane).
 
     Attributes:
         cut: the blocks.
@@ -107,12 +107,14 @@ class Sender:
         missed: numbers of the blocks whose result lacks this member's contribution.
     """
 
-    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane) -> None:
+    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane, per_chunk: int | None = None) -> None:
         self._context = context
         self._op = op
         self._lane = lane
         self.verdict = Verdict()
-        self.cut = layout.cut(context.block_bytes // lane.bytes, lane.bytes)
+        self._lanes = context.block_bytes // lane.bytes  # of a block
+        per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
+        self.cut = layout.cut(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
         context.outline.blocks += self.cut.number
 
@@ -183,7 +185,7 @@ class Sender:
         """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
         status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other has payloads for these
         blocks; ``more`` says that the call's next blocks go together with these."""
-        group = Group(numbers, self.cut.width, self._lane)
+        group = Group(numbers, self._lanes, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
         raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
@@ -209,7 +211,7 @@ class Sender:
     def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
         they are ``wanted``; ``more`` is as in :meth:`submit`."""
-        group = Group(numbers, self.cut.width, self._lane)
+        group = Group(numbers, self._lanes, self._lane)
         for row, number in enumerate(numbers):
             dest, firm = self.cut.owner[number], self._context.firm
             block = Block(self._context.gen, self._op, self._lane, dest=dest, firm=firm)

@@ -103,6 +103,13 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
 @_count_option("--iterations", ITERATIONS, "of each call")
+@click.option(
+    "--scale",
+    type=click.Choice(["agreed", "predicted", "exact"]),
+    default="agreed",
+    show_default=True,
+    help="of the sums",
+)
 @click.option("--flood", is_flag=True, help="also time them beside a job that floods the switch")
 def allreduce(switch: str, flood: bool, **given: Any) -> None:
     """Time whole calls, end to end."""
