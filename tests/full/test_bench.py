@@ -43,6 +43,17 @@ def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
     assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]
 
 
+@pytest.mark.full
+def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
+    said, found = invoke(bench, f"compression --switch {switch} --workers 2 --steps 20")
+    curves = found[switch]
+    assert curves["float32"]["accuracy"] > 0.7
+    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.7), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
+        assert method in said
+        assert curves["float32"]["sent_bytes"] > least * curves[method]["sent_bytes"]
+        assert len(curves[method]["curve"]) == 2
+
+
 def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:
     return [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
 

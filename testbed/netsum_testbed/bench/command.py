@@ -21,6 +21,7 @@ from rich.status import Status
 from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
 from netsum_testbed.bench.algorithms import table as algorithms_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
@@ -131,6 +132,25 @@ def allreduce(switch: str, flood: bool, **given: Any) -> None:
     figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
     about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
     click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
+
+
+@bench.command()
+@_switch_option
+@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
+@_count_option("--steps", 150, "of each training")
+def compression(switch: str, workers: int, steps: int) -> None:
+    """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
+    console = Console()
+    found: dict[str, dict[str, Any]] = {}
+    for name in _names(switch):
+        curves: list[Curve] = []
+        with console.status(f"{name}: starting") as status, open_fabric(name, hosts=workers) as fabric:
+            for curve in train_each(fabric, workers, steps):
+                curves.append(curve)
+                status.update(f"{name}: {counted(len(curves), 'training')} done")
+        console.print(curves_table(name, workers, curves))
+        found[name] = {curve.method: curve.to_dict() for curve in curves}
+    click.echo(json.dumps({**found, "workers": workers, "steps": steps, "python": platform.python_version()}))
 
 
 @bench.command()
