@@ -54,6 +54,17 @@ def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
         assert len(curves[method]["curve"]) == 2
 
 
+@pytest.mark.root
+def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
+    _, found = invoke(bench, f"host --switch {switch} --workers 1,2 --sizes 64K --calls 1 --turns 1")
+    for transport in ("packet", "udp"):
+        for figure in ("us_per_block", "small_call_us", "MBps"):
+            assert set(found[figure][transport][switch]) == {"1", "2"}
+            assert min(found[figure][transport][switch].values()) > 0
+        assert found["kernel_us_per_block"][transport] > 0
+    assert found["wrong"] == 0
+
+
 def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:
     return [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
 

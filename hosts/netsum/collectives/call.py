@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +23,9 @@ class Submission(Protocol):
 
     def submit(self, block: Block) -> object:
         """Queue the next block."""
+
+    def submit_all(self, blocks: Sequence[Block]) -> object:
+        """Queue the next blocks."""
 
     @property
     def queued(self) -> int:

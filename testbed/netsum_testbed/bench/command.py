@@ -26,6 +26,16 @@ from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.floor import measure_floor
+from netsum_testbed.bench.host import (
+    MOST,
+    TRANSPORTS,
+    HostFigures,
+    HostPlan,
+    host_json,
+    host_table,
+    kernel_us,
+    measure_hosts,
+)
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
@@ -172,6 +182,36 @@ def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) 
     if table is not None:
         write_table(table, found)
     click.echo(json.dumps(found))
+
+
+@bench.command()
+@_switch_option
+@list_option("--workers", int, 1, MOST, comma(HostPlan.workers), "ranks")
+@_sizes_option("4M", "of the array; the first counts")
+@_count_option("--calls", HostPlan.calls, "of a turn")
+@_count_option("--turns", HostPlan.turns, "of everything")
+def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
+    """Time what the library costs a host: processor time of a block and of a small call.
+
+    Needs root: over raw frames, and over the kernel's UDP.
+    """
+    if os.geteuid() != 0:
+        raise TestbedError("this bench makes network namespaces: run it as root, or one of the other benches")
+    plan = HostPlan(size=sizes[0], **given)
+    console = Console()
+    found: list[HostFigures] = []
+    with console.status("without a switch") as status:
+        kernel = {transport: kernel_us(transport) for transport in TRANSPORTS}
+        for name in _names(switch):
+            found += measure_hosts(name, plan, status.update)
+    console.print(host_table(found, kernel))
+    about = {
+        "size": plan.size,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+    click.echo(json.dumps({**host_json(found, kernel), **about}))
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
