@@ -1,0 +1,8 @@
+"""PyTorch on netsum: the backend ``netsum`` of ``torch.distributed``, which needs no import, and helpers for training loops.
+
+``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.environment`).
+"""
+
+from netsum.torch.process_group import ProcessGroup
+
+__all__ = ["ProcessGroup"]
