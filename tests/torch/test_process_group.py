@@ -252,3 +252,16 @@ def test_a_group_that_is_shut_down_leaves_no_thread_and_calls_raise() -> None:
         with pytest.raises(RuntimeError, match="Closed"):
             groups[0].barrier().wait()
     assert set(threading.enumerate()) <= before
+
+
+def test_values_that_are_not_finite_pass_as_gradscaler_expects() -> None:
+    import torch
+
+    def call(group: Any) -> list[float]:
+        tensor = torch.ones(300)
+        tensor[0], tensor[1] = [float("nan"), 1.0][group.rank()], [float("inf"), 1.0][group.rank()]
+        group.allreduce([tensor]).wait()
+        return [*tensor[1:3].tolist(), float(tensor[0].isnan())]
+
+    with process_groups(2) as groups:
+        assert on_each_group(groups, call) == [[float("inf"), 2.0, 1.0]] * 2

@@ -18,6 +18,7 @@ OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
+NONFINITE: Final = ("raise", "propagate")
 LATE: Final = ("accept", "carry", "wait", "raise")
 _TYPES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": frozenset({"bool"})}
 TYPES: Final = {
@@ -38,11 +39,17 @@ class Options:
     late: str = "accept"
     lane: Lane | None = None
     rounding: str = "nearest"
+    nonfinite: str = "raise"
 
     @property
     def agreed(self) -> tuple[object, ...]:
         """What must be the same on all ranks."""
-        return self.op, self.scale, self.firm, self.lane
+        return self.op, self.scale, self.firm, self.lane, *([self.nonfinite] if self.propagates else [])
+
+    @property
+    def propagates(self) -> bool:
+        """Whether a NaN or an infinity is passed on, not refused."""
+        return self.nonfinite == "propagate"
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
         return float_lane(dtype) if self.lane is None else self.lane
@@ -58,7 +65,13 @@ class Options:
 
 
 def check_options(
-    dtype: np.dtype[Any], op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False
+    dtype: np.dtype[Any],
+    op: str,
+    scale: str = "agreed",
+    late: str = "accept",
+    nonfinite: str = "raise",
+    *,
+    degrade: bool = False,
 ) -> Options:
     """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent.
 
@@ -66,15 +79,25 @@ def check_options(
     not see it fail.
     """
     name = dtype.name
-    for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
+    given = {
+        "op": (op, OPERATIONS),
+        "scale": (scale, SCALES),
+        "late": (late, LATE),
+        "nonfinite": (nonfinite, NONFINITE),
+    }
+    for what, (value, known) in given.items():
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
     if name not in TYPES[op]:
         raise Unsupported(_why(dtype, op))
     if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
+    if nonfinite == "propagate" and degrade and late != "wait":
+        raise Unsupported("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
+    if name not in FLOATS or op in BITS:
+        nonfinite = "raise"  # there is nothing to pass on
     agreed = degrade or op not in ARITHMETIC or name in INTEGERS
-    return Options(op, "agreed" if agreed else scale, late if degrade else "accept")
+    return Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
 
 
 def _why(dtype: np.dtype[Any], op: str) -> str:

@@ -87,7 +87,11 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
         """The group is its own backend, for every device."""
         return self
 
-    # Reductions.
+    # Reductions. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do that.
+
+    def _reduction(self, method: str, opts: Any, *arguments: Any, **options: Any) -> Pending:
+        waits = self.comm.descriptor.block_exp_ms == 0
+        return self._call(method, opts, *arguments, nonfinite="propagate" if waits else "raise", **options)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllreduceOptions()
@@ -95,7 +99,9 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
             calls, lent = [], []
             for tensor in tensors:
                 own, op = self._lend(tensor, opts.reduceOp)
-                calls.append(self._call("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors))
+                calls.append(
+                    self._reduction("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors)
+                )
                 lent.append(own)
             return self._work(calls, tensors, _giving_back(lent))
 
@@ -109,9 +115,9 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
             out = own.array if self.rank() == opts.rootRank else None
             array = op.prepare(own.array)
             if op.name == "product":  # every rank computes it anyway
-                call = self._call("allreduce", opts, array, op.name, out=out)
+                call = self._reduction("allreduce", opts, array, op.name, out=out)
             else:
-                call = self._call("reduce", opts, array, opts.rootRank, op.name, out=out)
+                call = self._reduction("reduce", opts, array, opts.rootRank, op.name, out=out)
             return self._work([call], tensors, _giving_back([own] if out is not None else []))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
@@ -146,8 +152,8 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
         self, array: Array, op: Operation, out: Array, counts: list[int], opts: Any, many: Tensors
     ) -> Pending:
         if op.name != "product":
-            return self._call("reduce_scatter", opts, array, op.name, out=out, counts=counts, many=many)
-        whole = self._call("allreduce", opts, array, op.name, many=many)
+            return self._reduction("reduce_scatter", opts, array, op.name, out=out, counts=counts, many=many)
+        whole = self._reduction("allreduce", opts, array, op.name, many=many)
         start = sum(counts[: self.rank()])
         return _Then(whole, lambda result: np.copyto(out, result[start : start + len(out)]))
 
