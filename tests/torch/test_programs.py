@@ -26,3 +26,8 @@ def test_what_else_torch_builds_on_a_process_group(run_ranks: Run) -> None:
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
 def test_without_a_switch(run_ranks: Run, algorithm: str) -> None:
     run_ranks("training.py", 4, "ddp", "fsdp", algorithm=algorithm)
+
+
+@pytest.mark.full
+def test_the_hook_for_those_who_keep_another_backend(run_ranks: Run) -> None:
+    run_ranks("training.py", 2, "hooks")

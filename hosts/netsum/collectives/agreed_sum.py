@@ -15,6 +15,7 @@ from netsum.collectives.history import Carried, History, Signature
 from netsum.collectives.layout import Layout
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
+from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.exponents import ZERO_CODE, block_codes, predicted_exponents
@@ -53,7 +54,8 @@ def agreed_sum(
             # The next call may start once this one has submitted its last block: by then all ranks must hold the prediction.
             history.predictions.learn(signature, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
-        lanes = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
+        plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
+        lanes = keeping(plain, sender.cut, options)
 
         def settle() -> Flow:
             assert marks is not None

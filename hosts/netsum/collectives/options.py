@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane
+from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -32,7 +32,7 @@ TYPES: Final = {
 @dataclass(frozen=True)
 class Options:
     """How to reduce. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum of floats,
-    if not that of their type."""
+    if not that of their type; ``rest`` is where to leave what rounding keeps out of a sum."""
 
     op: str
     scale: str = "agreed"
@@ -40,6 +40,7 @@ class Options:
     lane: Lane | None = None
     rounding: str = "nearest"
     nonfinite: str = "raise"
+    rest: Array | None = None
 
     @property
     def agreed(self) -> tuple[object, ...]:

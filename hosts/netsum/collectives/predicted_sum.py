@@ -18,6 +18,7 @@ from netsum.collectives.history import History, Signature
 from netsum.collectives.layout import GROUP, Layout
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
+from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
 from netsum.exponents import LOWEST, NOT_FINITE, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
@@ -84,7 +85,8 @@ class _PredictedSum:
         self.exponents = exponents.copy()
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
-        self._lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        self._lanes = keeping(lanes, cut, options)
         self.result = np.zeros(len(self._blocks), array.dtype)
 
     def send(self, signature: Signature) -> Flow:

@@ -28,6 +28,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import ARITHMETIC, Options, check_options, compressed
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
+from netsum.collectives.rest import with_rest
 from netsum.errors import Behind, Degraded, Unsupported
 from netsum.fixed_point import INTEGERS, Array
 from netsum.wire.schema import EVERYONE
@@ -80,6 +81,7 @@ class Reductions(Caller):
         scale: str = "agreed",
         bits: int | None = None,
         rounding: str = "nearest",
+        rest: Array | None = None,
         nonfinite: str = "raise",
         late: str = "accept",
         give: bool = True,
@@ -98,6 +100,8 @@ class Reductions(Caller):
                 quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element
                 of the sum is then off by less than n quanta.
+            rest: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
+                contribution. Added to the next ``x``, it makes the errors of few bits cancel out (error feedback).
             nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFinite. ``propagate``:
                 the element's result is what IEEE arithmetic gives; all others are as if it were not there. It costs two round
                 trips, and a byte more for each element of the blocks that it is in.
@@ -125,7 +129,7 @@ class Reductions(Caller):
 
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, nonfinite, late, give)
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, rest, nonfinite, late, give)
         return self._begin("allreduce", prepare, timeout, predicted=scale == "predicted").wait()
 
     def allreduce_async(
@@ -137,13 +141,14 @@ class Reductions(Caller):
         scale: str = "agreed",
         bits: int | None = None,
         rounding: str = "nearest",
+        rest: Array | None = None,
         nonfinite: str = "raise",
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
     ) -> Work[Array]:
         """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, nonfinite, late, give)
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, rest, nonfinite, late, give)
         return self._begin("allreduce", prepare, timeout, background=True, predicted=scale == "predicted")
 
     def _allreduce(
@@ -154,13 +159,14 @@ class Reductions(Caller):
         scale: str,
         bits: int | None,
         rounding: str,
+        rest: Array | None,
         nonfinite: str,
         late: str,
         give: bool,
     ) -> Call[Array]:
         array = as_array(x)
         options = check_options(array.dtype, op, scale, late, nonfinite, degrade=self._degrades)
-        options = compressed(options, array.dtype, bits, rounding, self.size)
+        options = with_rest(compressed(options, array.dtype, bits, rounding, self.size), array, rest)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)

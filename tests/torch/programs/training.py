@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from netsum.torch import AllreduceState, allreduce_hook
 from torch import distributed as dist
 from torch.distributed import checkpoint
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
@@ -187,7 +188,26 @@ def power() -> None:
     check_same(made, [parameter.detach() for parameter in made.parameters()])
 
 
+def hooks() -> None:
+    """Netsum's hook, over gloo as the process group: the same curve as without, with few bits, and coarser without feedback."""
+    wanted, distances = alone(), {}
+    options: dict[str, Any]
+    for options in ({}, {"scale": "predicted"}, {"bits": 8}, {"bits": 8, "error_feedback": True}):
+        made = DistributedDataParallel(model(), bucket_cap_mb=0.002)
+        state = AllreduceState(**options)
+        made.register_comm_hook(state, allreduce_hook)
+        train(made, sgd(made.parameters()), own)
+        check_same(made, wanted, **({"rtol": 1, "atol": 0.05} if "bits" in options else {}))
+        pairs = zip(made.parameters(), wanted, strict=True)
+        distances[len(options)] = max(float((a.detach() - b).abs().max()) for a, b in pairs)
+        assert len(state.reports) > 1, "several buckets"
+        assert state.late == 0
+        state.close()
+    assert distances[2] < distances[1]
+
+
 PARTS = {
+    "hooks": hooks,
     "ddp": ddp,
     "amp": amp,
     "fsdp": fsdp,
@@ -198,7 +218,7 @@ PARTS = {
 }
 
 if __name__ == "__main__":
-    dist.init_process_group("netsum")
+    dist.init_process_group("gloo" if sys.argv[1:] == ["hooks"] else "netsum")
     for part in sys.argv[1:] or PARTS:
         PARTS[part]()
         print(part, "passes", flush=True)
