@@ -145,3 +145,22 @@ def test_a_barrier_holds_everyone_until_the_last_has_come(four: list[Communicato
         return len(arrived)
 
     assert results(on_all(four, make)) == [4, 4, 4, 4]
+
+
+def test_values_that_are_not_finite(four: list[Communicator]) -> None:
+    arrays = [np.linspace(-1, 1, 5000, dtype=np.float32) * 10.0**rank for rank in range(4)]
+    zeroed = [array.copy() for array in arrays]
+    places = {0: (0, np.nan), 1: (700, np.inf), 2: (700, -np.inf), 3: (4999, -np.inf)}
+    for rank, (index, value) in places.items():
+        arrays[rank][index], zeroed[rank][index] = value, 0
+    clean = results(on_all(four, lambda comm: comm.allreduce(zeroed[comm.rank])))[0]
+    clean[[0, 700]], clean[4999] = np.nan, -np.inf
+    for scale in ("agreed", "predicted", "predicted"):
+        found = results(
+            on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], scale=scale, nonfinite="propagate"))  # noqa: B023
+        )
+        assert all(each.tobytes() == found[0].tobytes() for each in found)
+        assert np.array_equal(np.isnan(found[0]), np.isnan(clean))
+        finite = np.isfinite(clean)
+        assert np.array_equal(found[0][~finite], clean[~finite], equal_nan=True)
+        assert np.allclose(found[0][finite], clean[finite], rtol=0, atol=1e-4 if scale == "predicted" else 0)

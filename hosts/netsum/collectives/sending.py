@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -129,14 +129,23 @@ class Sender:
         self.missed: list[int] = []
         context.outline.blocks += self.cut.number
 
-    def send(self, array: Array, lanes: Lanes, agreed: Agreement, *, skip_zeros: bool = False) -> Flow:
+    def send(
+        self,
+        array: Array,
+        lanes: Lanes,
+        agreed: Agreement,
+        *,
+        skip_zeros: bool = False,
+        settle: Callable[[], Flow] | None = None,
+    ) -> Flow:
         """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, also padded, in the lanes' dtype. With
-        ``skip_zeros``, blocks that are zeros on every rank are not sent."""
+        ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
+        infinity are sent last, after its flow, which agrees on them."""
         result = np.zeros(len(array), lanes.dtype)  # blocks that are not sent stay 0
         pending: deque[Group] = deque()
         for group_numbers in self.cut.groups():
             yield agreed.known(group_numbers)
-            numbers = agreed.nonzero(group_numbers) if skip_zeros else group_numbers
+            numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
             self._count_skipped(len(group_numbers) - len(numbers))
             if not len(numbers):
                 continue
@@ -147,6 +156,17 @@ class Sender:
             pending.append(self.submit(lanes.encode(rows, numbers), numbers, passed=passed, final=final))
             yield self.room()
             self._receive(pending, lanes, result)
+        if settle is not None:
+            yield agreed.complete
+            unsettled = agreed.not_finite
+            if len(unsettled):
+                yield from settle()
+            self._count_skipped(-len(unsettled))
+            for first in range(0, len(unsettled), GROUP):
+                numbers = unsettled[first : first + GROUP]
+                pending.append(self.submit(lanes.encode(self.cut.rows(array, numbers), numbers), numbers))
+                yield self.room()
+                self._receive(pending, lanes, result)
         yield SUBMITTED
         while pending:
             yield pending[0].complete
