@@ -33,7 +33,7 @@ def check_numbers(program: dict[str, Any]) -> None:
     for kind in program["header_types"]:
         for field in kind["fields"]:
             _check_width(kind["name"], field[0], field[1])
-    for section in ("register_arrays", "counter_arrays"):
+    for section in ("register_arrays", "counter_arrays", "meter_arrays"):
         for array in program.get(section) or []:
             _check_array(array)
 
