@@ -138,20 +138,20 @@ class Program:
                 raise UnsupportedError("the program uses action calls, which p4c never writes")
 
     def _profiles(self) -> dict[str, Json]:
-        """Action profiles by name. All tables of one get the same actions, in the same order, so that an action has one number
-        in all of them, and a selector's hash becomes a calculation."""
+        """Action profiles by name. All tables of one get the same actions, in the same order, so that a name has one place in
+        all of them, though p4c gives each table a copy of an action. A selector's hash becomes a calculation."""
         profiles: dict[str, Json] = {}
         for pipeline in self.json["pipelines"]:
             tables: list[Json] = [each for each in pipeline["tables"] if each.get("type", "simple") != "simple"]
             for profile in pipeline.get("action_profiles", []):
                 profiles[profile["name"]] = profile
                 alike = [each for each in tables if each.get("action_profile") == profile["name"]]
-                names = {
-                    at: name for each in alike for at, name in zip(each["action_ids"], each["actions"], strict=True)
-                }
-                profile["action_ids"] = list(names)
-                for table in alike:
-                    table["action_ids"], table["actions"] = list(names), list(names.values())
+                own = [dict(zip(each["actions"], each["action_ids"], strict=True)) for each in alike]
+                shared = {name: number for numbers in reversed(own) for name, number in numbers.items()}
+                profile["action_ids"] = list(shared.values())
+                for table, numbers in zip(alike, own, strict=True):
+                    table["action_ids"] = [numbers.get(name, number) for name, number in shared.items()]
+                    table["actions"] = list(shared)
                 if selector := profile.get("selector"):
                     self.json["calculations"].append({"name": selector_of(profile["name"]), **selector})
             for table in tables:

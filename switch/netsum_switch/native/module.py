@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_switch.errors import UnsupportedError
+from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
@@ -122,9 +122,14 @@ class Module:
     def _plan_profiles(self) -> None:
         """A profile's members have the same rows in all its tables."""
         for table in self.image.tables.values():
-            if table.profile is not None and table.profile not in self.image.profiles:
+            if table.profile is None:
+                continue
+            known = self.image.profiles.get(table.profile)
+            if known is None:
                 self.image.profiles[table.profile] = ProfilePlan(self._words, table.parameters, table.row)
                 self._words += int(ProfileWord.END)
+            elif known.parameters != table.parameters:
+                raise JsonError(f"the tables of the action profile {table.profile} have actions with other parameters")
 
     def _table(self, node: Apply, widths: list[list[int]]) -> TablePlan:
         parameters, longest = [], 16

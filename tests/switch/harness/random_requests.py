@@ -207,7 +207,7 @@ class RandomRequests:
                 group.members.add(member_id=number if self._mostly(0.98) else 1, weight=weight)
 
     def _meter_config(self, config: Any) -> None:
-        """Never one that is refused for its rates, of which the reference keeps half. Rates are 0 or high: time does not count."""
+        """Never one that is refused for its rates, of which the reference keeps half. Rates are 0 or high, so time is nothing."""
         config.cburst, config.pburst = self._chance.choice((0, 1, 3, 70)), self._chance.choice((0, 2, 5, 200))
         if self._mostly(0.1):
             config.cburst, config.pburst = self._chance.choice((-1, -2, 1 << 32)), -1
