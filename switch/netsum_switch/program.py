@@ -265,6 +265,14 @@ class Program:
         return [header for header in self.headers.values() if not header.metadata]
 
 
+def jump_target(primitive: Json, end: int) -> int:
+    """Where ``_jump`` or ``_jump_if_zero`` of an action with ``end`` primitives leads."""
+    target = int(primitive["parameters"][-1]["value"], 16)
+    if target < 0:
+        raise JsonError(f"an action jumps to its primitive {target}")
+    return min(target, end)
+
+
 def selector_of(profile: str) -> str:
     """The name of the calculation that chooses from a profile's groups."""
     return f"{profile}.$selector$"

@@ -11,7 +11,7 @@ from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.pipeline import MAX_TURNS
-from netsum_switch.program import STACK_FIELDS, FieldInfo, Json, Program
+from netsum_switch.program import STACK_FIELDS, FieldInfo, Json, Program, jump_target
 
 Params = list[Json]
 
@@ -123,7 +123,7 @@ class Primitives:
             return str(index) if index < end else None
 
         def target(index: int) -> int:
-            return min(int(primitives[index]["parameters"][-1]["value"], 16), end)
+            return jump_target(primitives[index], end)
 
         if any(target(at) <= at for at, each in enumerate(primitives) if each["op"] in _JUMPS):
             self._with_loops(source, primitives, args, target)

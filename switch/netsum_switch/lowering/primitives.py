@@ -22,7 +22,7 @@ from netsum_switch.lowering.statements import (
     Store,
 )
 from netsum_switch.lowering.values import Calculated, Expression, Variable
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, jump_target
 
 _JUMPS = ("_jump", "_jump_if_zero")
 
@@ -85,11 +85,11 @@ class Primitives:
             if op not in _JUMPS:
                 steps.append((tuple(self._lowerings[op](params, args)), None, at + 1, at + 1))
             else:
-                to = int(params[-1]["value"], 16)
+                to = jump_target(primitive, end)
                 if op == "_jump_if_zero":
-                    steps.append(((), self._expressions.compile(params[0], args), at + 1, min(to, end)))
+                    steps.append(((), self._expressions.compile(params[0], args), at + 1, to))
                 else:
-                    steps.append(((), None, min(to, end), min(to, end)))
+                    steps.append(((), None, to, to))
         return Jumping(tuple(steps))
 
     def store(self, target: Json, value: Expression, args: Arguments) -> list[Statement]:

@@ -142,7 +142,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> str:
     return json.dumps(changed_copy)
 
 
-@pytest.mark.parametrize("name", ["stacks", "replication", "calculations", "reports", "varbits"])
+@pytest.mark.parametrize("name", ["stacks", "replication", "calculations", "reports", "varbits", "constructs"])
 @pytest.mark.parametrize(
     "junk",
     [
