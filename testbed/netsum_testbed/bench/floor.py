@@ -10,9 +10,9 @@ from contextlib import ExitStack, closing
 from typing import Final
 
 import numpy as np
+from netsum.transports.messages import MessageArray
 
 from netsum_testbed.bench.blast import Blaster, Load
-from netsum_testbed.bench.messages import MessageArray
 from netsum_testbed.bench.switches import Plan
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.netns import NetworkNamespace
@@ -69,7 +69,7 @@ def pass_on(*interfaces: str) -> None:
     while True:
         for descriptor, _ in poll.poll():
             here, there = following[descriptor]
-            messages.send(there, messages.receive(here, socket.MSG_DONTWAIT))
+            messages.send_all(there, messages.receive(here, socket.MSG_DONTWAIT))
 
 
 if __name__ == "__main__":
