@@ -17,6 +17,7 @@ from netsum_testbed.switches import runs_machine_code
 from tests.full.commands import invoke
 
 
+@pytest.mark.full
 @pytest.mark.root
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
     _, found = invoke(bench, f"switches --switch {switch} --repetitions 1 --rounds 200")
@@ -86,6 +87,28 @@ def test_instructions_are_those_of_the_whole_function() -> None:
     90 ( 5.63%)  parser.cpp:bm::Parser::parse(bm::Packet*) const [/bin/simple_switch_grpc]
 """
     assert parts(listing) == {"all": 1600, "parser": 1000}
+
+
+@pytest.mark.full
+def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
+    said, found = invoke(bench, f"compression --switch {switch} --workers 2 --steps 20")
+    curves = found[switch]
+    assert curves["float32"]["accuracy"] > 0.7
+    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.7), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
+        assert method in said
+        assert curves["float32"]["sent_bytes"] > least * curves[method]["sent_bytes"]
+        assert len(curves[method]["curve"]) == 2
+
+
+@pytest.mark.root
+def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
+    _, found = invoke(bench, f"host --switch {switch} --workers 1,2 --sizes 64K --calls 1 --turns 1")
+    for transport in ("packet", "udp"):
+        for figure in ("us_per_block", "small_call_us", "MBps"):
+            assert set(found[figure][transport][switch]) == {"1", "2"}
+            assert min(found[figure][transport][switch].values()) > 0
+        assert found["kernel_us_per_block"][transport] > 0
+    assert found["wrong"] == 0
 
 
 def runs(seconds: float, switch_cpu: float, generator_cpu: float) -> list[Blasted]:

@@ -11,10 +11,10 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 import numpy as np
+from netsum.transports.messages import MessageArray
 
 from netsum_testbed.bench.blast import Blaster
 from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, raw_load
-from netsum_testbed.bench.messages import MessageArray
 from netsum_testbed.bench.switches import Plan
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.netns import NetworkNamespace
@@ -69,17 +69,15 @@ def pass_on(*interfaces: str) -> None:
         poll.register(sock, select.POLLIN)
     following = {sock.fileno(): (sock, sockets[at + 1 - len(sockets)]) for at, sock in enumerate(sockets)}
     rows = np.zeros((_BATCH, FRAME_BYTES), np.uint8)
-    received = MessageArray(rows)
-    by_size: dict[int, MessageArray] = {}
+    received, sent = MessageArray(rows), MessageArray(rows)
     print("ready", flush=True)
     while True:
         for descriptor, _ in poll.poll():
             here, there = following[descriptor]
             count = received.receive(here, socket.MSG_DONTWAIT)
-            size = received.size(0)
-            if size not in by_size:
-                by_size[size] = MessageArray(rows, size)
-            by_size[size].send(there, count)
+            if (size := int(received.lengths[0])) != sent.rows.shape[1]:
+                sent.show(rows[:, :size])
+            sent.send_all(there, count)
 
 
 if __name__ == "__main__":
