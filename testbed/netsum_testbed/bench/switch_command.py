@@ -157,6 +157,9 @@ def _remarks(found: Cases, before: Sequence[float]) -> list[str]:
         notes.append(f"The generator was busy most of the time, and may have set the pace: {'; '.join(busy)}.")
     for engine in [name for name in ENGINES if name in found]:
         share = _own_logic(found[engine])
+        if share["time"] <= 0:
+            notes.append(f"{engine}: a contribution takes no longer than the bare adder.")
+            continue
         notes.append(
             f"{engine}: {share['time']:.0%} of a contribution is netsum's own logic, the rest what the bare adder does "
             f"({share['cpu']:.0%} of the CPU time)."
