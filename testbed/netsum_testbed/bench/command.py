@@ -37,6 +37,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
+from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
 from netsum_testbed.errors import TestbedError
@@ -106,6 +107,31 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     for remark in remarks(figures, floor_pps):
         console.print(remark)
     click.echo(switch_json(figures, {name: switch_version(name) for name in names}, floor_pps))
+
+
+@bench.command()
+@_count_option("--repetitions", Measures.repetitions, "of each load")
+@click.option(
+    "--run-seconds",
+    type=click.FloatRange(0.05),
+    default=Measures.run_seconds,
+    show_default=True,
+    help="of each, roughly",
+)
+@_count_option("--window", Measures.window, "rounds under way", 64)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=Measures.minutes,
+    show_default=True,
+    help="after which no turn begins",
+)
+def switch(**given: Any) -> None:
+    """Compare the engines, a bare adder, and what the machine can do at most.
+
+    Needs root: the packets are raw frames in network namespaces.
+    """
+    bench_switch(Measures(**given))
 
 
 @bench.command()
