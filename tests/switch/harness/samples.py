@@ -199,6 +199,9 @@ def _is_packet(line: str) -> bool:
 
 
 def main() -> None:
+    if len(sys.argv) == 1:
+        print("usage: python -m tests.switch.harness.samples P4C [NAME...]", file=sys.stderr)
+        sys.exit(2)
     results: Counter[str] = Counter()
     for name, json_text, info, lines in samples(Path(sys.argv[1]), sys.argv[2:]):
         results["samples"] += 1
