@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "netsum_trials": OURS,
 }
 # Parts of netsum that the library never imports: they have dependencies of their own.
-APART = ("packets.py", "metrics.py", "agent", "integrations")
+APART = ("packets.py", "metrics.py", "agent", "integrations", "torch")
 
 
 def modules(package: str) -> list[Path]:

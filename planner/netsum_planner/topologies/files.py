@@ -135,10 +135,12 @@ def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: in
         raise InputError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if path.suffix == ".json":
+        return read_taccl(text, str(path), boxes)
+    if boxes != 1:
+        raise InputError(f"{path}: only TACCL's .json describes a box, of which there can be {boxes}")
     if path.suffix == ".topo":
         return read_htsim(text, str(path))
-    if text.lstrip().startswith("{") and path.suffix == ".json":
-        return read_taccl(text, str(path), boxes)
     document = parse_yaml(text, str(path))
     if isinstance(document.data, dict) and "npus_count" in document.data:
         return read_astra_sim(document, path.stem)

@@ -34,17 +34,18 @@ def parse_size(text: str) -> int:
 @dataclass(frozen=True)
 class Calls:
     """What is timed: arrays of ``sizes`` bytes, ``iterations`` calls each after an untimed one, out of place and, if ``places``
-    is 2, in place."""
+    is 2, in place. ``scale`` is that of the calls, or ``exact``."""
 
     sizes: tuple[int, ...]
     dtype: str
     workers: int
     iterations: int
     places: int = 2
+    scale: str = "agreed"
 
     def command(self) -> list[str]:
         """The command line of one rank."""
-        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places)]
+        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places), self.scale]
         return [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
 
 
