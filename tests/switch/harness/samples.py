@@ -62,7 +62,7 @@ class Script:
             key, value = pair.split(":", 1)
             self._match(self._key(table, key), value, entry)
         if any(field.match_type in (_MATCH.TERNARY, _MATCH.RANGE, _MATCH.OPTIONAL) for field in table.match_fields):
-            entry.priority = int(priority or 1)
+            entry.priority = int(priority or 0) + 1  # in P4Runtime 0 is none
         self._action(table, action, params, entry.action.action)
         return p4rt.Update(type=p4rt.Update.INSERT, entity=entity)
 
