@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from netsum.backend import resume_window
@@ -69,6 +69,9 @@ class Engine:
 
     def submit(self, block: Block) -> None:
         self.window.submit(block)
+
+    def submit_all(self, blocks: Sequence[Block]) -> None:
+        self.window.submit_all(blocks)
 
     @property
     def queued(self) -> int:
@@ -135,9 +138,7 @@ class Engine:
                     packets = self._transport.recv(0.0)
                     if not packets:
                         return
-                    now = time.monotonic()
-                    for packet in packets:
-                        self.window.receive(packet, now)
+                    self.window.receive_all(packets, time.monotonic())
             except Refusal:
                 return  # the next call will meet it
             except OSError as error:
@@ -185,8 +186,7 @@ class Engine:
             self._send()
             packets = self._transport.recv(self._patience(time.monotonic()) if wait else 0.0)
             now = time.monotonic()
-            for packet in packets:
-                self.window.receive(packet, now)
+            self.window.receive_all(packets, now)
             self._advance()
             self._wonder(now)
             # Only after receiving: a process that was stopped for long finds its results waiting.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netsum.block import Block
 from netsum.wire.codec import Header
-from netsum.wire.schema import AgeOp
+from netsum.wire.schema import AgeOp, Status
 
 
 def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
@@ -21,4 +21,19 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
         and size <= room
         and (header.age_op == AgeOp.LATE or header.data_cnt >= bool(block.payload))
         and (header.data_cnt > 0 or size == 0)
+    )
+
+
+def ordinary(block: Block, header: Header, size: int, workers: int, degrade: bool, *, for_me: bool) -> bool:
+    """Whether a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
+    this member gets the payload."""
+    return (
+        header.gen_id == block.gen
+        and header.status == Status.OK
+        and not header.degraded
+        and header.age_op == AgeOp.NORMAL
+        and not header.give_way
+        and size == header.payload_bytes
+        and (size > 0 or not header.data_cnt or not for_me)
+        and fits(block, header, size, workers, degrade)
     )

@@ -32,10 +32,10 @@ class GiveWay:
         self._pause = 0.0
         self.until = 0.0
 
-    def heard(self, give_way: bool, now: float) -> None:
-        """A result has arrived, with or without ``give_way``."""
+    def heard(self, give_way: bool, now: float, number: int = 1) -> None:
+        """A result has arrived, with or without ``give_way``; or so many without."""
         if not give_way:
-            self._limit = min(self._limit + 1, self._window)
+            self._limit = min(self._limit + number, self._window)
             self._pause = self.until = 0.0
             return
         if now >= self.until:  # else the block was under way when the pause began

@@ -31,9 +31,16 @@ class Overtaking:
         """The way that a block takes."""
         return self._roots[block_id % len(self._roots)]
 
-    def next_order(self) -> int:
-        self._count += 1
-        return self._count
+    @property
+    def stripes(self) -> int:
+        """So many blocks in a row take every way."""
+        return len(self._roots)
+
+    def next_order(self, number: int = 1) -> int:
+        """The order of the next transmission, of which so many are numbered."""
+        first = self._count + 1
+        self._count += number
+        return first
 
     def arrived(self, way: int, order: int) -> None:
         self._newest[way] = max(self._newest[way], order)

@@ -29,7 +29,15 @@ class RoundTrip:
         self.srtt, self._samples, self._lowest = None, 0, float("inf")
         self.learn(rtt)
 
-    def learn(self, rtt: float) -> None:
+    def learn(self, rtt: float, times: int = 1) -> None:
+        """A round trip was this long, or so many of them were."""
+        while times > 0:
+            skipped = min(times - 1, -self._samples % SAMPLES)  # up to the next sample that counts
+            self._samples += skipped
+            times -= 1 + skipped
+            self._learn(rtt)
+
+    def _learn(self, rtt: float) -> None:
         self._lowest = min(self._lowest, rtt)
         self._samples += 1
         if self._samples % SAMPLES != 1:

@@ -81,6 +81,9 @@ class Window(Protocol):
     def submit(self, block: Block) -> int:
         """Queue the next block; returns its serial."""
 
+    def submit_all(self, blocks: Sequence[Block]) -> None:
+        """Queue the next blocks, which nobody changes any more. Those of a :class:`netsum.run.Run` may be sent many at a time."""
+
     def poll(self, now: float) -> Sequence[Packet]:
         """Begin the blocks that may begin; returns the packets to send now. Raises what :meth:`receive` raises."""
 
@@ -94,6 +97,9 @@ class Window(Protocol):
         """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.refusal.Refusal` if a block is
         refused for good, :class:`netsum.refusal.Disagreement` if a member's call differs; a window may leave both to
         :meth:`poll`."""
+
+    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        """Take packets in this order, as :meth:`receive` does each."""
 
     def overrule(self, status: Status) -> Sequence[Packet]:
         """Packets that tell the others that this member will not finish the blocks that they wait for."""

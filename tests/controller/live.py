@@ -59,8 +59,9 @@ def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]
     """What comes to a member, which must be for it: (header, payload)."""
     frame = switch.recv(port_of(member))
     assert frame is not None
-    packet = FrameFormat.of(member).payload(memoryview(frame))
-    assert packet is not None, f"not for {member.host}: {frame.hex()}"
+    packets = FrameFormat.of(member).payloads([memoryview(frame)])
+    assert packets, f"not for {member.host}: {frame.hex()}"
+    (packet,) = packets
     return parse_header(bytes(packet)), bytes(packet[16:])
 
 

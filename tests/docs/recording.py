@@ -29,7 +29,7 @@ class Recording:
             self._note("->", b"".join(bytes(part) for part in packet))
         self.inner.send(packets)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         came = self.inner.recv(timeout)
         for packet in came:
             self._note("<-", bytes(packet))

@@ -52,6 +52,18 @@ def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None
 
 
 @pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_exact_sums_lose_nothing(four: list[Communicator], dtype: str) -> None:
+    """Huge numbers cancel out, and what is left is what was added beside them, to the last bit."""
+    huge, tiny = np.finfo(dtype).max, np.arange(2500, dtype=dtype) * np.finfo(dtype).smallest_subnormal
+    arrays = [np.full(2500, huge), tiny, -np.full(2500, huge), tiny]
+    for got in results(on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], exact=True))):
+        np.testing.assert_array_equal(got, 2 * tiny)
+    for got in results(on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], "mean", exact=True))):
+        np.testing.assert_array_equal(got, (tiny.astype(np.float64) / 2).astype(dtype))
+
+
+@pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=["-".join(operation) for operation in OPERATIONS])
 def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], number: int) -> None:
     dtype, op = OPERATIONS[number]

@@ -70,7 +70,7 @@ class Around:
     def send(self, packets: Sequence[base.Packet]) -> None:
         self.inner.send(packets)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         return self.inner.recv(timeout)
 
     def fileno(self) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from netsum import round_trip, switch_window
+from netsum import repeating, round_trip
 from netsum.communicator import Communicator
 
 from tests.hosts.calls import closing_all
@@ -19,6 +19,6 @@ def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
             patch.setattr(round_trip, name, 30.0)
-        patch.setattr(switch_window, "MAX_RTO", 30.0)
+        patch.setattr(repeating, "MAX_RTO", 30.0)
         with closing_all(MemoryNetwork(workers, **options).communicators()) as communicators:
             yield communicators

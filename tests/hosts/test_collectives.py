@@ -167,8 +167,9 @@ def payloads(comm: Communicator) -> list[bytes]:
     """Of the contributions that the rank keeps."""
     window = comm._window
     assert isinstance(window, PeerWindow | SwitchWindow)
-    kept = window._blocks if isinstance(window, PeerWindow) else window._kept
-    return [bytes(block.payload) for block in kept.values()]
+    if isinstance(window, PeerWindow):
+        return [bytes(block.payload) for block in window._blocks.values()]
+    return [bytes(sent.block(serial).payload) for serial, sent in window._kept.items()]
 
 
 def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> None:

@@ -45,7 +45,7 @@ class Wrapped(Around):
         self.sent += [b"".join(bytes(part) for part in packet) for packet in packets]
         super().send(packets)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         self.fail()
         return super().recv(timeout)
 

@@ -41,7 +41,7 @@ class Link(Around):
         if not self.mute:
             super().send(packets)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         received = super().recv(timeout)
         return [] if self.deaf else received
 

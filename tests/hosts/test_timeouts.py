@@ -90,10 +90,10 @@ class Slow(Around):
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
-        self._come: list[memoryview] = []
+        self._come: Sequence[memoryview] = []
         self._pause = threading.Event()
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         self._come = self._come or super().recv(timeout)
         first, self._come = self._come[:1], self._come[1:]
         self._pause.wait(0.002)

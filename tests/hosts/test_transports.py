@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from netsum.descriptor import Link
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
+from netsum.rows import Packets
 from netsum.transports import (
     Faults,
     FaultyTransport,
@@ -23,6 +25,7 @@ from netsum.transports import (
     Transport,
     UdpTransport,
     memory_pair,
+    messages,
     open_link,
 )
 
@@ -92,10 +95,13 @@ MAKERS: dict[str, Callable[[], Pair]] = {
 }
 
 
-@pytest.fixture(params=[*MAKERS, pytest.param("packet", marks=pytest.mark.root)])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """Two ends of a transport of every kind."""
-    ends = request.getfixturevalue("packet_pair") if request.param == "packet" else MAKERS[request.param]()
+@pytest.fixture(params=[*MAKERS, "singly", pytest.param("packet", marks=pytest.mark.root)])
+def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Two ends of a transport of every kind; ``singly`` is UDP on a system without sendmmsg and recvmmsg."""
+    if request.param == "singly":
+        monkeypatch.setattr(messages, "AVAILABLE", False)
+    makers = {**MAKERS, "singly": udp_pair}
+    ends = request.getfixturevalue("packet_pair") if request.param == "packet" else makers[request.param]()
     yield ends
     for end in ends:
         end.close()
@@ -132,10 +138,24 @@ def test_both_directions_and_many_packets(pair: Pair) -> None:
     assert collect(left, len(packets)) == packets
 
 
+def test_rows_arrive_as_packets_between_others(pair: Pair) -> None:
+    left, right = pair
+    rows = np.frombuffer(os.urandom(100 * 300), np.uint8).reshape(100, 300)
+    packets = Packets([(b"first" * 4, b"of all")])
+    packets.add_rows(rows[:90, 7:293])
+    packets.add((b"one between them",))
+    packets.add_rows(rows[90:, :256])
+    expected = [b"first" * 4 + b"of all", *(row[7:293].tobytes() for row in rows[:90]), b"one between them"]
+    expected += [row[:256].tobytes() for row in rows[90:]]
+    assert ([b"".join(packet) for packet in packets], packets.nbytes) == (expected, sum(map(len, expected)))
+    left.send(packets)
+    assert collect(right, len(expected)) == expected
+
+
 def test_receiving_nothing_waits_as_long_as_told(pair: Pair) -> None:
     left, right = pair
-    assert left.recv(0) == []
-    assert left.recv(0.01) == []
+    assert not left.recv(0)
+    assert not left.recv(0.01)
     right.send([(b"x" * 16,)])
     assert collect(left, 1) == [b"x" * 16]
 
@@ -143,7 +163,7 @@ def test_receiving_nothing_waits_as_long_as_told(pair: Pair) -> None:
 def test_sending_nothing_is_nothing(pair: Pair) -> None:
     left, right = pair
     left.send([])
-    assert right.recv(0.01) == []
+    assert not right.recv(0.01)
 
 
 def test_closing_twice(pair: Pair) -> None:
@@ -157,7 +177,7 @@ def test_udp_survives_a_switch_that_is_not_there() -> None:
     with closing(UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))) as transport:
         for _ in range(3):  # the ICMP error of one packet would meet the next
             transport.send([(b"x" * 16,)])
-            assert transport.recv(0.01) == []
+            assert not transport.recv(0.01)
 
 
 def test_too_big_for_the_way_is_an_error_that_says_so() -> None:
@@ -171,18 +191,18 @@ def test_frames_of_others_are_not_ours() -> None:
     theirs = FrameFormat(SWITCH, HOST)
     payload = b"p" * 32
     frame = bytearray(theirs.prefix(32) + payload)
-    accepted = ours.payload(memoryview(frame))
-    assert accepted is not None
-    assert bytes(accepted) == payload
-    padded = ours.payload(memoryview(frame + b"\0" * 9))  # Ethernet's own padding
-    assert padded is not None
-    assert bytes(padded) == payload
-    assert ours.payload(memoryview(frame)[:-1]) is None
-    assert ours.payload(memoryview(b"")) is None
+    assert [bytes(packet) for packet in ours.payloads([memoryview(frame)])] == [payload]
+    padded = frame + b"\0" * 9  # Ethernet's own padding
+    assert [bytes(packet) for packet in ours.payloads([memoryview(padded), memoryview(frame)])] == [payload] * 2
+    strangers = [frame[:-1], bytearray()]
     for position in (12, 14, 23, 26, 30, 34, 36):  # type, version, protocol, addresses, ports
         wrong = bytearray(frame)
         wrong[position] ^= 1
-        assert ours.payload(memoryview(wrong)) is None
+        strangers.append(wrong)
+    for stranger in strangers:
+        assert not ours.payloads([memoryview(stranger)])
+        mixed = ours.payloads([memoryview(each) for each in (stranger, frame, stranger, padded)])
+        assert [bytes(packet) for packet in mixed] == [payload] * 2
 
 
 def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:

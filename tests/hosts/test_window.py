@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from netsum import round_trip
-from netsum import switch_window as window_module
+from netsum import repeating, round_trip
 from netsum.block import Block
 from netsum.refusal import Refusal
 from netsum.switch_window import SwitchWindow
@@ -186,7 +185,7 @@ def test_the_timeout_follows_the_round_trip_time_and_backs_off_to_a_cap() -> Non
         now = deadline
         assert len(window.poll(now)) == 1
     assert gaps[0] == pytest.approx(round_trip.MIN_RTO)
-    assert all(later == pytest.approx(min(2 * gap, window_module.MAX_RTO)) for gap, later in pairwise(gaps))
+    assert all(later == pytest.approx(min(2 * gap, repeating.MAX_RTO)) for gap, later in pairwise(gaps))
 
 
 def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:

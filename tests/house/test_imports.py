@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "netsum": set(),
     "netsum_switch": set(),
     "netsum_controller": {"netsum", "netsum_p4"},
+    "netsum_planner": {"netsum", "netsum_controller"},
     "netsum_testbed": OURS - {"netsum_trials"},
     "netsum_trials": OURS,
 }

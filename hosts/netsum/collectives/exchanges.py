@@ -79,9 +79,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         for numbers in sender.cut.groups():
             left -= len(numbers)
             if given is not None:
-                # A copy, because contributions are kept for a window longer than the call, when the array is the caller's again.
-                rows = sender.cut.rows(given, numbers).copy()
-                group = sender.submit(rows, numbers, source=rank, more=left > 0)
+                group = sender.submit(sender.cut.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
                 group = sender.submit_empty(numbers, wanted=wanted, source=part.source, more=left > 0)
             groups.append((group, sender, part.source, result if given is None else None))

@@ -9,6 +9,7 @@ import numpy as np
 
 from netsum.errors import Unsupported
 from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane
+from netsum.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -122,3 +123,24 @@ def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, roundin
     if bias(LANES[bits], workers) < 1:
         raise Unsupported(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
     return replace(options, lane=LANES[bits], rounding=rounding)
+
+
+def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
+    """The options for an exact sum or mean; Unsupported if there is none. All operations on integers are exact already, and so
+    are those that combine values bit by bit or in their order."""
+    if dtype.name not in FLOATS or options.op in (*ORDER, *BITS):
+        return options
+    if options.op not in ARITHMETIC or dtype.name not in EXACT:
+        raise Unsupported(
+            f"exact=True is for sums and means of {' and '.join(sorted(EXACT))}, not for op={options.op!r} of {dtype.name}"
+        )
+    others = {
+        "scale": scale != "agreed",
+        "bits": options.lane is not None,
+        "rounding": options.rounding != "nearest",
+        "rest": options.rest is not None,
+        "late": options.late == "carry",
+    }
+    if wrong := [name for name, given in others.items() if given]:
+        raise Unsupported(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
+    return replace(options, scale="exact")

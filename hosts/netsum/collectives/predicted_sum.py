@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import fixed_point
-from netsum.collectives.agreement import NO_CODES, agree_codes, open_call
+from netsum.collectives.agreement import agree_codes
+from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
 from netsum.collectives.history import History, Signature
 from netsum.collectives.layout import GROUP, Layout
@@ -86,31 +87,23 @@ class _PredictedSum:
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
-        self._lanes = keeping(lanes, cut, options)
+        self._lanes = lanes if options.rest is None else keeping(lanes, cut, options.rest)
         self.result = np.zeros(len(self._blocks), array.dtype)
 
     def send(self, signature: Signature) -> Flow:
         """Send all blocks at the predicted exponents; returns the groups, complete."""
         # A code that says that the block is not finite is larger than every exponent.
         fits = (float_exponents(self.codes) <= self.exponents) | (self.codes == ZERO_CODE)
-        opened = open_call(self._context, signature, NO_CODES, self._error)
-        groups: list[Group] = []
-        for numbers in self.sender.cut.groups():
+
+        def encode(numbers: range) -> tuple[Array, list[Status]]:
             fitting = fits[numbers.start : numbers.stop] & (self._error is None)
             rows = np.where(
                 fitting[:, None], self.sender.cut.rows(self._blocks, numbers), np.zeros(1, self._blocks.dtype)
             )
             refused = Status.RANGE if self._error is None else Status.ABORT
-            statuses = [Status.OK if fit else refused for fit in fitting]
-            final = numbers.stop == self.sender.cut.number
-            groups.append(self.sender.submit(self._lanes.encode(rows, numbers), numbers, statuses, final=final))
-            yield lambda: opened.differ or self._context.window.queued < GROUP
-            if opened.differ:
-                break
-        # Ranks whose calls differ may never finish each other's blocks; a rank that gives up does.
-        yield lambda: opened.differ or (opened.answered and all(group.complete() for group in groups))
-        opened.check(self._error)
-        return groups
+            return self._lanes.encode(rows, numbers), [Status.OK if fit else refused for fit in fitting]
+
+        return (yield from send_at_once(self._context, self.sender, signature, encode, self._error))
 
     def receive(self, groups: list[Group]) -> Flow:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents

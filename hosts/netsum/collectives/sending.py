@@ -16,8 +16,10 @@ from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP, Layout
 from netsum.fixed_point import WIRE_LANES, Array, Numbers
 from netsum.report import Report
+from netsum.rows import Rows
+from netsum.run import Run
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow
 
 
@@ -73,6 +75,15 @@ class Group:
             size = min(len(payload), self._bytes.shape[1])
             self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
 
+    def record_results(self, row: int, header: Header, payloads: Rows) -> None:
+        """The results of several blocks that are OK and whole, whose headers differ only in their block ids."""
+        number, size = payloads.shape
+        rows = slice(row, row + number)
+        self.missing -= number
+        self.data_cnt[rows] = header.data_cnt
+        self.src_cnt[rows] = header.src_cnt
+        self._bytes[rows, :size] = payloads
+
     def record_loss(self, row: int) -> None:
         self.missing -= 1
         self._lost.append(row)
@@ -99,7 +110,7 @@ class Group:
 
 
 class Sender:
-    """Sends a call's array, cut into blocks.
+    """Sends a call's array, cut into blocks, of whose elements ``per_chunk`` make a chunk (default: each is a lane).
 
     Attributes:
         cut: the blocks.
@@ -107,12 +118,14 @@ class Sender:
         missed: numbers of the blocks whose result lacks this member's contribution.
     """
 
-    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane) -> None:
+    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane, per_chunk: int | None = None) -> None:
         self._context = context
         self._op = op
         self._lane = lane
         self.verdict = Verdict()
-        self.cut = layout.cut(context.block_bytes // lane.bytes, lane.bytes)
+        self._lanes = context.block_bytes // lane.bytes  # of a block
+        per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
+        self.cut = layout.cut(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
         context.outline.blocks += self.cut.number
 
@@ -203,33 +216,33 @@ class Sender:
         """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
         status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other has payloads for these
         blocks; ``more`` says that the call's next blocks go together with these."""
-        group = Group(numbers, self.cut.width, self._lane)
+        group = Group(numbers, self._lanes, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
-        raw = np.ascontiguousarray(lanes).view(np.uint8).reshape(-1).data
-        stride = self._context.block_bytes
-        window, gen = self._context.window, self._context.gen
-        sizes, owners = self.cut.sizes, self.cut.owner
+        width = self._context.block_bytes
+        rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
+        rows[:, HEADER_BYTES:].view(lanes.dtype)[:] = lanes
+        like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
+        like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
+        run = Run(like, rows, group)
         for row, number in enumerate(numbers):
-            status = Status.OK if statuses is None else statuses[row]
-            size = sizes[number]
-            passing = passed is not None and bool(passed[row])
-            payload = raw[row * stride : row * stride + size] if status == Status.OK and not passing else b""
-            firm = self._context.firm
-            block = Block(gen, self._op, self._lane, payload, status, owners[number], firm=firm, passing=passing)
-            block.room = size if passing else 0
-            last = row == len(numbers) - 1
-            block.more, block.source = more or not last, source
-            block.final = final and last
-            block.on_result = partial(group.record_result, row)
-            block.on_lost = partial(group.record_loss, row)
-            window.submit(block)
+            if self.cut.sizes[number] != width or self.cut.owner[number] != like.dest:
+                run[row].payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.cut.sizes[number]].data
+                run[row].dest = self.cut.owner[number]
+        for row in () if passed is None else np.flatnonzero(passed).tolist():
+            run[row].passing, run[row].room, run[row].payload = True, self.cut.sizes[numbers[row]], b""
+        for row, status in enumerate(statuses or ()):
+            if status != Status.OK:
+                run[row].status, run[row].payload = status, b""
+        if final:
+            run[-1].final = True
+        self._context.window.submit_all(run)
         return group
 
     def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
         they are ``wanted``; ``more`` is as in :meth:`submit`."""
-        group = Group(numbers, self.cut.width, self._lane)
+        group = Group(numbers, self._lanes, self._lane)
         for row, number in enumerate(numbers):
             dest, firm = self.cut.owner[number], self._context.firm
             block = Block(self._context.gen, self._op, self._lane, dest=dest, firm=firm)

@@ -99,6 +99,10 @@ class PeerWindow:
         self.submitted += 1
         return self.submitted - 1
 
+    def submit_all(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self.submit(block)
+
     def blocks_from(self, block_id: int) -> list[Block] | None:
         first = self._serial(block_id)
         if not self._kept_from <= first <= self.next_serial:
@@ -184,6 +188,10 @@ class PeerWindow:
             else:
                 self._differ(self.base)
 
+    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        for packet in packets:
+            self.receive(packet, now)
+
     def _take(self, first: int, rank: int, message: Message) -> None:
         try:
             self._executions[first].take(rank, message)
@@ -235,8 +243,7 @@ class PeerWindow:
     def tend(self, transport: Transport, timeout: float = 0.0) -> None:
         packets = transport.recv(timeout)
         now = time.monotonic()
-        for packet in packets:
-            self.receive(packet, now)
+        self.receive_all(packets, now)
         transport.send(self.outgoing(now))
 
     def leave(self, transport: Transport) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-Packet = Sequence[bytes | bytearray | memoryview]
-"""One packet in parts, which are sent one after the other without being copied together."""
+from netsum.rows import Packet
+
+__all__ = ["Packet", "Transport"]
 
 
 @runtime_checkable
@@ -17,11 +18,12 @@ class Transport(Protocol):
     """Sends to and receives from one switch. Not thread-safe; one thread sends and receives at a time."""
 
     def send(self, packets: Sequence[Packet]) -> None:
-        """Send the packets in this order. Those that the network cannot take now are lost, which the protocol repairs."""
+        """Send the packets in this order. Those that the network cannot take now are lost, which the protocol repairs. Rows of
+        :class:`netsum.rows.Packets` may go many at a time."""
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
-        """The packets that have arrived, at most a batch; wait up to ``timeout`` seconds for the first (0: do not wait; None:
-        wait for ever). The buffers are valid until the next call."""
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        """The packets that have arrived, at most a batch, perhaps as :class:`netsum.rows.Received`; wait up to ``timeout``
+        seconds for the first (0: do not wait; None: wait for ever). The buffers are valid until the next call."""
 
     def fileno(self) -> int | None:
         """A descriptor that is readable when packets wait, or None."""

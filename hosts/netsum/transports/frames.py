@@ -25,10 +25,9 @@ class FramesTransport:
         return self._wire.batch.last_error
 
     def send(self, packets: Sequence[Packet]) -> None:
-        prefix = self._inbox.format.prefix
-        self._wire.send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
+        self._wire.send(packets, self._inbox.format)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         return self._wire.recv(self._inbox, timeout)
 
     def fileno(self) -> int:

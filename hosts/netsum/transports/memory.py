@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from netsum.rows import Received
 from netsum.transports.base import Packet
 from netsum.transports.sockets import BATCH
 
@@ -33,7 +34,7 @@ class MemoryTransport:
             for packet in packets:
                 self.deliver(b"".join(packet))
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
             while not self._inbox:
@@ -42,7 +43,7 @@ class MemoryTransport:
                     return []
                 self._arrived.wait(left)
             count = min(len(self._inbox), BATCH)
-            return [memoryview(self._inbox.popleft()) for _ in range(count)]
+            return Received.of([self._inbox.popleft() for _ in range(count)])
 
     def fileno(self) -> int | None:
         return None

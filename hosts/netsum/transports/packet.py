@@ -33,10 +33,8 @@ class PacketTransport(SocketBatch):
             raise
         self._format = frame_format
 
-    def send(self, packets: Sequence[Packet]) -> None:
-        prefix = self._format.prefix
-        super().send([(prefix(sum(map(len, packet))), *packet) for packet in packets])
+    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
+        super().send(packets, framed or self._format)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
-        payload = self._format.payload
-        return [packet for frame in super().recv(timeout) if (packet := payload(frame)) is not None]
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        return self._format.payloads(super().recv(timeout))

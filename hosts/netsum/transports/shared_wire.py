@@ -71,11 +71,11 @@ class SharedWire:
                 del self._open[self._ends]
                 self.batch.close()
 
-    def send(self, frames: Sequence[Packet]) -> None:
+    def send(self, packets: Sequence[Packet], frame_format: FrameFormat) -> None:
         with self._sending:
-            self.batch.send(frames)
+            self.batch.send(packets, frame_format)
 
-    def recv(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
+    def recv(self, inbox: Inbox, timeout: float | None) -> Sequence[memoryview]:
         """Packets for this member, as :meth:`netsum.transports.base.Transport.recv`."""
         if inbox.packets:
             return inbox.drain()
@@ -84,24 +84,18 @@ class SharedWire:
             return inbox.drain()
         try:
             if len(self._users) == 1:
-                return self._only(inbox, timeout)
+                return inbox.format.payloads(self.batch.recv(timeout))
             return self._sort(inbox, timeout)
         finally:
             self._receiving.release()
 
-    def _only(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
-        payload = inbox.format.payload
-        return [packet for frame in self.batch.recv(timeout) if (packet := payload(frame)) is not None]
-
     def _sort(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
         # Only briefly, because the others wait for us; and copies, because the next to receive reuses the buffers.
-        for frame in self.batch.recv(_SLICE if timeout is None else min(timeout, _SLICE)):
-            for user in self._users:
-                packet = user.format.payload(frame)
-                if packet is not None:
-                    user.packets.append(bytes(packet))
-                    user.filled.set()
-                    break
+        frames = self.batch.recv(_SLICE if timeout is None else min(timeout, _SLICE))
+        for user in self._users:
+            for packet in user.format.payloads(frames):
+                user.packets.append(bytes(packet))
+                user.filled.set()
         return inbox.drain()
 
 

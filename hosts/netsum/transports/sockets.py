@@ -8,9 +8,13 @@ import socket
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+
 from netsum.errors import CommunicatorError
+from netsum.frames import FrameFormat
 from netsum.home import stays_home
-from netsum.transports.base import Packet
+from netsum.rows import Packet, Packets, Received, Rows
+from netsum.transports.messages import MessageArray
 from netsum.transports.only_from import Address, hear_only
 
 BATCH = 64
@@ -44,28 +48,51 @@ class SocketBatch:
         stays_home(sock)
         sock.setblocking(False)
         enlarge_buffers(sock)
-        pool = memoryview(bytearray(BATCH * _SLOT_BYTES))
-        self._slots = [pool[start : start + _SLOT_BYTES] for start in range(0, len(pool), _SLOT_BYTES)]
+        pool = np.zeros((BATCH, _SLOT_BYTES), np.uint8)
+        self._incoming = MessageArray(pool)
+        self._outgoing = MessageArray(pool, remote)
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable = select.poll()
         self._writable.register(sock, select.POLLOUT)
         self.last_error: str | None = None
 
-    def send(self, packets: Sequence[Packet]) -> None:
-        for packet in packets:
+    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
+        """Send the packets, if ``framed`` each in a frame."""
+        for part in packets.parts if isinstance(packets, Packets) else packets:
+            if isinstance(part, np.ndarray):
+                self._send_rows(part, b"" if framed is None else framed.prefix(part.shape[1]))
+            else:
+                self._send_patiently(part if framed is None else (framed.prefix(sum(map(len, part))), *part))
+
+    def _send_rows(self, rows: Rows, head: bytes) -> None:
+        messages = self._outgoing
+        for start in range(0, len(rows), BATCH):
+            some = rows[start : start + BATCH]
+            messages.show(some, head)
+            done = 0
+            while done < len(some):
+                try:
+                    done += messages.send(self.sock, done, len(some) - done)
+                except OSError:
+                    self._send_patiently((head, some[done].data))
+                    done += 1
+
+    def _send_patiently(self, packet: Packet) -> None:
+        """Send one packet, if need be when there is room."""
+        for last in (False, True):
             try:
                 self._send_one(packet)
             except BlockingIOError:
-                self._writable.poll(_SEND_PATIENCE_MS)
-                try:
-                    self._send_one(packet)
-                except BlockingIOError:
+                if last:
                     self.last_error = "the socket's send buffer stays full"
-                except OSError as error:
-                    self._lose(error, packet)
+                else:
+                    self._writable.poll(_SEND_PATIENCE_MS)
             except OSError as error:
                 self._lose(error, packet)
+                return
+            else:
+                return
 
     def _send_one(self, packet: Packet) -> None:
         if self._remote is not None:
@@ -85,20 +112,14 @@ class SocketBatch:
             raise error
         self.last_error = error.strerror
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         """The waiting datagrams, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
-        received: list[memoryview] = []
-        receive = self.sock.recv_into
-        waited = timeout == 0
-        slots = self._slots
+        messages, waited = self._incoming, timeout == 0
         for _ in range(BATCH + 1):  # errors count too, so that whoever causes them cannot keep us here
-            if len(received) == BATCH:
-                break
-            slot = slots[len(received)]
             try:
-                received.append(slot[: receive(slot)])
+                number = messages.receive(self.sock)
             except BlockingIOError:
-                if received or waited:
+                if waited:
                     break
                 waited = True
                 # Rounded up: a timeout of less than a millisecond must not become a busy loop.
@@ -107,7 +128,9 @@ class SocketBatch:
                 if error.errno not in LOST:
                     raise
                 self.last_error = error.strerror
-        return received
+            else:
+                return Received(messages.rows[:number], messages.lengths[:number].astype(np.int64))
+        return []
 
     def fileno(self) -> int:
         return self.sock.fileno()

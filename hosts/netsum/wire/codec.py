@@ -10,6 +10,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netsum.wire import schema
 from netsum.wire.schema import EVERYONE, HEADER_BYTES, HEADER_FIELDS, RECORD_BITS, RECORD_FIELDS, VERSION, Lane
 
@@ -73,6 +76,12 @@ def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes | memoryview
 
 
 _pack, _parse = _generate()
+(_ID,) = (
+    slice(offset, offset + size)
+    for offset, size, members in schema.byte_groups(HEADER_FIELDS)
+    if members[0][0].name == "block_id"
+)
+_IDS = 0xFFFFFFFF
 
 
 def pack_header(header: Header) -> bytes:
@@ -85,6 +94,24 @@ def parse_header(data: bytes | memoryview) -> Header:
     if len(data) < HEADER_BYTES:
         raise ValueError(f"a netsum header has {HEADER_BYTES} bytes, this packet has {len(data)}")
     return _parse(data)
+
+
+def pack_headers(header: Header, rows: NDArray[np.uint8]) -> None:
+    """Write the header at the start of each row, with block ids that count up from its own."""
+    rows[:, :HEADER_BYTES] = np.frombuffer(pack_header(header), np.uint8)
+    ids = (header.block_id + np.arange(len(rows))) & _IDS
+    rows[:, _ID].view(">u4")[:, 0] = ids
+
+
+def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
+    """How many packets, from the first on, are of the same size and have the same header but for block ids that count up. Row i
+    begins with ``sizes[i]`` bytes of packet."""
+    expected = np.empty((len(rows), HEADER_BYTES), np.uint8)
+    expected[:] = rows[0, :HEADER_BYTES]
+    ids = expected[:, _ID].view(">u4")[:, 0]
+    ids[:] = (int(ids[0]) + np.arange(len(rows))) & _IDS
+    differ = (rows[:, :HEADER_BYTES] != expected).any(axis=1) | (sizes != sizes[0])
+    return int(differ.argmax()) if differ.any() else len(rows)
 
 
 def parse_record(data: bytes) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """``netsum bench``: what a contribution costs compared with plain forwarding, and collectives end to end.
 
-blast, messages and loads make the traffic, switches measures it, floor what is
-possible without one, collective times calls of the host library;
-:mod:`~netsum_testbed.bench.command` is the command.
+blast and loads make the traffic, switches measures it, floor what is
+possible without a switch; rigs are the switches that run side by side and turns lets them take turns (switch_command), start
+times their start; collective times calls of the host library; :mod:`~netsum_testbed.bench.command` is the command.
 """

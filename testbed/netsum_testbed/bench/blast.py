@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from netsum.transports.messages import MessageArray
 
-from netsum_testbed.bench.messages import MessageArray
 from netsum_testbed.errors import TestbedError
 
 BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
@@ -129,7 +129,7 @@ class Blaster:
                 more = min(rounds - sent, window - (sent - done))
                 for sender, messages in pairs:
                     messages.rows[:more, BLOCK_ID_OFFSET : BLOCK_ID_OFFSET + 4] = ids[sent : sent + more]
-                    messages.send(sender, more)
+                    messages.send_all(sender, more)
                 sent += more
                 # Half of the window at a time: larger batches, and the switch has the other half meanwhile.
                 while sent - done > (window // 2 if sent < rounds else 0):

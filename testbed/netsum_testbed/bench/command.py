@@ -21,11 +21,25 @@ from rich.status import Status
 from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
 from netsum_testbed.bench.algorithms import table as algorithms_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.floor import measure_floor
+from netsum_testbed.bench.host import (
+    MOST,
+    TRANSPORTS,
+    HostFigures,
+    HostPlan,
+    host_json,
+    host_table,
+    kernel_us,
+    measure_hosts,
+)
+from netsum_testbed.bench.instructions import bench_instructions
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
+from netsum_testbed.bench.start import bench_start
+from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
 from netsum_testbed.errors import TestbedError
@@ -98,11 +112,60 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
 
 
 @bench.command()
+@_count_option("--repetitions", Measures.repetitions, "of each load")
+@click.option(
+    "--run-seconds",
+    type=click.FloatRange(0.05),
+    default=Measures.run_seconds,
+    show_default=True,
+    help="of each, roughly",
+)
+@_count_option("--window", Measures.window, "rounds under way", 64)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=Measures.minutes,
+    show_default=True,
+    help="after which no turn begins",
+)
+def switch(**given: Any) -> None:
+    """Compare the engines, a bare adder, and what the machine can do at most.
+
+    Needs root: the packets are raw frames in network namespaces.
+    """
+    bench_switch(Measures(**given))
+
+
+@bench.command()
+@_count_option("--rounds", 200, "packets a host")
+def instructions(rounds: int) -> None:
+    """Count what simple_switch_grpc executes for a contribution, and for the bare adder.
+
+    Needs root, and valgrind.
+    """
+    bench_instructions(rounds)
+
+
+@bench.command()
+@_count_option("--repetitions", 3, "of each")
+def start(repetitions: int) -> None:
+    """Time the start of a switch with netsum's program: cold, where it is compiled, and warm."""
+    bench_start(repetitions)
+
+
+@bench.command()
 @_switch_option
 @_sizes_option("4K,64K,1M,4M")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
 @_count_option("--iterations", ITERATIONS, "of each call")
+@click.option(
+    "--scale",
+    type=click.Choice(["agreed", "predicted", "exact"]),
+    default="agreed",
+    show_default=True,
+    help="of the sums",
+)
 @click.option("--flood", is_flag=True, help="also time them beside a job that floods the switch")
 def allreduce(switch: str, flood: bool, **given: Any) -> None:
     """Time whole calls, end to end."""
@@ -128,6 +191,25 @@ def allreduce(switch: str, flood: bool, **given: Any) -> None:
 
 @bench.command()
 @_switch_option
+@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
+@_count_option("--steps", 150, "of each training")
+def compression(switch: str, workers: int, steps: int) -> None:
+    """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
+    console = Console()
+    found: dict[str, dict[str, Any]] = {}
+    for name in _names(switch):
+        curves: list[Curve] = []
+        with console.status(f"{name}: starting") as status, open_fabric(name, hosts=workers) as fabric:
+            for curve in train_each(fabric, workers, steps):
+                curves.append(curve)
+                status.update(f"{name}: {counted(len(curves), 'training')} done")
+        console.print(curves_table(name, workers, curves))
+        found[name] = {curve.method: curve.to_dict() for curve in curves}
+    click.echo(json.dumps({**found, "workers": workers, "steps": steps, "python": platform.python_version()}))
+
+
+@bench.command()
+@_switch_option
 @_sizes_option("4K,16K,64K,256K,1M")
 @list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
 @_count_option("--iterations", Trial.iterations, "of each call")
@@ -145,6 +227,36 @@ def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) 
     if table is not None:
         write_table(table, found)
     click.echo(json.dumps(found))
+
+
+@bench.command()
+@_switch_option
+@list_option("--workers", int, 1, MOST, comma(HostPlan.workers), "ranks")
+@_sizes_option("4M", "of the array; the first counts")
+@_count_option("--calls", HostPlan.calls, "of a turn")
+@_count_option("--turns", HostPlan.turns, "of everything")
+def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
+    """Time what the library costs a host: processor time of a block and of a small call.
+
+    Needs root: over raw frames, and over the kernel's UDP.
+    """
+    if os.geteuid() != 0:
+        raise TestbedError("this bench makes network namespaces: run it as root, or one of the other benches")
+    plan = HostPlan(size=sizes[0], **given)
+    console = Console()
+    found: list[HostFigures] = []
+    with console.status("without a switch") as status:
+        kernel = {transport: kernel_us(transport) for transport in TRANSPORTS}
+        for name in _names(switch):
+            found += measure_hosts(name, plan, status.update)
+    console.print(host_table(found, kernel))
+    about = {
+        "size": plan.size,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+    click.echo(json.dumps({**host_json(found, kernel), **about}))
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:

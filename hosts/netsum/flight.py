@@ -1,0 +1,88 @@
+"""Blocks on their way to the switch, and the packets that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from netsum.block import ID_MASK, Block
+from netsum.descriptor import Descriptor
+from netsum.rows import Packet, Rows
+from netsum.run import Run
+from netsum.wire.codec import Header, pack_header, pack_headers
+
+
+@dataclass(slots=True)
+class Flight:
+    """Blocks that were sent together: of ``blocks``, whose first has the serial ``origin``, those up to the serial ``end``.
+
+    Attributes:
+        time: of the first transmission.
+        order: a block's last transmission has this order among all, plus the block's serial.
+        packet: of a single block. None: the blocks are alike (:mod:`netsum.run`), and none of them has a story of its own.
+        tries: how often they were sent.
+    """
+
+    blocks: Sequence[Block]
+    origin: int
+    end: int
+    time: float
+    order: int
+    packet: Packet | None = None
+    tries: int = 1
+
+    def block(self, serial: int) -> Block:
+        return self.blocks[serial - self.origin]
+
+    @property
+    def run(self) -> Run | None:
+        """The blocks, if they are alike."""
+        return self.blocks if self.packet is None and isinstance(self.blocks, Run) else None
+
+    def alone(self, serial: int) -> Flight:
+        """One of the blocks, which from now on is no longer like the others."""
+        if (run := self.run) is None:
+            return self
+        self.block(serial)  # now it has been asked for
+        return replace(self, end=serial + 1, packet=(run.rows[serial - self.origin].data,))
+
+
+class Contributions:
+    """Makes a member's packets."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._degrade = descriptor.block_exp_ms > 0
+
+    def block_id(self, serial: int) -> int:
+        return (self._descriptor.first_block_id + serial) & ID_MASK
+
+    def header(self, serial: int, block: Block) -> Header:
+        return Header(
+            job_id=self._descriptor.job_id,
+            block_id=self.block_id(serial),
+            final=int(block.final),
+            degraded=int(block.passing),
+            firm=int(block.firm and self._degrade),
+            src_id=self._descriptor.src_id,
+            src_cnt=0 if block.passing else 1,
+            gen_id=block.gen,
+            grad_cnt=len(block.payload) >> block.lane,
+            op=block.op,
+            lane=block.lane,
+            status=block.status,
+            dest=block.dest,
+            data_cnt=1 if block.payload else 0,
+        )
+
+    def packet(self, serial: int, block: Block, room: int) -> Packet:
+        header = pack_header(self.header(serial, block))
+        if block.payload:
+            return header, block.payload
+        return (header, bytes(room)) if room else (header,)
+
+    def rows(self, serial: int, run: Run, row: int, number: int) -> Rows:
+        """The packets of so many blocks that are alike, the first of which has this serial."""
+        rows = run.rows[row : row + number]
+        pack_headers(self.header(serial, run.like), rows)
+        return rows

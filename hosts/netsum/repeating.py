@@ -1,0 +1,129 @@
+"""Which blocks are sent again, and when. Pure: the clock is passed in.
+
+This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives (:mod:`netsum.overtaking`): it
+is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so that waiting for a straggler causes no
+storm. Its result shows whether more is missing: as long as the repeats turn out to have been needed, each expiry repeats twice
+as many. The timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples. A
+repeated block that gets two results was repeated too early: the backoff then grows until a block gets its result at the first
+try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from netsum.flight import Flight
+from netsum.overtaking import Overtaking
+from netsum.round_trip import RoundTrip
+
+MAX_RTO: Final = 2.0
+"""Cap of the exponential backoff."""
+
+
+class Repeating:
+    """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run)."""
+
+    def __init__(self, window: int, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
+        self._window = window
+        self._block_id = block_id
+        self._repeated: set[int] = set()  # serials that the timer has repeated
+        self._twice = 0  # how many of those got a second result since a block got its own at the first try
+        self.trip = RoundTrip()
+        self.begin_anew(roots)
+
+    def begin_anew(self, roots: Sequence[int]) -> None:
+        """Nothing is under way; the ``roots`` may have changed."""
+        self._overtaking = Overtaking(roots)
+        self.again: dict[int, None] = {}
+        self.alarm: float | None = None
+        self._backoff = 1
+        self._burst = 1
+        self._needed = False  # a repeated block got its result since the timer expired
+
+    @property
+    def hasty(self) -> bool:
+        """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
+        return self._twice > 8
+
+    def next_order(self, number: int = 1) -> int:
+        """The order of the next transmission, of which so many are numbered."""
+        return self._overtaking.next_order(number)
+
+    def start(self, now: float, pause: float | None = None) -> None:
+        self.alarm = now + min((self.trip.rto if pause is None else pause) * self._backoff, MAX_RTO)
+
+    def look(self, sent: Mapping[int, Flight], now: float) -> int:
+        """If the timer has expired, repeat what seems overtaken, or else the oldest block, or twice as many blocks as last time
+        if those were needed (a whole flight was lost). Returns how many seem overtaken."""
+        if self.alarm is None or now < self.alarm:
+            return 0
+        self.alarm, found = None, 0
+        if self._overtaking.doubtful:
+            self._overtaking.believe()
+            found = self.find_overtaken(sent)
+            if self.again:
+                self._repeated.update(self.again)
+                return found
+        if self._needed and not self.hasty:
+            self._burst, self._backoff = min(2 * self._burst, self._window), 1
+        else:
+            self._burst, self._backoff = 1, min(2 * self._backoff, 1 << 16)
+        self._needed = False
+        self.again.update(dict.fromkeys(sorted(sent)[: self._burst]))
+        self._repeated.update(self.again)
+        return found
+
+    def find_overtaken(self, sent: Mapping[int, Flight]) -> int:
+        """Repeat what was sent well before a block whose result has arrived; returns how many blocks that are."""
+        found = 0
+        for serial, flight in sent.items():
+            order = flight.order + serial
+            if self._overtaking.too_young(order):
+                break
+            if serial not in self.again and self._overtaking.overtaken(self._way(serial), order):
+                found += 1
+                self.again[serial] = None
+        return found
+
+    def _way(self, serial: int) -> int:
+        return self._overtaking.way(self._block_id(serial))
+
+    def arrived(self, first: int, number: int, sent: Flight, now: float, *, others: bool) -> None:
+        """So many results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited for,
+        and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it tells nothing about
+        time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
+        first_try, rtt, last = sent.tries == 1, now - sent.time, first + number - 1
+        for serial in range(max(first, last - self._overtaking.stripes), last):
+            self._overtaking.arrived(self._way(serial), sent.order + serial)
+        self.trip.learn(rtt, number - 1)
+        way, order = self._way(last), sent.order + last
+        if first_try:
+            if self.hasty:
+                self.trip.begin_anew(rtt)
+            self._twice, self._burst = 0, 1
+        if not self.hasty:
+            self._backoff = 1
+            if not first_try:
+                self._needed = True
+                self._overtaking.perhaps(way, order)
+        self.alarm = None
+        if others:
+            self.start(now, self.trip.srtt if self._overtaking.doubtful else None)
+        if first_try:
+            self._overtaking.arrived(way, order)
+            self.trip.learn(rtt)
+
+    def gone(self, serial: int, sent: Flight, now: float, *, others: bool) -> None:
+        """A block that was waited for is gone. More may be, which only repeating the ``others`` can tell."""
+        self._backoff = 1
+        self._needed |= sent.tries > 1
+        self._overtaking.arrived(self._way(serial), sent.order + serial)
+        self.alarm = now + (self.trip.srtt or self.trip.rto) if others else None
+
+    def came_twice(self, serial: int) -> None:
+        self._twice += serial in self._repeated
+
+    def forget(self, serial: int) -> None:
+        """The block is no longer kept."""
+        self._repeated.discard(serial)

@@ -1,0 +1,79 @@
+"""Many packets at once, as rows of an array: nobody makes an object for each, unless somebody asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Packet = Sequence[bytes | bytearray | memoryview]
+"""One packet in parts, which are sent one after the other without being copied together."""
+Rows = NDArray[np.uint8]
+
+
+class Packets(Sequence[Packet]):
+    """Packets to send, in the order in which they are added."""
+
+    def __init__(self, packets: Sequence[Packet] = ()) -> None:
+        self.parts: list[Packet | Rows] = list(packets)
+        """Single packets, and arrays whose rows are packets of one size."""
+        self._number = len(self.parts)
+        self._singly: list[Packet] | None = None
+
+    def add(self, packet: Packet) -> None:
+        self.parts.append(packet)
+        self._number += 1
+
+    def add_rows(self, rows: Rows) -> None:
+        self.parts.append(rows)
+        self._number += len(rows)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.size if isinstance(part, np.ndarray) else sum(map(len, part)) for part in self.parts)
+
+    def __len__(self) -> int:
+        return self._number
+
+    @overload
+    def __getitem__(self, at: int) -> Packet: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Packet]: ...
+    def __getitem__(self, at: int | slice) -> Packet | list[Packet]:
+        if self._singly is None or len(self._singly) != self._number:
+            self._singly = []
+            for part in self.parts:
+                self._singly += [(row.data,) for row in part] if isinstance(part, np.ndarray) else [part]
+        return self._singly[at]
+
+
+class Received(Sequence[memoryview]):
+    """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``."""
+
+    def __init__(self, rows: Rows, sizes: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self.sizes = sizes
+
+    @classmethod
+    def of(cls, packets: Sequence[bytes | memoryview], room: int = 0) -> Received:
+        """Copies of these packets, in rows of at least ``room`` bytes."""
+        sizes = np.array([len(packet) for packet in packets], np.int64)
+        rows = np.zeros((len(packets), max(room, int(sizes.max(initial=0)))), np.uint8)
+        for row, packet in zip(rows, packets, strict=True):
+            row[: len(packet)] = np.frombuffer(packet, np.uint8)
+        return cls(rows, sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, at: int) -> memoryview: ...
+    @overload
+    def __getitem__(self, at: slice) -> Received: ...
+    def __getitem__(self, at: int | slice) -> memoryview | Received:
+        if isinstance(at, slice):
+            return Received(self.rows[at], self.sizes[at])
+        packet: memoryview = self.rows[at, : self.sizes[at]].data
+        return packet

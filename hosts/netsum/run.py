@@ -1,0 +1,73 @@
+"""Blocks that differ only in their payloads, as rows of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, overload
+
+from netsum.block import Block
+from netsum.rows import Rows
+from netsum.wire.codec import Header
+from netsum.wire.schema import HEADER_BYTES
+
+
+class Taker(Protocol):
+    """Takes the results of a run's blocks, by row."""
+
+    def record_result(self, row: int, header: Header, payload: memoryview) -> None:
+        """The result of one block."""
+
+    def record_results(self, row: int, header: Header, payloads: Rows) -> None:
+        """The results of ``len(payloads)`` blocks from ``row`` on, whose headers differ only in their block ids."""
+
+    def record_loss(self, row: int) -> None:
+        """There will be no result."""
+
+
+class Run(Sequence[Block]):
+    """A row is room for a header, and a payload. A block is an object only once somebody asks for it, and may then be changed;
+    the others are *alike*, and can be sent and received many at a time."""
+
+    def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
+        """``like`` is what the blocks have in common; its payload is as long as theirs."""
+        self.like = like
+        self.rows = rows
+        self._taker = taker
+        self._blocks: dict[int, Block] = {}
+        self._asked = bytearray(len(rows))
+        self._delivered = bytearray(len(rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Block: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Block]: ...
+    def __getitem__(self, at: int | slice) -> Block | list[Block]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(len(self))[at]]
+        row = range(len(self))[at]
+        if not self._asked[row]:
+            self._asked[row] = True
+            self._blocks[row] = replace(
+                self.like,
+                payload=self.rows[row, HEADER_BYTES:].data,
+                delivered=bool(self._delivered[row]),
+                more=self.like.more or row < len(self) - 1,
+                on_result=partial(self._taker.record_result, row),
+                on_lost=partial(self._taker.record_loss, row),
+            )
+        return self._blocks[row]
+
+    def alike(self, row: int) -> int:
+        """How many blocks from this one on nobody has asked for."""
+        asked = self._asked.find(True, row)
+        return (len(self) if asked < 0 else asked) - row
+
+    def deliver(self, row: int, header: Header, payloads: Rows) -> None:
+        """Hand over the results of blocks that are alike."""
+        self._delivered[row : row + len(payloads)] = b"\1" * len(payloads)
+        self._taker.record_results(row, header, payloads)

@@ -1,0 +1,191 @@
+"""What a host pays for a block, in processor time: the library, the kernel's share of it, and what the kernel alone would cost.
+
+A rank is a process on a host of its own. Some hosts send raw frames from the fabric's namespace; others are moved to a namespace
+of their own, where they have an address, and send by the kernel's UDP.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from netsum.descriptor import SWITCH
+from netsum.transports.messages import MessageArray
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+
+from netsum_testbed.bench.loads import FRAME_BYTES
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.netns import NetworkNamespace, run_command
+from netsum_testbed.processes import Child
+from netsum_testbed.tables import make_table
+
+TRANSPORTS: Final = ("packet", "udp")
+FIGURES: Final = ("us_per_block", "small_call_us", "MBps")
+MOST: Final = 8
+"""Ranks of a job."""
+_BATCH: Final = 32
+_ETH_P_ALL: Final = 3
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """``turns`` times ``calls`` allreduces of ``size`` bytes of float32, and many small ones, with each number of workers."""
+
+    workers: Sequence[int] = (1, 2, 4, 8)
+    size: int = 4 << 20
+    calls: int = 5
+    turns: int = 5
+
+
+@dataclass(frozen=True)
+class HostFigures:
+    """Medians over ranks and turns of one job."""
+
+    switch: str
+    transport: str
+    workers: int
+    us_per_block: float
+    small_call_us: float
+    MBps: float
+    wrong: int
+
+
+class HostFabric(NamespaceFabric):
+    """A star of which every other host has an IP stack of its own: ``most`` have, and as many have not."""
+
+    def __init__(self, switch: str, most: int) -> None:
+        super().__init__(star(2 * most), switch)
+        self._own: dict[str, str] = {}  # host: its namespace
+
+    def hosts_of(self, transport: str) -> list[str]:
+        return list(self.topology.hosts)[TRANSPORTS.index(transport) :: len(TRANSPORTS)]
+
+    def _start_switches(self) -> None:
+        super()._start_switches()
+        for host in self.hosts_of("udp"):
+            self._move(host)
+
+    def _move(self, host: str) -> None:
+        """Give a host's interface a namespace and addresses, and tell it where the switch is."""
+        place, interface = self.topology.hosts[host], self.interface(host)
+        switch = self.topology.switches[place.switch]
+        name = self._own[host] = f"{self._namespace.name}-{host}"
+        run_command("ip", "netns", "add", name)
+        self._stack.callback(run_command, "ip", "netns", "delete", name)
+        run_command("ip", "-n", self._namespace.name, "link", "set", interface, "netns", name)
+        run_command("ip", "-n", name, "link", "set", interface, "address", str(place.mac))
+        run_command("ip", "-n", name, "address", "add", f"{place.ip}/8", "dev", interface)
+        run_command("ip", "-n", name, "link", "set", interface, "up")
+        run_command("ip", "-n", name, "neighbour", "add", str(switch.ip), "lladdr", str(switch.mac), "dev", interface)
+
+    def prefix(self, host: str) -> Sequence[str]:
+        return ("ip", "netns", "exec", self._own[host]) if host in self._own else super().prefix(host)
+
+    @contextmanager
+    def ranks(self, transport: str, workers: int, command: Sequence[str]) -> Iterator[list[Child]]:
+        """A job's ranks as processes, over this transport."""
+        hosts = self.hosts_of(transport)[:workers]
+        job = self.create_job(JobSpec(name=f"{transport}{workers}", members=tuple(hosts), algorithm=SWITCH))
+        ranks = []
+        for rank, host in enumerate(hosts):
+            link = {"kind": transport} | ({"interface": self.interface(host)} if transport == "packet" else {})
+            descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
+            file = self.directory / f"{job.name}.{rank}.json"
+            file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
+            environment = {"NETSUM_DESCRIPTOR": str(file)}
+            name = f"{job.name}.{rank}"
+            ranks.append(self.spawn(host, command, name=name, environment=environment, piped=True))
+        try:
+            yield ranks
+        finally:
+            for child in ranks:
+                child.stop()
+            self.delete_job(job.name)
+
+
+def measure_hosts(switch: str, plan: HostPlan, say: Callable[[str], None]) -> Iterator[HostFigures]:
+    """Time every number of workers over every transport; ``say`` is told what is being timed. Needs root."""
+    command = [sys.executable, "-m", "netsum_testbed.bench.host_rank", *map(str, (plan.size, plan.calls, plan.turns))]
+    with HostFabric(switch, max(plan.workers)) as fabric:
+        for workers in plan.workers:
+            for transport in TRANSPORTS:
+                say(f"{switch}: {workers} over {transport}")
+                with fabric.ranks(transport, workers, command) as ranks:
+                    yield HostFigures(switch, transport, workers, **_medians(ranks))
+
+
+def _medians(ranks: Sequence[Child]) -> dict[str, Any]:
+    found = []
+    for number, rank in enumerate(ranks):
+        line = rank.stdout.readline()
+        if not line:
+            raise TestbedError(f"rank {number} failed: {rank.last_words(1)}")
+        found.append(json.loads(line))
+    for rank in ranks:
+        rank.wait()
+    medians = {name: round(statistics.median(each for of in found for each in of[name]), 1) for name in FIGURES}
+    return {**medians, "wrong": sum(of["wrong"] for of in found)}
+
+
+def kernel_us(transport: str, rounds: int = 400) -> float:
+    """Processor microseconds of the kernel to send a frame and to receive one, many by a system call. Needs root."""
+    with ExitStack() as undo:
+        if transport == "udp":
+            there = undo.enter_context(closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            here = undo.enter_context(closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            there.bind(("127.0.0.1", 0))
+            here.connect(there.getsockname())
+        else:
+            namespace = undo.enter_context(closing(NetworkNamespace([("one", "other")], 9500)))
+            here, there = (namespace.call(partial(_raw, end)) for end in ("one", "other"))
+            undo.callback(here.close)
+            undo.callback(there.close)
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        out = MessageArray(np.full((_BATCH, FRAME_BYTES), 2, np.uint8))
+        into = MessageArray(np.zeros((_BATCH, FRAME_BYTES), np.uint8))
+        frames, busy = 0, time.thread_time()
+        for _ in range(rounds):
+            out.send_all(here, _BATCH)
+            frames += into.receive(there, socket.MSG_DONTWAIT)
+        return (time.thread_time() - busy) / frames * 1e6
+
+
+def _raw(interface: str) -> socket.socket:
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.bind((interface, _ETH_P_ALL if interface == "other" else 0))
+    return sock
+
+
+def host_table(figures: Sequence[HostFigures], kernel: dict[str, float]) -> Any:
+    """One line a job."""
+    rows = [
+        (
+            *(each.switch, each.transport, str(each.workers), f"{each.us_per_block:.1f}"),
+            *(f"{kernel[each.transport]:.1f}", f"{each.small_call_us:.0f}", f"{each.MBps:.1f}"),
+        )
+        for each in figures
+    ]
+    columns = ("switch", "link", ">workers", ">block\nus", ">kernel\nus", ">small call\nus", ">MB/s")
+    return make_table("processor time of a host: medians", columns, rows)
+
+
+def host_json(figures: Sequence[HostFigures], kernel: dict[str, float]) -> dict[str, Any]:
+    """Each figure by transport, switch and number of workers."""
+    found: dict[str, Any] = {name: {transport: {} for transport in TRANSPORTS} for name in FIGURES}
+    for each in figures:
+        for name in FIGURES:
+            found[name][each.transport].setdefault(each.switch, {})[str(each.workers)] = getattr(each, name)
+    wrong = sum(each.wrong for each in figures)
+    return {**found, "kernel_us_per_block": {name: round(us, 2) for name, us in kernel.items()}, "wrong": wrong}

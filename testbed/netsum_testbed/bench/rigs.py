@@ -1,0 +1,147 @@
+"""Switches under test: each runs in a namespace of its own, with a generator beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.stages import MulticastGroup
+from netsum_switch.pipeline import ENGINE_VARIABLE
+
+from netsum_testbed.bench.adder import ALL_PORTS, adder_program
+from netsum_testbed.bench.blast import Blasted, Blaster, Load
+from netsum_testbed.bench.floor import host_links, passing_on
+from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, aggregate_load, forward_load, raw_load
+from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.netns import NetworkNamespace
+from netsum_testbed.switches import BMV2, SwitchProcess, runs_machine_code, usable_switches
+
+SIZES: Final = (64, 1500, FRAME_BYTES)
+"""Bytes of the frames that are forwarded."""
+AGGREGATE: Final = "aggregate"
+ADDER: Final = "bare_adder"
+
+ENGINES: Final = {"native": "embedded", "python": "embedded", "bmv2": "bmv2"}
+"""What runs P4 programs, and the kind of switch that it belongs to."""
+
+
+class Rig:
+    """A running switch. ``loads``: what can be sent to it, by name; ``prepare`` makes them, and says the first block to use."""
+
+    def __init__(self, blaster: Blaster, pid: int, prepare: Callable[[], tuple[Mapping[str, Load], int]]) -> None:
+        self.pid = pid
+        self._blaster = blaster
+        self._prepare = prepare
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, with blocks that have had no contribution: packets were lost."""
+        self.loads, self._next = self._prepare()
+
+    def run(self, name: str, rounds: int, window: int) -> Blasted:
+        """Send a load. Raises LostError."""
+        first = self._next
+        if name == AGGREGATE:
+            self._next = first + rounds & 0xFFFFFFFF
+        return self._blaster.run(self.loads[name], rounds, window, first_block=first, switch_pid=self.pid)
+
+
+def _forwarded(make: Callable[[int], Load]) -> dict[str, Load]:
+    return {str(size): make(size) for size in SIZES}
+
+
+@contextmanager
+def floor_rig() -> Iterator[Rig]:
+    """Frames are only passed on."""
+    loads = _forwarded(lambda size: raw_load("floor", size))
+    with passing_on() as (blaster, pid):
+        yield Rig(blaster, pid, lambda: (loads, 0))
+
+
+class _WrappedFabric(NamespaceFabric):
+    """Its switch is started by ``wrapper``."""
+
+    wrapper: Sequence[str] = ()
+
+    @property
+    def _prefix(self) -> Sequence[str]:
+        return (*super()._prefix, *self.wrapper)
+
+
+@contextmanager
+def netsum_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
+    """netsum's program, for contributions and plain traffic. ``wrapper`` precedes the switch's command line."""
+    with ExitStack() as undo:
+        fabric = _WrappedFabric(star(HOSTS), ENGINES[engine])
+        fabric.wrapper = wrapper
+        with environment(**{ENGINE_VARIABLE: engine}):
+            undo.enter_context(fabric)
+        hosts = list(fabric.topology.hosts)
+        fabric.create_job(JobSpec(name="bench", members=tuple(hosts), window=64, chunks=16))
+
+        def prepare() -> tuple[Mapping[str, Load], int]:
+            descriptors = fabric.controller.membership.join_all("bench")
+            loads = _forwarded(lambda size: forward_load(descriptors, size))
+            return {**loads, AGGREGATE: aggregate_load(descriptors)}, descriptors[0].first_block_id
+
+        blaster = fabric.inside(lambda: Blaster([fabric.interface(host) for host in hosts]))
+        yield Rig(undo.enter_context(closing(blaster)), fabric.switch_pid, prepare)
+
+
+@contextmanager
+def adder_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
+    """The bare adder, without a controller."""
+    (address,) = star(HOSTS).switches.values()
+    ports = range(1, HOSTS + 1)
+    with ExitStack() as undo:
+        folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="netsum-"))
+        namespace = undo.enter_context(closing(NetworkNamespace(host_links(), 9500)))
+        interfaces = [f"{port}@{end}" for port, (end, _) in zip(ports, host_links(), strict=True)]
+        with environment(**{ENGINE_VARIABLE: engine}):
+            prefix = ("ip", "netns", "exec", namespace.name, *wrapper)
+            switch = SwitchProcess(ENGINES[engine], interfaces, Path(folder), prefix)
+        undo.callback(switch.stop)
+        switch.wait_ready()
+        reached = address.model_copy(update={"p4runtime": switch.address})
+        with SwitchClient("s1", reached, adder_program()) as client:
+            client.push_pipeline()
+            group = MulticastGroup(ALL_PORTS, frozenset((port, port) for port in ports))
+            client.write([Update(Kind.INSERT, group)])
+        blaster = namespace.call(lambda: Blaster([host for _, host in host_links()]))
+        loads = {ADDER: raw_load("bare adder", FRAME_BYTES, checked=False)}
+        yield Rig(undo.enter_context(closing(blaster)), switch.pid, lambda: (loads, 0))
+
+
+@contextmanager
+def environment(**changes: str) -> Iterator[None]:
+    """Processes that start meanwhile have these variables."""
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def engines_here() -> list[str]:
+    """The engines of this machine; that one is missing is said on standard error."""
+    missing = {}
+    if not runs_machine_code():
+        missing["native"] = f"llvmlite is not installed, or {ENGINE_VARIABLE} is python"
+    if shutil.which(BMV2) is None:
+        missing["bmv2"] = f"{BMV2} is not on PATH"
+    elif "bmv2" not in usable_switches():  # which says why
+        missing["bmv2"] = f"{BMV2} does not work here, or this is not root"
+    for engine, reason in missing.items():
+        click.echo(f"*** {engine} IS NOT MEASURED: {reason} ***", err=True)
+    return [engine for engine in ENGINES if engine not in missing]

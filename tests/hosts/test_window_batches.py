@@ -1,0 +1,213 @@
+"""A window takes a batch of packets as it takes them one by one: two windows get the same blocks and the same packets, one of
+them in batches, and nobody can tell which is which."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from netsum.block import Block
+from netsum.fits import ordinary
+from netsum.refusal import Disagreement, Refusal
+from netsum.rows import Received, Rows
+from netsum.run import Run
+from netsum.switch_window import SwitchWindow
+from netsum.wire.codec import Header, pack_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, AgeOp, Lane, Op, Status
+
+from tests.hosts.network import JOB_ID, descriptor
+
+WORKERS = 3
+LANES = CHUNK_BYTES >> Lane.L32
+Change = Callable[[Header], Header]
+ODD: list[Change] = [
+    lambda h: h._replace(status=Status.RANGE, grad_cnt=0),
+    lambda h: h._replace(status=Status.AGAIN, grad_cnt=0, src_cnt=0, data_cnt=0),
+    lambda h: h._replace(status=Status.STALE, grad_cnt=0, src_cnt=0, data_cnt=0),
+    lambda h: h._replace(give_way=1),
+    lambda h: h._replace(degraded=1, age_op=AgeOp.AGED, src_cnt=2, data_cnt=2),
+    lambda h: h._replace(degraded=1, age_op=AgeOp.LATE, src_cnt=2, data_cnt=2),
+    lambda h: h._replace(src_cnt=2, data_cnt=2),
+    lambda h: h._replace(grad_cnt=0),  # a notice
+    lambda h: h._replace(grad_cnt=LANES // 2),
+    lambda h: h._replace(gen_id=h.gen_id + 1),
+    lambda h: h._replace(job_id=h.job_id + 1),
+    lambda h: h._replace(version=2),
+    lambda h: h._replace(op=Op.MAX),
+    lambda h: h._replace(data_cnt=0),
+]
+
+
+class Results:
+    """What came of a run's blocks."""
+
+    def __init__(self, first: int, log: list[Any]) -> None:
+        self._first, self._log = first, log
+        self.together = 0
+
+    def record_result(self, row: int, header: Header, payload: memoryview) -> None:
+        self._log.append((self._first + row, header._replace(block_id=0), bytes(payload)))
+
+    def record_results(self, row: int, header: Header, payloads: Rows) -> None:
+        self.together += len(payloads)
+        for at, payload in enumerate(payloads, row):
+            self.record_result(at, header, payload.tobytes())
+
+    def record_loss(self, row: int) -> None:
+        self._log.append((self._first + row, None, b""))
+
+
+class Member:
+    """A window, in ``batches`` or not, and what came of its blocks."""
+
+    def __init__(self, batches: bool, **changes: Any) -> None:
+        self.window = SwitchWindow(descriptor(0, WORKERS, block_bytes=CHUNK_BYTES, **changes))
+        self._batches = batches
+        self.log: list[Any] = []
+        self.runs: list[Results] = []
+
+    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int) -> None:
+        self.runs.append(Results(self.window.submitted, self.log))
+        like = Block(len(self.runs), Op.SUM, Lane.L32, rows[0, HEADER_BYTES:].data, dest=dest)
+        run = Run(like, rows.copy(), self.runs[-1])
+        for row, changes in odd.items():
+            for name, value in changes.items():
+                setattr(run[row], name, value)
+        self.window.submit_all(run)
+
+    def receive(self, packets: list[bytes], now: float) -> str:
+        """How it ends."""
+        try:
+            if self._batches:
+                self.window.receive_all(Received.of(packets), now)
+            for packet in () if self._batches else packets:
+                self.window.receive(memoryview(packet), now)
+        except (Refusal, Disagreement) as error:
+            return repr(error)
+        return ""
+
+    def state(self, now: float) -> tuple[Any, ...]:
+        window = self.window
+        sent = [b"".join(packet) for packet in window.poll(now)]
+        counts = (
+            window.base,
+            window.prefix,
+            window.next_serial,
+            window.heard,
+            window.present,
+            window.queued,
+            window.idle,
+        )
+        return sent, counts, window.next_deadline(), window.stats, self.log
+
+
+class Story:
+    """Blocks, packets and moments, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self._odd = rng.choice([0.0, 0.02, 0.3])
+        self._changes: dict[str, Any] = {
+            "window": rng.choice([1, 4, 16]),
+            "first_block_id": rng.choice([0, 77, 0xFFFFFFF8]),
+            "roots": rng.choice([(), (0, 1), (0, 0, 1)]),
+            **rng.choice([{}, {"block_exp_ms": 50.0, "quorum": 1}]),
+        }
+        self.members = [Member(batches, **self._changes) for batches in (False, True)]
+        self._gens: list[tuple[int, int]] = []  # of each block: generation, dest
+        self._next = 0  # the block whose result comes next
+        self._now = 0.0
+
+    def submit(self) -> None:
+        number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([255, 255, 1])
+        rows = np.frombuffer(self.rng.randbytes(number * (HEADER_BYTES + CHUNK_BYTES)), np.uint8).reshape(number, -1)
+        changes: list[dict[str, Any]] = [
+            {"final": True},
+            {"payload": b"", "status": Status.RANGE},
+            {"payload": b"", "passing": True, "room": CHUNK_BYTES},
+        ]
+        odd = {row: self.rng.choice(changes) for row in range(number) if self.rng.random() < self._odd}
+        for member in self.members:
+            member.submit(rows, odd, dest)
+        self._gens += [(len(self.members[0].runs), dest)] * number
+
+    def packets(self) -> list[bytes]:
+        """Mostly results in order; some come twice, late, or say something else."""
+        sent, many = self.members[0].window.next_serial, []
+        for _ in range(self.rng.choice([1, 3, 20])):
+            if self.rng.random() < self._odd:
+                self._next += self.rng.choice([-3, -1, 1, 2])
+            many.append(self._packet(max(0, min(self._next, sent))))
+            self._next = min(self._next + 1, sent)
+        return many
+
+    def _packet(self, serial: int) -> bytes:
+        gen, dest = self._gens[min(serial, len(self._gens) - 1)]
+        block_id = (self._changes["first_block_id"] + serial) % (1 << 32)
+        lanes = LANES if dest == 255 else 0
+        header = Header(JOB_ID, block_id, 0, src_cnt=3, gen_id=gen, grad_cnt=lanes, dest=dest, data_cnt=3)
+        if self.rng.random() < self._odd:
+            header = self.rng.choice(ODD)(header)
+        short = self.rng.randrange(1, 300) if self.rng.random() < self._odd / 4 else 0
+        packet = pack_header(header) + self.rng.randbytes(header.payload_bytes)
+        return packet[: max(0, len(packet) - short)]
+
+    def play(self) -> int:
+        """How many results were taken together."""
+        for _ in range(40):
+            if not self._gens or (self.members[0].window.queued < 20 and self.rng.random() < 0.3):
+                self.submit()
+            self._now += self.rng.choice([0.0, 0.001, 0.001, 0.5])
+            packets = self.packets()
+            one, many = (member.receive(packets, self._now) for member in self.members)
+            assert many == one
+            one_state, many_state = (member.state(self._now) for member in self.members)
+            assert many_state == one_state
+            if one:
+                break
+        first, second = (member.window for member in self.members)
+        overruled = [[b"".join(packet) for packet in window.overrule(Status.ABORT)] for window in (first, second)]
+        assert overruled[0] == overruled[1]
+        assert self._told(first) == self._told(second)
+        return sum(run.together for run in self.members[1].runs)
+
+    def _told(self, window: SwitchWindow) -> list[tuple[Any, ...]] | None:
+        """What the window would send again in another epoch."""
+        blocks = window.blocks_from(window.block_id(max(0, window.base - 2)))
+        return (
+            None
+            if blocks is None
+            else [(block.gen, bytes(block.payload), block.status, block.delivered) for block in blocks]
+        )
+
+
+@given(st.integers(0, 2**32))
+def test_a_batch_is_taken_as_its_packets_are(seed: int) -> None:
+    Story(seed).play()
+
+
+def test_most_results_are_taken_together() -> None:
+    """Otherwise the property above says nothing."""
+    stories = [Story(seed) for seed in range(40)]
+    together = sum(story.play() for story in stories)
+    assert together > sum(len(story.members[0].log) for story in stories) / 2
+
+
+@pytest.mark.parametrize("forgotten", ["degraded", "give_way", "gen_id"])
+def test_the_property_can_fail(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a packet that says something besides counts as ordinary, the windows differ."""
+
+    def careless(block: Block, header: Header, *more: Any, **named: Any) -> bool:
+        harmless = {"degraded": 0, "age_op": 0} if forgotten == "degraded" else {"give_way": 0}
+        harmless = {"gen_id": block.gen} if forgotten == "gen_id" else harmless
+        return ordinary(block, header._replace(**harmless), *more, **named)
+
+    monkeypatch.setattr("netsum.switch_window.ordinary", careless)
+    stories = [Story(seed) for seed in range(200)]
+    with pytest.raises(AssertionError):
+        sum(story.play() for story in stories)
