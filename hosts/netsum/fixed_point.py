@@ -10,13 +10,16 @@ q = rint(x * 2^(b - e)). The error of a sum is at most n/2 quanta, the quantum a
 **Min, max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same
 order. **And, or, xor** take the bits as they are.
 
-Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire.
+Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire. What encodes writes into ``out`` if
+there is one, and returns it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +41,8 @@ _UNSIGNED: Final = {lane: np.dtype(f"u{lane.bytes}") for lane in Lane}
 _SIGNED: Final = {lane: np.dtype(f"i{lane.bytes}") for lane in Lane}
 
 _FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
+type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
+"""A type's name, which numpy puts together each time."""
 _LANES_BY_BYTES: Final = {lane.bytes: lane for lane in Lane}
 
 
@@ -53,7 +58,7 @@ def scale_bits(lane: Lane, workers: int) -> int:
 
 def float_lane(dtype: np.dtype[Any]) -> Lane:
     """The lane that carries a float type's sum: float16 and float32 in 32 bits, float64 in 64."""
-    return _FLOAT_LANES[dtype.name]
+    return _FLOAT_LANES[type_name(dtype)]
 
 
 def coarsest_quantum(exponents: NDArray[np.int64], lane: Lane, workers: int) -> float:
@@ -84,7 +89,12 @@ def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
 
 
 def encode_floats(
-    values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int, dither: np.random.Generator | None = None
+    values: Array,
+    exponents: NDArray[np.int64],
+    lane: Lane,
+    workers: int,
+    dither: np.random.Generator | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
 
@@ -99,18 +109,25 @@ def encode_floats(
         whole = np.trunc(scaled)
         rest = scaled - whole  # exact, whereas adding a dither would round if the float has few fraction bits left
         scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
-    return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
+    return _biased(scaled.astype(_SIGNED[lane]), lane, workers, out)
 
 
-def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
+def encode_integers(values: Array, lane: Lane, workers: int, out: Array | None = None) -> Array:
     """Biased lanes of an integer array whose magnitudes are at most B."""
-    return _biased(values.astype(_SIGNED[lane]), lane, workers)
+    return _biased(values.astype(_SIGNED[lane]), lane, workers, out)
 
 
-def _biased(signed: Array, lane: Lane, workers: int) -> Array:
+def _biased(signed: Array, lane: Lane, workers: int, out: Array | None) -> Array:
     unsigned = signed.view(_UNSIGNED[lane])
     unsigned += _UNSIGNED[lane].type(bias(lane, workers))
-    return unsigned.astype(WIRE_LANES[lane])
+    return _for_the_wire(unsigned, lane, out)
+
+
+def _for_the_wire(unsigned: Array, lane: Lane, out: Array | None) -> Array:
+    if out is None:
+        return unsigned.astype(WIRE_LANES[lane])
+    out[...] = unsigned
+    return out
 
 
 def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
@@ -133,11 +150,14 @@ def decode_floats(
 ) -> Array:
     """The sums as ``dtype``, or the means if a ``divisor`` is given for each row. Rounded once from the exact sum, twice for
     float64 lanes and means."""
-    sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
-    if divisor is not None:
-        sums /= divisor[:, None]
+    integers, shift = decode_integers(lanes, data_cnt, lane, workers), exponents - scale_bits(lane, workers)
     with np.errstate(over="ignore", under="ignore"):
-        return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
+        if divisor is None and dtype == np.float32 and lane <= Lane.L32 and np.abs(shift).max(initial=0) <= 126:
+            return _scaled(integers.astype(np.float32), shift)  # a product of normal numbers, and so not rounded again
+        sums = integers.astype(np.float64)
+        if divisor is not None:
+            sums /= divisor[:, None]
+        return _scaled(sums, shift).astype(dtype)
 
 
 def _own_bits(values: Array) -> Array:
@@ -146,26 +166,26 @@ def _own_bits(values: Array) -> Array:
     return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
 
 
-def encode_bits(values: Array) -> Array:
-    return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
+def encode_bits(values: Array, out: Array | None = None) -> Array:
+    return _for_the_wire(_own_bits(values), own_lane(values.dtype), out)
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
     return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
 
 
-def encode_order(values: Array) -> Array:
+def encode_order(values: Array, out: Array | None = None) -> Array:
     """Unsigned lanes in the order of the values: signed integers are shifted, negative floats have their bits flipped (Herf,
     "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = _own_bits(values)
-    if values.dtype.name in FLOATS:
+    if type_name(values.dtype) in FLOATS:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":
         bits = bits ^ top
-    return bits.astype(WIRE_LANES[lane])
+    return _for_the_wire(bits, lane, out)
 
 
 def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
@@ -173,7 +193,7 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = lanes.astype(unsigned)
-    if dtype.name in FLOATS:
+    if type_name(dtype) in FLOATS:
         bits = np.where(bits & top, bits ^ top, ~bits)
     elif dtype.kind == "i":
         bits = bits ^ top
@@ -191,8 +211,8 @@ class FloatLanes:
     mean: bool = False
     dither: np.random.Generator | None = None
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
-        return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
+    def encode(self, rows: Array, numbers: Numbers, out: Array) -> None:
+        encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither, out)
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         divisor = np.maximum(src_cnt, 1) if self.mean else None
@@ -210,8 +230,8 @@ class IntegerLanes:
     def dtype(self) -> np.dtype[Any]:
         return _SIGNED[self.lane]
 
-    def encode(self, rows: Array, _numbers: Numbers) -> Array:
-        return encode_integers(rows, self.lane, self.workers)
+    def encode(self, rows: Array, _numbers: Numbers, out: Array) -> None:
+        encode_integers(rows, self.lane, self.workers, out)
 
     def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
         return decode_integers(lanes, data_cnt, self.lane, self.workers)
@@ -228,8 +248,9 @@ class OwnLanes:
     def lane(self) -> Lane:
         return own_lane(self.dtype)
 
-    def encode(self, rows: Array, _numbers: Numbers) -> Array:
-        return encode_order(rows) if self.order else encode_bits(rows)
+    def encode(self, rows: Array, _numbers: Numbers, out: Array) -> None:
+        encode = encode_order if self.order else encode_bits
+        encode(rows, out)
 
     def decode(self, lanes: Array, _numbers: Numbers, _data: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
         return decode_order(lanes, self.dtype) if self.order else decode_bits(lanes, self.dtype)

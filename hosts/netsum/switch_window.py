@@ -351,8 +351,9 @@ class SwitchWindow:
                 self._held.remove(self.base)
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
-            while self._kept_from < self.base - self._size:
-                self._kept.pop(self._kept_from, None)
-                self._repeating.forget(self._kept_from)
-                self._kept_from += 1
+            gone = range(self._kept_from, self.base - self._size)
+            for at in gone:
+                self._kept.pop(at, None)
+            self._repeating.forget(gone)
+            self._kept_from = max(self._kept_from, gone.stop)
         self.stats.fast_retransmissions += self._repeating.find_overtaken(self._sent)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane
+from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane, type_name
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -65,7 +65,7 @@ def check_options(
     A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
     not see it fail.
     """
-    name = dtype.name
+    name = type_name(dtype)
     for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")

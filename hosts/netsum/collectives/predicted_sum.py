@@ -8,6 +8,8 @@ Cost: the data; where predictions were wrong, another round trip and those block
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -93,7 +95,9 @@ class _PredictedSum:
             refused = Status.RANGE if self._error is None else Status.ABORT
             statuses = [Status.OK if fit else refused for fit in fitting]
             final = numbers.stop == self.sender.cut.number
-            groups.append(self.sender.submit(self._lanes.encode(rows, numbers), numbers, statuses, final=final))
+            groups.append(
+                self.sender.submit(partial(self._lanes.encode, rows, numbers), numbers, statuses, final=final)
+            )
             yield lambda: opened.differ or self._context.window.queued < GROUP
             if opened.differ:
                 break
@@ -151,7 +155,7 @@ class _PredictedSum:
         for first in range(0, len(wrong), GROUP):
             numbers = wrong[first : first + GROUP]
             rows = self.sender.cut.rows(self._blocks, numbers)
-            group = self.sender.submit(self._lanes.encode(rows, numbers), numbers)
+            group = self.sender.submit(partial(self._lanes.encode, rows, numbers), numbers)
             yield group.complete
             self.sender.store(group, self._lanes, self.result)
 

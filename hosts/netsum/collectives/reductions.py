@@ -29,7 +29,7 @@ from netsum.collectives.options import ARITHMETIC, Options, check_options, compr
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.errors import Behind, Degraded, Unsupported
-from netsum.fixed_point import INTEGERS, Array
+from netsum.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 from netsum.work import SUBMITTED, Flow, Work
 
@@ -39,7 +39,7 @@ def reduce_array(
 ) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
     segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
-    signature: Signature = (collective, array.dtype.name, array.shape, options.agreed)
+    signature: Signature = (collective, type_name(array.dtype), array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         signature += (layout.counts, layout.owners)
     if not array.size:
@@ -53,7 +53,7 @@ def reduce_array(
     error = context.error or not_finite(context.rank, array)
     if options.op not in ARITHMETIC:
         parts = yield from lanewise(context, array, layout, options.op, signature, error)
-    elif array.dtype.name in INTEGERS:
+    elif type_name(array.dtype) in INTEGERS:
         parts = yield from integer_sum(context, array, layout, signature)
     else:
         known = options.scale == "predicted" and signature in history.predictions.exponents

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,8 +34,8 @@ class Lanes(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Type of the decoded values."""
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
-        """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
+    def encode(self, rows: Array, numbers: Numbers, out: Array) -> None:
+        """Write the lanes of these blocks into ``out``, of the same shape as ``rows``, one row a block."""
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed."""
@@ -142,7 +142,7 @@ class Sender:
             if passed is not None:
                 rows = np.where(passed[:, None], np.zeros(1, rows.dtype), rows)
             final = group_numbers.stop == self.cut.number
-            pending.append(self.submit(lanes.encode(rows, numbers), numbers, passed=passed, final=final))
+            pending.append(self.submit(partial(lanes.encode, rows, numbers), numbers, passed=passed, final=final))
             yield self.room()
             self._receive(pending, lanes, result)
         yield SUBMITTED
@@ -170,8 +170,7 @@ class Sender:
 
     def finish(self, group: Group) -> None:
         """Note how a complete group went."""
-        for status in group.statuses:
-            self.verdict.add(status)
+        self.verdict.add(max(group.statuses))
         group.report_to(self._context.report, unfit=self._context.give)
         self.missed += group.missed()
 
@@ -182,7 +181,7 @@ class Sender:
 
     def submit(
         self,
-        lanes: Array,
+        encode: Callable[[Array], object],
         numbers: Numbers,
         statuses: Sequence[Status] | None = None,
         *,
@@ -191,15 +190,16 @@ class Sender:
         source: int = EVERYONE,
         more: bool = False,
     ) -> Group:
-        """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
-        status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other has payloads for these
-        blocks; ``more`` says that the call's next blocks go together with these."""
+        """Submit the blocks ``numbers``, whose lanes ``encode`` writes into an array, one row a block. A row whose status is not
+        OK becomes an empty contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is
+        this rank, if no other has payloads for these blocks; ``more`` says that the call's next blocks go together with these.
+        """
         group = Group(numbers, self.cut.width, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
-        rows[:, HEADER_BYTES:].view(lanes.dtype)[:] = lanes
+        encode(rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane]))
         like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
         run = Run(like, rows, group)
