@@ -251,9 +251,9 @@ class Engine:
     def _gather(self) -> None:
         """While a window of results is on its way, let some gather: a turn costs much more than a packet."""
         window = self.window
-        share = (window.next_serial - window.base) // _SHARES
-        if self._batch < share:
-            time.sleep(min(window.stats.rtt / _SHARES, WAIT_SLICE))
+        pause = min(window.stats.rtt / _SHARES, WAIT_SLICE)
+        if pause and self._batch < (window.next_serial - window.base) // _SHARES:
+            time.sleep(pause)
 
     def _patience(self, now: float, until: float | None) -> float:
         deadline = self.window.next_deadline()

@@ -27,8 +27,9 @@ class Taker(Protocol):
 
 
 class Run(Sequence[Block]):
-    """A row is room for a header, and a payload. A block is an object only once somebody asks for it, and may then be changed;
-    the others are *alike*, and can be sent and received many at a time."""
+    """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
+    object only once somebody asks for it, and may then be changed; the others are *alike*, and can be sent and received many at
+    a time."""
 
     def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
         """``like`` is what the blocks have in common; its payload is as long as theirs."""
@@ -54,7 +55,7 @@ class Run(Sequence[Block]):
             self._asked[row] = True
             self._blocks[row] = replace(
                 self.like,
-                payload=self.rows[row, HEADER_BYTES:].data,
+                payload=self.rows[row, HEADER_BYTES:].data if self.like.payload else b"",
                 delivered=bool(self._delivered[row]),
                 more=self.like.more or row < len(self) - 1,
                 on_result=partial(self._taker.record_result, row),

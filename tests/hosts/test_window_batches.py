@@ -71,9 +71,10 @@ class Member:
         self.log: list[Any] = []
         self.runs: list[Results] = []
 
-    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int) -> None:
+    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int, empty: bool) -> None:
         self.runs.append(Results(self.window.submitted, self.log))
-        like = Block(len(self.runs), Op.SUM, Lane.L32, rows[0, HEADER_BYTES:].data, dest=dest)
+        payload = b"" if empty else rows[0, HEADER_BYTES:].data
+        like = Block(len(self.runs), Op.SUM, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
         run = Run(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
             for name, value in changes.items():
@@ -126,6 +127,7 @@ class Story:
     def submit(self) -> None:
         number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([255, 255, 1])
         rows = np.frombuffer(self.rng.randbytes(number * (HEADER_BYTES + CHUNK_BYTES)), np.uint8).reshape(number, -1)
+        empty = self.rng.random() < 0.2
         changes: list[dict[str, Any]] = [
             {"final": True},
             {"payload": b"", "status": Status.RANGE},
@@ -133,7 +135,7 @@ class Story:
         ]
         odd = {row: self.rng.choice(changes) for row in range(number) if self.rng.random() < self._odd}
         for member in self.members:
-            member.submit(rows, odd, dest)
+            member.submit(rows * (not empty), odd, dest, empty)
         self._gens += [(len(self.members[0].runs), dest)] * number
 
     def packets(self) -> list[bytes]:

@@ -221,12 +221,11 @@ class Sender:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
         they are ``wanted``; ``more`` is as in :meth:`submit`."""
         group = Group(numbers, self.cut.width, self._lane)
+        like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
+        like.room, like.more, like.source = self._context.block_bytes if wanted else 0, more, source
+        run = Run(like, np.zeros((len(numbers), HEADER_BYTES + like.room), np.uint8), group)
         for row, number in enumerate(numbers):
-            dest, firm = self.cut.owner[number], self._context.firm
-            block = Block(self._context.gen, self._op, self._lane, dest=dest, firm=firm)
-            block.room = self.cut.sizes[number] if wanted else 0
-            block.more, block.source = more or row < len(numbers) - 1, source
-            block.on_result = partial(group.record_result, row)
-            block.on_lost = partial(group.record_loss, row)
-            self._context.window.submit(block)
+            if (wanted and self.cut.sizes[number] != like.room) or self.cut.owner[number] != like.dest:
+                run[row].room, run[row].dest = self.cut.sizes[number] if wanted else 0, self.cut.owner[number]
+        self._context.window.submit_all(run)
         return group
