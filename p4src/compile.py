@@ -1,6 +1,6 @@
-"""Compiles the P4 program into ``p4src/build/netsum_p4``: ``make p4``.
+"""Compiles netsum's P4 program into ``p4src/build/netsum_p4``, and the bench's adder: ``make p4``.
 
-The result is committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed
+The results are committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed
 files are not of these sources and, where p4c is on PATH, when compiling them again gives something else.
 """
 
@@ -14,24 +14,64 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from netsum.wire.to_p4 import p4_text
 
 HERE = Path(__file__).resolve().parent
-OUTPUT = HERE / "build" / "netsum_p4"
+ROOT = HERE.parent
 COMPILER = "p4c-bm2-ss"
+HASH_FILE = "sources.sha256"
 # uninitialized-use: `top` and `shift` of aggregate.p4 are set and used under the same condition, which p4c cannot see.
 # unused: wire.p4 holds the whole schema.
 WARNINGS_OFF = ("--Wdisable=uninitialized-use", "--Wdisable=unused")
 
 
-def sources_hash() -> str:
-    """SHA-256 over the names and contents of the P4 sources, in order of name."""
-    digest = hashlib.sha256()
-    for path in sorted(HERE.rglob("*.p4")):
-        digest.update(f"{path.relative_to(HERE)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+class P4Program(NamedTuple):
+    """``main`` includes what else it needs, from its own folder; ``output`` is where the compiled files go."""
+
+    main: Path
+    output: Path
+
+    def sources_hash(self) -> str:
+        """SHA-256 over the names and contents of the P4 sources, in order of name."""
+        digest = hashlib.sha256()
+        folder = self.main.parent
+        for path in sorted(folder.rglob("*.p4")):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+    def compile(self) -> dict[str, str]:
+        """Run p4c; returns the compiled files by name. Raises :class:`subprocess.CalledProcessError`."""
+        name = self.main.stem
+        with tempfile.TemporaryDirectory() as folder:
+            program, p4info = Path(folder, f"{name}.json"), Path(folder, f"{name}.p4info.txtpb")
+            outputs = ["-o", str(program), "--p4runtime-files", str(p4info)]
+            command = [COMPILER, "--arch", "v1model", *WARNINGS_OFF, *outputs, self.main.name]
+            subprocess.run(command, cwd=self.main.parent, check=True)
+            bare = _without_source_info(json.loads(program.read_text("utf-8")))
+            return {
+                program.name: _json_text(bare) + "\n",
+                p4info.name: p4info.read_text("utf-8"),
+                HASH_FILE: self.sources_hash() + "\n",
+            }
+
+    def problems(self) -> list[str]:
+        """What is stale, one sentence each."""
+        output = self.output.relative_to(ROOT)
+        if (self.output / HASH_FILE).read_text("utf-8").strip() != self.sources_hash():
+            return [f"{output} was compiled from other sources"]
+        if not shutil.which(COMPILER):
+            return []
+        return [
+            f"{output}/{name} is not what {COMPILER} makes of the sources"
+            for name, text in self.compile().items()
+            if (self.output / name).read_text("utf-8") != text
+        ]
+
+
+ADDER = ROOT / "testbed" / "netsum_testbed" / "bench" / "adder"
+PROGRAMS = (P4Program(HERE / "netsum.p4", HERE / "build" / "netsum_p4"), P4Program(ADDER / "adder.p4", ADDER))
 
 
 def _without_source_info(node: Any) -> Any:
@@ -60,43 +100,11 @@ def _json_text(program: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(f"{line(key)}:{lines(value)}" for key, value in program.items()) + "\n}"
 
 
-def compile_program() -> dict[str, str]:
-    """Run p4c; returns the files of the package by name. Raises :class:`subprocess.CalledProcessError`."""
-    with tempfile.TemporaryDirectory() as folder:
-        program, p4info = Path(folder, "netsum.json"), Path(folder, "netsum.p4info.txtpb")
-        command = [
-            COMPILER,
-            "--arch",
-            "v1model",
-            *WARNINGS_OFF,
-            "-o",
-            str(program),
-            "--p4runtime-files",
-            str(p4info),
-        ]
-        subprocess.run([*command, "netsum.p4"], cwd=HERE, check=True)
-        bare = _without_source_info(json.loads(program.read_text("utf-8")))
-        return {
-            "netsum.json": _json_text(bare) + "\n",
-            "netsum.p4info.txtpb": p4info.read_text("utf-8"),
-            "sources.sha256": sources_hash() + "\n",
-        }
-
-
 def check() -> list[str]:
     """What is stale, one sentence each."""
-    problems = []
     if (HERE / "include" / "wire.p4").read_text("utf-8") != p4_text():
-        problems.append("p4src/include/wire.p4 is not what hosts/netsum/wire/schema.py gives")
-    if (OUTPUT / "sources.sha256").read_text("utf-8").strip() != sources_hash():
-        problems.append("p4src/build was compiled from other sources")
-    if not problems and shutil.which(COMPILER):
-        problems = [
-            f"p4src/build/netsum_p4/{name} is not what {COMPILER} makes of the sources"
-            for name, text in compile_program().items()
-            if (OUTPUT / name).read_text("utf-8") != text
-        ]
-    return problems
+        return ["p4src/include/wire.p4 is not what hosts/netsum/wire/schema.py gives"]
+    return [problem for program in PROGRAMS for problem in program.problems()]
 
 
 def main() -> int:
@@ -111,8 +119,9 @@ def main() -> int:
         print(f"{COMPILER} is not on PATH: install p4c (docs/tour.md, 'A real BMv2')", file=sys.stderr)
         return 1
     (HERE / "include" / "wire.p4").write_text(p4_text(), "utf-8")
-    for name, text in compile_program().items():
-        (OUTPUT / name).write_text(text, "utf-8")
+    for program in PROGRAMS:
+        for name, text in program.compile().items():
+            (program.output / name).write_text(text, "utf-8")
     return 0
 
 

@@ -32,6 +32,7 @@ from netsum.errors import (
     Unsupported,
 )
 from netsum.fixed_point import Array
+from netsum.peers.transport import PeerSocket
 from netsum.recovery import Recovery
 from netsum.report import Report
 from netsum.stats import Stats
@@ -58,6 +59,9 @@ class Membership(Protocol):
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""
+
+    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+        """A socket of this member's for messages of the ``purpose`` between two ranks, and the key that seals them."""
 
 
 class Communicator(Reductions, Exchanges):
@@ -152,8 +156,7 @@ class Communicator(Reductions, Exchanges):
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
-        if self._membership is None:
-            raise Unsupported("groups are made by the controller, and this communicator was not joined through one")
+        membership = self._grouping()
         began = time.monotonic()
         label, self._splits = f"{self._splits}.{color}", self._splits + 1
         try:
@@ -168,7 +171,23 @@ class Communicator(Reductions, Exchanges):
         if color is None:
             return None
         ranks = [rank for theirs, _, rank in table if theirs == color]
-        return self._membership.group(self.descriptor.epoch, label, ranks, deadline)
+        return membership.group(self.descriptor.epoch, label, ranks, deadline)
+
+    def group(self, ranks: Sequence[int], label: str, *, timeout: float = JOIN_TIMEOUT) -> Communicator:
+        """A communicator over ``ranks``, in this order; this rank is one of them. Like :meth:`split`, but only these ranks call
+        it (MPI_Comm_create_group), with a ``label`` of up to 64 characters that no earlier group of theirs has had."""
+        self._engine.home.check()
+        return self._grouping().group(self.descriptor.epoch, label, list(ranks), time.monotonic() + timeout)
+
+    def _grouping(self) -> Membership:
+        if self._membership is None:
+            raise Unsupported("groups are made by the controller, and this communicator was not joined through one")
+        return self._membership
+
+    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+        """A socket for messages of the ``purpose`` between two ranks, and the key that seals them; None if this communicator was
+        not joined through a controller, or this host has no address."""
+        return None if self._membership is None else self._membership.mail_socket(purpose)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Get back into step after Behind, Desynchronized, or any error that ended the communicator: join again together with
@@ -262,12 +281,12 @@ class Communicator(Reductions, Exchanges):
         timeout: float | None,
         *,
         background: bool = False,
-        predicted: bool = False,
+        scale: str = "agreed",
     ) -> None:
         """Make the others raise Aborted (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
         own = error if isinstance(error, CallError) else Unsupported(str(error))
-        predicts = predicted and bool(self._history.predictions.exponents)
-        call: Call[Any] = Call(collective, partial(give_up, error=own, predicts=predicts))
+        at_once = scale == "exact" or (scale == "predicted" and bool(self._history.predictions.exponents))
+        call: Call[Any] = Call(collective, partial(give_up, error=own, at_once=at_once and not self._degrades))
         with contextlib.suppress(Exception):
             work = self._start(call, timeout, background=background)
             if not background:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -97,6 +98,11 @@ class ControllerClient:
     def members(self, deadline: float) -> list[dict[str, Any]]:
         """The members in rank order, with ``host``, ``joined``, ``left`` and ``evicted``. Raises what :meth:`join` raises."""
         return self._until(deadline, lambda left: list(self._ask("GET", "/members", timeout=left)["members"]))
+
+    def derived_key(self, purpose: str) -> bytes:
+        """16 bytes that follow from the job's name, its token and the purpose."""
+        token = hashlib.blake2b(self._token.encode(), digest_size=64).digest()
+        return hashlib.blake2b(f"{self._job}\0{purpose}".encode(), key=token, digest_size=16).digest()
 
     def renew_instance(self) -> None:
         """Make the next :meth:`join` that of a new process: if the rank is taken, even by us, that begins a new epoch for all."""

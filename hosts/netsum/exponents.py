@@ -12,7 +12,8 @@ differs; if it is smaller, 65535 - h does). So every rank learns from the networ
 raise together. They also learn each lane's largest and smallest value. If there are exactly two different calls, whatever is
 not a rank's own is the other's, so it can say what the others called without asking (:func:`other_call`).
 
-A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e.
+A *code* says how large values are. Floats: one code for each block, the exponent e with all magnitudes below 2^e. It also says
+whether the block has a NaN or an infinity, in calls that pass them on (:mod:`netsum.collectives.nonfinite`).
 Integers: one code for the call, the narrowest lane that would do if all ranks had values as large. Codes that do not fit
 the first block follow in blocks of their own.
 """
@@ -41,6 +42,8 @@ FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
 
 ZERO_CODE: Final = 0
 """Code of a block of zeros."""
+NOT_FINITE: Final = 1 << 12
+"""Added to a block's code if the block has a NaN or an infinity; the code is that of its finite values."""
 LOWEST: Final = -1073
 """Exponent of float64's smallest number. For a block below it, nothing can be predicted."""
 _FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..2124
@@ -122,6 +125,7 @@ def float_exponents(codes: Codes) -> NDArray[np.int64]:
 def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
     """Exponents for the next call, after these were agreed on. A block of zeros says nothing about the next one, which will be
     repeated at a scale that fits."""
+    codes = codes & np.uint16(NOT_FINITE - 1)
     return np.where(codes == ZERO_CODE, LOWEST, float_exponents(codes) + 1)
 
 

@@ -10,8 +10,7 @@ q = rint(x * 2^(b - e)). The error of a sum is at most n/2 quanta, the quantum a
 **Min, max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same
 order. **And, or, xor** take the bits as they are.
 
-Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire. What encodes writes into ``out`` if
-there is one, and returns it.
+Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ def encode_floats(
     lane: Lane,
     workers: int,
     dither: np.random.Generator | None = None,
-    out: Array | None = None,
 ) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
 
@@ -109,25 +107,18 @@ def encode_floats(
         whole = np.trunc(scaled)
         rest = scaled - whole  # exact, whereas adding a dither would round if the float has few fraction bits left
         scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
-    return _biased(scaled.astype(_SIGNED[lane]), lane, workers, out)
+    return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
 
 
-def encode_integers(values: Array, lane: Lane, workers: int, out: Array | None = None) -> Array:
+def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
     """Biased lanes of an integer array whose magnitudes are at most B."""
-    return _biased(values.astype(_SIGNED[lane]), lane, workers, out)
+    return _biased(values.astype(_SIGNED[lane]), lane, workers)
 
 
-def _biased(signed: Array, lane: Lane, workers: int, out: Array | None) -> Array:
+def _biased(signed: Array, lane: Lane, workers: int) -> Array:
     unsigned = signed.view(_UNSIGNED[lane])
     unsigned += _UNSIGNED[lane].type(bias(lane, workers))
-    return _for_the_wire(unsigned, lane, out)
-
-
-def _for_the_wire(unsigned: Array, lane: Lane, out: Array | None) -> Array:
-    if out is None:
-        return unsigned.astype(WIRE_LANES[lane])
-    out[...] = unsigned
-    return out
+    return unsigned.astype(WIRE_LANES[lane])
 
 
 def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
@@ -166,15 +157,15 @@ def _own_bits(values: Array) -> Array:
     return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
 
 
-def encode_bits(values: Array, out: Array | None = None) -> Array:
-    return _for_the_wire(_own_bits(values), own_lane(values.dtype), out)
+def encode_bits(values: Array) -> Array:
+    return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
     return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
 
 
-def encode_order(values: Array, out: Array | None = None) -> Array:
+def encode_order(values: Array) -> Array:
     """Unsigned lanes in the order of the values: signed integers are shifted, negative floats have their bits flipped (Herf,
     "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
@@ -185,7 +176,7 @@ def encode_order(values: Array, out: Array | None = None) -> Array:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":
         bits = bits ^ top
-    return _for_the_wire(bits, lane, out)
+    return bits.astype(WIRE_LANES[lane])
 
 
 def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
@@ -211,8 +202,8 @@ class FloatLanes:
     mean: bool = False
     dither: np.random.Generator | None = None
 
-    def encode(self, rows: Array, numbers: Numbers, out: Array) -> None:
-        encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither, out)
+    def encode(self, rows: Array, numbers: Numbers) -> Array:
+        return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         divisor = np.maximum(src_cnt, 1) if self.mean else None
@@ -230,8 +221,8 @@ class IntegerLanes:
     def dtype(self) -> np.dtype[Any]:
         return _SIGNED[self.lane]
 
-    def encode(self, rows: Array, _numbers: Numbers, out: Array) -> None:
-        encode_integers(rows, self.lane, self.workers, out)
+    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+        return encode_integers(rows, self.lane, self.workers)
 
     def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
         return decode_integers(lanes, data_cnt, self.lane, self.workers)
@@ -248,9 +239,8 @@ class OwnLanes:
     def lane(self) -> Lane:
         return own_lane(self.dtype)
 
-    def encode(self, rows: Array, _numbers: Numbers, out: Array) -> None:
-        encode = encode_order if self.order else encode_bits
-        encode(rows, out)
+    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+        return encode_order(rows) if self.order else encode_bits(rows)
 
     def decode(self, lanes: Array, _numbers: Numbers, _data: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
         return decode_order(lanes, self.dtype) if self.order else decode_bits(lanes, self.dtype)

@@ -79,6 +79,14 @@ class ControllerMembership:
         )
         return member.communicator(deadline)
 
+    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+        """Another socket at this member's address, and a key for ``purpose`` that only members of the job can make. None if this
+        host has no address."""
+        if self._socket is None:
+            return None
+        host, _, _ = self._socket.address.rpartition(":")
+        return PeerSocket(host), self._client.derived_key(purpose)
+
     def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
         joined = False
         try:

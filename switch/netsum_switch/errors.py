@@ -39,5 +39,13 @@ class BadEntryError(TableError):
     """Match, action or parameters do not fit the table."""
 
 
+class MemberInUseError(TableError):
+    """A member or group of an action profile is still referred to."""
+
+
+class MeterError(SwitchError):
+    """A meter's configuration makes no sense."""
+
+
 class ProgramAbortError(SwitchError):
     """An assert or assume of the program failed; simple_switch would end, this switch drops the packet."""

@@ -13,8 +13,10 @@ from netsum_switch.errors import JsonError, UnsupportedError
 MAX_WIDTH = 65536  # bits of a field, a parameter or a register cell
 MAX_CELLS = 1 << 24  # of one register or counter array
 
-_NUMBERS = frozenset({"id", "size", "bitwidth", "action_id", "max_size", "max_length", "prefix_length", "priority"})
-_LISTS_OF_NUMBERS = frozenset({"action_ids", "header_ids"})
+_NUMBERS = frozenset(
+    {"id", "size", "bitwidth", "action_id", "max_size", "max_length", "prefix_length", "priority", "rate_count"}
+)
+_LISTS_OF_NUMBERS = frozenset({"action_ids", "header_ids", "header_union_ids"})
 # The operands of these type value objects are numbers.
 _INDICES = frozenset({"local", "runtime_data"})
 
@@ -33,7 +35,7 @@ def check_numbers(program: dict[str, Any]) -> None:
     for kind in program["header_types"]:
         for field in kind["fields"]:
             _check_width(kind["name"], field[0], field[1])
-    for section in ("register_arrays", "counter_arrays"):
+    for section in ("register_arrays", "counter_arrays", "meter_arrays"):
         for array in program.get(section) or []:
             _check_array(array)
 

@@ -15,8 +15,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from netsum_switch.action_profile import ActionProfile
 from netsum_switch.counter import CounterArray
 from netsum_switch.errors import JsonError, SwitchError, TableError, UnsupportedError
+from netsum_switch.meter import MeterArray
 from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
 from netsum_switch.register import RegisterArray
@@ -28,6 +30,10 @@ log = logging.getLogger("netsum_switch.engine")
 # A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
 # way, in up to a thousand passes.
 MAX_PASSES = 1 << 16
+
+# An action that loops more often is given up, and its packet with it: BMv2 would loop for ever.
+MAX_TURNS = 1 << 20
+LOOPS = f"an action loops more than {MAX_TURNS} times; the packet is dropped"
 
 # What reading JSON that is not shaped like p4c's raises.
 _MALFORMED = (
@@ -79,7 +85,7 @@ class Pipeline:
     """A program that can be run; `engine` names what runs it. Not thread-safe: the caller serialises packets and changes.
 
     Attributes:
-        tables, counters, registers, actions: by the JSON's names.
+        tables, profiles, counters, meters, registers, actions: by the JSON's names.
         digests: by list id.
         pre: multicast groups and clone sessions.
         on_digest: called with (list id, samples) while a packet is processed.
@@ -92,6 +98,14 @@ class Pipeline:
         self.pre = self._new_replication()
         self.on_digest: Callable[[int, list[tuple[int, ...]]], None] | None = None
         self.actions = self._actions()
+        self.meters = {
+            name: self._new_meters(name, each["size"], each["type"] == "bytes") for name, each in program.meters.items()
+        }
+        by_id = {info.id: info for infos in self.actions.values() for info in infos}
+        self.profiles = {
+            name: self._new_profile(name, tuple(by_id[at] for at in each["action_ids"]), "selector" in each)
+            for name, each in program.profiles.items()
+        }
         self.tables = {
             each["name"]: self._table(each)
             for name in ("ingress", "egress")
@@ -139,6 +153,12 @@ class Pipeline:
     def _new_counter(self, name: str, size: int) -> CounterArray:
         return CounterArray(name, size)
 
+    def _new_profile(self, name: str, actions: tuple[ActionInfo, ...], with_selection: bool) -> ActionProfile:
+        return ActionProfile(name, actions, with_selection=with_selection)
+
+    def _new_meters(self, name: str, size: int, counts_bytes: bool) -> MeterArray:
+        return MeterArray(name, size, counts_bytes=counts_bytes)
+
     def _new_register(self, name: str, size: int, width: int) -> RegisterArray:
         return RegisterArray(name, size, width)
 
@@ -157,8 +177,6 @@ class Pipeline:
         return actions
 
     def _table(self, each: Json) -> Table:
-        if each.get("type", "simple") != "simple":
-            raise JsonError(f"table {each['name']} is of type {each['type']!r}")
         by_id = {info.id: info for infos in self.actions.values() for info in infos}
         keys = []
         for index, key in enumerate(each["key"]):
@@ -172,7 +190,10 @@ class Pipeline:
             tuple(by_id[number] for number in each["action_ids"]),
             each["max_size"],
             bool(each["with_counters"]),
+            self.profiles[each["action_profile"]] if each.get("type", "simple") != "simple" else None,
         )
+        if each.get("direct_meters") is not None:
+            table.meters = self.meters[each["direct_meters"]]
         if (default := each.get("default_entry")) is not None:
             data = tuple(int(value, 16) for value in default.get("action_data", []))
             table.fix_default(

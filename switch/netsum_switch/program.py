@@ -17,10 +17,12 @@ Json = dict[str, Any]
 
 # Sections that must be empty: this switch does not run what they describe.
 _UNSUPPORTED_SECTIONS = {
-    "header_union_stacks": "stacks of header unions",
-    "meter_arrays": "meters",
     "extern_instances": "extern instances",
 }
+
+
+# The types of a field of the last header of a stack: [stack, field], or [stack of unions, member, field].
+STACK_FIELDS = ("stack_field", "union_stack_field")
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,14 @@ class Program:
         self.json = self._parse(text)
         self._refuse_sections()
         self._forget_value_sets()
+        self.profiles = self._profiles()
         self.headers = self._headers()
         self.fields = {(header.name, field.name): field for header in self.headers.values() for field in header.fields}
         self._check_names()
         self.stacks = self._groups("header_stacks")
         self.unions = self._groups("header_unions")
         self.union_of = {name: members for members in self.unions.values() for name in members}
+        self.union_stacks = self._union_stacks()
         self.actions: dict[int, Json] = {action["id"]: action for action in self.json["actions"]}
         self.pipelines: dict[str, Json] = {pipeline["name"]: pipeline for pipeline in self.json["pipelines"]}
         self.calculations: dict[str, Json] = {each["name"]: each for each in self.json["calculations"]}
@@ -75,6 +79,7 @@ class Program:
         self.field_lists: dict[int, Json] = {each["id"]: each for each in self.json.get("field_lists", [])}
         self.learn_lists: dict[int, Json] = {each["id"]: each for each in self.json.get("learn_lists", [])}
         self.errors: dict[str, int] = dict(self.json.get("errors", []))
+        self.meters = self._meters()
         self.deparse_order: list[str] = self._one("deparsers")["order"]
         self.parser: Json = self._one("parsers")
         for name in ("ingress", "egress"):
@@ -129,17 +134,54 @@ class Program:
                     f"the program uses {what} ({items[0].get('name', '?')}); this switch does not run them"
                 )
         for pipeline in self.json["pipelines"]:
-            if pipeline.get("action_profiles"):
-                name = pipeline["action_profiles"][0]["name"]
-                raise UnsupportedError(f"the program uses action profiles ({name}); this switch does not run them")
             if pipeline.get("action_calls"):
                 raise UnsupportedError("the program uses action calls, which p4c never writes")
+
+    def _profiles(self) -> dict[str, Json]:
+        """Action profiles by name. All tables of one get the same actions, in the same order, so that a name has one place in
+        all of them, though p4c gives each table a copy of an action. A selector's hash becomes a calculation."""
+        profiles: dict[str, Json] = {}
+        for pipeline in self.json["pipelines"]:
+            tables: list[Json] = [each for each in pipeline["tables"] if each.get("type", "simple") != "simple"]
+            for profile in pipeline.get("action_profiles", []):
+                profiles[profile["name"]] = profile
+                alike = [each for each in tables if each.get("action_profile") == profile["name"]]
+                own = [dict(zip(each["actions"], each["action_ids"], strict=True)) for each in alike]
+                shared = {name: number for numbers in reversed(own) for name, number in numbers.items()}
+                profile["action_ids"] = list(shared.values())
+                for table, numbers in zip(alike, own, strict=True):
+                    table["action_ids"] = [numbers.get(name, number) for name, number in shared.items()]
+                    table["actions"] = list(shared)
+                if selector := profile.get("selector"):
+                    self.json["calculations"].append({"name": selector_of(profile["name"]), **selector})
+            for table in tables:
+                selects = "selector" in profiles.get(table.get("action_profile", ""), {})
+                if table["type"] != ("indirect_ws" if selects else "indirect"):
+                    raise JsonError(f"table {table['name']} is of type {table['type']!r}, which its profile is not")
+        return profiles
 
     def _forget_value_sets(self) -> None:
         """Take the transitions by value sets away. Nothing fills one, here as in simple_switch_grpc, so they never match."""
         for parser in self.json["parsers"]:
             for state in parser["parse_states"]:
                 state["transitions"] = [each for each in state["transitions"] if each["type"] != "parse_vset"]
+
+    def _meters(self) -> dict[str, Json]:
+        """Meters by name; a table's has a cell for each entry."""
+        meters: dict[str, Json] = {each["name"]: each for each in self.json.get("meter_arrays", [])}
+        for meter in meters.values():
+            if meter["type"] not in ("packets", "bytes"):
+                raise JsonError(f"the meter {meter['name']} counts {meter['type']!r}")
+            if meter["rate_count"] != 2:
+                raise UnsupportedError(
+                    f"the meter {meter['name']} has {meter['rate_count']} rates; this switch has two"
+                )
+        for pipeline in self.json["pipelines"]:
+            for table in pipeline["tables"]:
+                name = table.get("direct_meters")
+                if name is not None and (not meters[name].get("is_direct") or meters[name]["size"] < table["max_size"]):
+                    raise JsonError(f"the meter {name} is not one of table {table['name']}'s entries")
+        return meters
 
     def _headers(self) -> dict[str, HeaderInfo]:
         types = {each["name"]: each for each in self.json["header_types"]}
@@ -169,12 +211,44 @@ class Program:
         names = {each["id"]: each["name"] for each in self.json["headers"]}
         return {each["name"]: [names[number] for number in each["header_ids"]] for each in self.json.get(section, [])}
 
+    def _union_stacks(self) -> dict[str, dict[str, list[str]]]:
+        """Of each stack of unions, by member: the headers with that name, one of each union."""
+        kinds = {
+            kind["name"]: [name for name, _ in kind["headers"]] for kind in self.json.get("header_union_types", [])
+        }
+        unions = {each["id"]: each for each in self.json.get("header_unions", [])}
+        stacks = {}
+        for stack in self.json.get("header_union_stacks", []):
+            elements = [self.unions[unions[number]["name"]] for number in stack["header_union_ids"]]
+            columns = map(list, zip(*elements, strict=True))
+            stacks[stack["name"]] = dict(zip(kinds[stack["union_type"]], columns, strict=True))
+        return stacks
+
+    def column(self, stack: str, member: str | None = None) -> list[str]:
+        """The headers of a stack; of a stack of unions those of one member."""
+        return self.stacks[stack] if member is None else self.union_stacks[stack][member]
+
+    @property
+    def columns(self) -> dict[str, list[list[str]]]:
+        """By stack, of headers or unions, the lists of headers within which push and pop move headers."""
+        return {name: [elements] for name, elements in self.stacks.items()} | {
+            name: list(members.values()) for name, members in self.union_stacks.items()
+        }
+
     def _check_names(self) -> None:
         """Refuse names that differ in punctuation only and would become the same variable."""
         self._check_alike([f"{header}__{field}" for header, field in self.fields], "fields")
         tables = [table["name"] for pipeline in self.json["pipelines"] for table in pipeline["tables"]]
         self._check_alike(tables, "tables")
-        for section in ("headers", "header_stacks", "register_arrays", "counter_arrays", "calculations"):
+        sections = (
+            "headers",
+            "header_stacks",
+            "header_union_stacks",
+            "register_arrays",
+            "counter_arrays",
+            "meter_arrays",
+        )
+        for section in (*sections, "calculations"):
             self._check_alike([each["name"] for each in self.json.get(section, [])], section)
 
     @staticmethod
@@ -189,6 +263,31 @@ class Program:
     def packet_headers(self) -> list[HeaderInfo]:
         """The headers that packets carry, without metadata."""
         return [header for header in self.headers.values() if not header.metadata]
+
+
+def jump_target(primitive: Json, end: int) -> int:
+    """Where ``_jump`` or ``_jump_if_zero`` of an action with ``end`` primitives leads."""
+    target = int(primitive["parameters"][-1]["value"], 16)
+    if target < 0:
+        raise JsonError(f"an action jumps to its primitive {target}")
+    return min(target, end)
+
+
+def selector_of(profile: str) -> str:
+    """The name of the calculation that chooses from a profile's groups."""
+    return f"{profile}.$selector$"
+
+
+def swapped(size: int, count: int, places: range) -> list[int]:
+    """What push and pop by `count` make of a stack of unions: where each place's union was before.
+
+    BMv2 swaps each of `places` with the place `count` before it. Of a stack of headers it then makes the pushed or popped ones
+    invalid, but not of unions: these stay valid in another place.
+    """
+    order = list(range(size))
+    for place in places:
+        order[place], order[place - count] = order[place - count], order[place]
+    return order
 
 
 def is_header(node: Json) -> bool:

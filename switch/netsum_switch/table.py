@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from netsum_switch.action import ActionInfo, checked_action
+from netsum_switch.action_profile import ActionProfile
 from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
 from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary, canonical, fault, mask_of
+from netsum_switch.meter import MeterArray
 
 __all__ = ["ActionInfo", "Code", "Entry", "Exact", "KeyInfo", "Lpm", "Match", "Range", "Table", "Ternary"]
 
@@ -21,13 +24,10 @@ Code = tuple[Any, ...]
 _Rule = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], Code]
 
 
-@dataclass(frozen=True, slots=True)
-class ActionInfo:
-    """An action: its name, the JSON's id and its parameters as (name, width in bits)."""
+REFERENCES = (ActionInfo("$member$", -1, (("member", 32),)), ActionInfo("$group$", -1, (("group", 32),)))
+"""What an entry can do in a table with an action profile, by the profile's numbers of the kinds."""
 
-    name: str
-    id: int
-    params: tuple[tuple[str, int], ...]
+_KINDS = {each.name: kind for kind, each in enumerate(REFERENCES)}
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,10 @@ class Table:
         actions: tuple[ActionInfo, ...],
         max_size: int,
         with_counters: bool = False,
+        profile: ActionProfile | None = None,
     ) -> None:
+        """``profile``: with one, entries have a member or group of it for an action (`REFERENCES`), and ``actions`` are the
+        profile's."""
         self.name = name
         self.match_type = match_type
         self.keys = keys
@@ -68,6 +71,9 @@ class Table:
         self.actions = tuple(action.name for action in actions)
         self.max_size = max_size
         self.with_counters = with_counters
+        self.profile = profile
+        self._entry_actions = actions if profile is None else REFERENCES
+        self.meters: MeterArray | None = None  # with a cell for each slot
         self.const_entries = False
         self.const_default_action = False
         self.const_default_entry = False
@@ -114,8 +120,10 @@ class Table:
         """
         self._check_mutable()
         entry = self._existing(match, priority)
-        index = self._checked_action(action, params)
+        index = self._checked_action(action, params, self._entry_actions)
+        self._refer(entry, -1)
         entry.action, entry.params = action, params
+        self._refer(entry, 1)
         self._unlink(entry)
         self._link(entry, (index, entry, *params))
         return entry
@@ -128,6 +136,7 @@ class Table:
         """
         self._check_mutable()
         entry = self._existing(match, priority)
+        self._refer(entry, -1)
         self._unlink(entry)
         del self._entries[self._identity(match, priority)]
         heappush(self._free_slots, entry.slot)
@@ -146,7 +155,7 @@ class Table:
         Raises:
             TableError: the action does not fit, or the program fixes the default.
         """
-        index = self._checked_action(action, params)
+        index = self._checked_action(action, params, self.action_infos)
         same_action = self.default_entry is not None and self.default_entry.action == action
         if self.const_default_entry or (self.const_default_action and not same_action):
             raise ImmutableError(f"the default entry of table {self.name} is const")
@@ -211,20 +220,19 @@ class Table:
     def _effective(self, priority: int) -> int:
         return priority if self.match_type in ("ternary", "range") else 0
 
-    def _checked_action(self, action: str, params: tuple[int, ...]) -> int:
-        if action not in self.actions:
-            raise BadEntryError(f"table {self.name} has no action {action}; it has {', '.join(self.actions)}")
-        index = self.actions.index(action)
-        wanted = self.action_infos[index].params
-        if len(params) != len(wanted):
-            raise BadEntryError(f"action {action} takes {len(wanted)} parameters, not {len(params)}")
-        for value, (name, width) in zip(params, wanted, strict=True):
-            if not 0 <= value < 1 << width:
-                raise BadEntryError(f"parameter {name} of action {action} does not fit its {width} bits")
+    def _refer(self, entry: Entry, more: int) -> None:
+        """Count an entry among the users of its member or group, or no more."""
+        if self.profile is not None:
+            self.profile.refer(_KINDS[entry.action], entry.params[0], more)
+
+    def _checked_action(self, action: str, params: tuple[int, ...], infos: tuple[ActionInfo, ...]) -> int:
+        index = checked_action(f"table {self.name}", infos, action, params)
+        if self.profile is not None and infos is REFERENCES:
+            self.profile.check(index, params[0])
         return index
 
     def _insert(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int) -> Entry:
-        index = self._checked_action(action, params)
+        index = self._checked_action(action, params, self._entry_actions)
         if len(match) != len(self.keys) or not self.keys:
             raise BadEntryError(f"table {self.name} has {len(self.keys)} key fields, the entry matches {len(match)}")
         for one, key in zip(match, self.keys, strict=True):
@@ -238,6 +246,7 @@ class Table:
         slot = heappop(self._free_slots) if self._free_slots else len(self._entries)
         entry = self._new_entry(match, self._effective(priority), action, params, slot)
         self._entries[self._identity(match, priority)] = entry
+        self._refer(entry, 1)
         self._link(entry, (index, entry, *params))
         return entry
 

@@ -20,7 +20,7 @@ RANKS = 4
 STEPS = 40
 
 
-@pytest.mark.parametrize("late", list(Late))
+@pytest.mark.parametrize("late", [Late.WAIT, pytest.param(Late.DEGRADE, marks=pytest.mark.full)])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))])
 def test_the_switch_has_what_the_file_says(controller: Controller, switch: FakeSwitch, late: Late, seed: int) -> None:
     chance = random.Random(seed)

@@ -288,7 +288,9 @@ def test_a_record_of_the_resumed_epoch_tells_how_far_it_got(
 
 
 @pytest.mark.parametrize("write", range(6))
-@pytest.mark.parametrize("then", ["rejoin", "reconcile", pytest.param("restart", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "then", ["rejoin", *(pytest.param(then, marks=pytest.mark.full) for then in ("reconcile", "restart"))]
+)
 @pytest.mark.parametrize("when", ["reconcile", "agree"])
 def test_killed_on_the_way(
     open_controller: Callable[[], Controller],

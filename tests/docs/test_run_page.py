@@ -111,6 +111,7 @@ def test_runs_in_a_fabric_of_their_own_on_the_embedded_switch(session: Callable[
     session("own")
 
 
+@pytest.mark.full
 def test_attached_runs_on_the_embedded_switch(session: Callable[[str], None]) -> None:
     session("attached")
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from netsum_testbed.bench.blast import Blasted
+from netsum_testbed.bench.blast import Blasted, Load
 from netsum_testbed.bench.collective import Line, parse_size
 from netsum_testbed.bench.command import bench
+from netsum_testbed.bench.loads import HOSTS, LANES
 from netsum_testbed.bench.report import remarks
+from netsum_testbed.bench.rigs import ADDER, adder_rig
 from netsum_testbed.bench.switches import SwitchFigures
 from netsum_testbed.switches import runs_machine_code
 
 from tests.full.commands import invoke
 
 
+@pytest.mark.full
 @pytest.mark.root
 def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
     _, found = invoke(bench, f"switches --switch {switch} --repetitions 1 --rounds 200")
@@ -23,6 +27,39 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
     assert figures["cpu_us_per_packet"]["aggregate"] > 0
     assert found["floor_pps"] > 0
     assert ("embedded_python" in found) == (switch == "embedded" and runs_machine_code())
+
+
+ENGINES = [
+    pytest.param("native", marks=pytest.mark.llvmlite),
+    "python",
+    pytest.param("bmv2", marks=pytest.mark.bmv2),
+]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_bare_adder_adds(engine: str) -> None:
+    lanes = np.random.default_rng(1).integers(0, (1 << 32) // HOSTS, (HOSTS, LANES), dtype=np.uint64)
+    with adder_rig(engine) as rig:
+        heads = [bytes(frame[: -4 * LANES]) for frame in rig.loads[ADDER].frames]
+        frames = [bytearray(head + lane.astype(">u4").tobytes()) for head, lane in zip(heads, lanes, strict=True)]
+        rig.loads = {ADDER: Load(ADDER, tuple(frames), lanes.sum(axis=0).astype(">u4").tobytes())}
+        rig.run(ADDER, 300, 1)  # checks the last reply; by then each register has been used more than once
+
+
+@pytest.mark.root
+@pytest.mark.bmv2
+@pytest.mark.llvmlite
+@pytest.mark.full
+def test_engines_are_compared_in_one_run() -> None:
+    _, found = invoke(bench, "switch --repetitions 2 --run-seconds 0.05")
+    for engine in ("native", "python", "bmv2"):
+        figures = found[engine]
+        assert min(figures["forward_pps"][size] for size in ("64", "1500", "4154")) > 0
+        own_logic = 1 - figures["aggregate_pps"] / figures["bare_adder_pps"]
+        assert figures["own_logic_share"]["time"] == pytest.approx(own_logic, abs=0.02)
+    assert found["floor_pps"] == found["floor"]["forward_pps"]["4154"] > 0
+    assert found["repetitions"] == 2
 
 
 @pytest.mark.root
@@ -40,6 +77,17 @@ def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
     (alone,), flooded = found[switch], found["flooded"][switch]
     assert flooded["flood_pps"] > 0
     assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]
+
+
+@pytest.mark.full
+def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
+    said, found = invoke(bench, f"compression --switch {switch} --workers 2 --steps 20")
+    curves = found[switch]
+    assert curves["float32"]["accuracy"] > 0.7
+    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.7), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
+        assert method in said
+        assert curves["float32"]["sent_bytes"] > least * curves[method]["sent_bytes"]
+        assert len(curves[method]["curve"]) == 2
 
 
 @pytest.mark.root

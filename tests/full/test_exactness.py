@@ -52,6 +52,18 @@ def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None
 
 
 @pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_exact_sums_lose_nothing(four: list[Communicator], dtype: str) -> None:
+    """Huge numbers cancel out, and what is left is what was added beside them, to the last bit."""
+    huge, tiny = np.finfo(dtype).max, np.arange(2500, dtype=dtype) * np.finfo(dtype).smallest_subnormal
+    arrays = [np.full(2500, huge), tiny, -np.full(2500, huge), tiny]
+    for got in results(on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], exact=True))):
+        np.testing.assert_array_equal(got, 2 * tiny)
+    for got in results(on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], "mean", exact=True))):
+        np.testing.assert_array_equal(got, (tiny.astype(np.float64) / 2).astype(dtype))
+
+
+@pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=["-".join(operation) for operation in OPERATIONS])
 def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], number: int) -> None:
     dtype, op = OPERATIONS[number]
@@ -133,3 +145,22 @@ def test_a_barrier_holds_everyone_until_the_last_has_come(four: list[Communicato
         return len(arrived)
 
     assert results(on_all(four, make)) == [4, 4, 4, 4]
+
+
+def test_values_that_are_not_finite(four: list[Communicator]) -> None:
+    arrays = [np.linspace(-1, 1, 5000, dtype=np.float32) * 10.0**rank for rank in range(4)]
+    zeroed = [array.copy() for array in arrays]
+    places = {0: (0, np.nan), 1: (700, np.inf), 2: (700, -np.inf), 3: (4999, -np.inf)}
+    for rank, (index, value) in places.items():
+        arrays[rank][index], zeroed[rank][index] = value, 0
+    clean = results(on_all(four, lambda comm: comm.allreduce(zeroed[comm.rank])))[0]
+    clean[[0, 700]], clean[4999] = np.nan, -np.inf
+    for scale in ("agreed", "predicted", "predicted"):
+        found = results(
+            on_all(four, lambda comm: comm.allreduce(arrays[comm.rank], scale=scale, nonfinite="propagate"))  # noqa: B023
+        )
+        assert all(each.tobytes() == found[0].tobytes() for each in found)
+        assert np.array_equal(np.isnan(found[0]), np.isnan(clean))
+        finite = np.isfinite(clean)
+        assert np.array_equal(found[0][~finite], clean[~finite], equal_nan=True)
+        assert np.allclose(found[0][finite], clean[finite], rtol=0, atol=1e-4 if scale == "predicted" else 0)

@@ -53,6 +53,7 @@ def crew(fabric: Fabric, name: str, **options: Any) -> Iterator[tuple[list[Commu
             worker.child.stop()
 
 
+@pytest.mark.full
 def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
     with crew(fragile, "killed") as (communicators, worker), Training(communicators, timeout=10.0) as training:
         while worker.read() < 20:

@@ -63,6 +63,7 @@ def test_a_host_sends_no_more_than_its_rate() -> None:
         assert "tbf" not in dict(shaped("h2"))
 
 
+@pytest.mark.root
 def test_a_rate_that_this_machine_cannot_do() -> None:
     with pytest.raises(NamespaceError, match=r"cannot limit the rate of a link .* leave rate_mbps out\): tc qdisc add"):
         limit_rate(run_command, "nosuch0", 80)

@@ -11,7 +11,7 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.errors import Behind, Degraded, Desynchronized
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import Members
 from tests.full.trouble import Nap, Training, naps, until
 
@@ -26,17 +26,13 @@ def share(rank: int, step: int) -> Any:
     return np.random.default_rng([rank, step]).integers(-500, 500, SIZE).astype(np.float32)
 
 
-def sums(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any) -> list[Any]:
-    """Three calls, in the second of which one rank is late: it comes when all others are done."""
-    got = []
-    for step in range(3):
-        if (comm.rank, step) == (sleeper, 1):
-            assert gone.wait(PATIENCE)
-        if step == 2:
-            comm.barrier(timeout=PATIENCE)  # until the late one has caught up, nobody waits for it
-        got.append(comm.allreduce(share(comm.rank, step), timeout=PATIENCE, **options))
-        if comm.rank == (sleeper + 1) % comm.size and step == 1:
-            gone.set()
+def second_call(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any) -> Any:
+    """A sum in which one rank is late: it comes when all others are done."""
+    if comm.rank == sleeper:
+        assert gone.wait(PATIENCE)
+    got = comm.allreduce(share(comm.rank, 1), timeout=PATIENCE, **options)
+    if comm.rank == (sleeper + 1) % comm.size:
+        gone.set()
     return got
 
 
@@ -44,40 +40,57 @@ def sums(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any
 def test_a_partial_sum_is_the_same_everywhere_and_the_next_one_whole(members: Members, late: int) -> None:
     with members(4, quorum=3, **PATIENT) as communicators:
         gone = threading.Event()
-        got = results(on_all(communicators, lambda comm: sums(comm, late, gone)))
+
+        def sums(comm: Communicator) -> list[Any]:
+            first = allreduce_whole(comm, share(comm.rank, 0))
+            return [first, second_call(comm, late, gone), allreduce_whole(comm, share(comm.rank, 2))]
+
+        got = results(on_all(communicators, sums))
         for mine in got:
             for step in range(3):
                 assert mine[step].tobytes() == got[0][step].tobytes()
         np.testing.assert_array_equal(got[0][0], sum(share(rank, 0) for rank in range(4)))
         np.testing.assert_array_equal(got[0][1], sum(share(rank, 1) for rank in range(4) if rank != late))
         np.testing.assert_array_equal(got[0][2], sum(share(rank, 2) for rank in range(4)))
-        assert [comm.stats.late > 0 for comm in communicators] == [rank == late for rank in range(4)]
+        assert communicators[late].stats.late > 0
         assert all(comm.stats.degraded > 0 for comm in communicators)
 
 
 def test_what_was_missed_is_carried_over_once(members: Members) -> None:
     with members(3, quorum=2, **PATIENT) as communicators:
         gone = threading.Event()
-        got = results(on_all(communicators, lambda comm: sums(comm, 1, gone, late="carry")))
+
+        def sums(comm: Communicator) -> list[Any]:
+            got = [comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, late="carry")]
+            got.append(second_call(comm, 1, gone, late="carry"))
+            got.append(comm.allreduce(share(comm.rank, 2), timeout=PATIENCE, late="carry"))
+            while comm.report.degraded:  # the last of it may itself come late
+                comm.barrier(timeout=PATIENCE)
+                got.append(comm.allreduce(np.zeros(SIZE, np.float32), timeout=PATIENCE, late="carry"))
+            return got
+
+        got = results(on_all(communicators, sums))
         np.testing.assert_array_equal(sum(got[0]), sum(share(rank, step) for rank in range(3) for step in range(3)))
         assert len({np.concatenate(mine).tobytes() for mine in got}) == 1
 
 
 def test_raise_and_wait(members: Members) -> None:
     with members(3, quorum=2, **PATIENT) as communicators:
+        gone = threading.Event()
 
-        def late_by(seconds: float, **options: Any) -> Any:
-            def call(comm: Communicator) -> Any:
-                if comm.rank == 2:
-                    time.sleep(seconds)
-                return comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, **options)
+        def too_late(comm: Communicator) -> Any:
+            with pytest.raises(Degraded) as caught:
+                second_call(comm, 2, gone, late="raise")
+            gone.set()
+            return caught.value.report.src_cnt_min
 
-            return on_all(communicators, call)
+        def late(comm: Communicator) -> Any:
+            if comm.rank == 2:
+                time.sleep(1.0)
+            return comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, late="wait")
 
-        for outcome in late_by(1.5, late="raise"):
-            assert isinstance(outcome.error, Degraded)
-            assert outcome.error.report.src_cnt_min == 2
-        for result in results(late_by(1.0, late="wait")):
+        assert results(on_all(communicators, too_late)) == [2] * 3
+        for result in results(on_all(communicators, late)):
             np.testing.assert_array_equal(result, sum(share(rank, 0) for rank in range(3)))
 
 

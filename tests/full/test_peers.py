@@ -54,6 +54,7 @@ def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric)
         assert [comm.stats.resumes for comm in communicators] == [2] * 4
 
 
+@pytest.mark.full
 @EITHER_SWITCH
 def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fabric) -> None:
     with same_bits(mortal, steps=18, middle=6) as communicators:

@@ -54,7 +54,9 @@ def spec_of(fabric: Fabric, workers: int, **options: Any) -> JobSpec:
     return JobSpec(name=f"trees-{next(_numbers)}", members=tuple(hosts[:workers]), **options)
 
 
-@pytest.mark.parametrize(("workers", "turn"), [(2, 0), (4, 1), (9, 2)])
+@pytest.mark.parametrize(
+    ("workers", "turn"), [(4, 1), *(pytest.param(*of, marks=pytest.mark.full) for of in ((2, 0), (9, 2)))]
+)
 def test_collectives_are_exact_whatever_is_lost_between_switches(net: Fabric, workers: int, turn: int) -> None:
     with joined(net, spec_of(net, workers)) as there:
         check(there.communicators, cells(workers, turn)[:: 1 + (workers > 4)])

@@ -135,6 +135,7 @@ def test_top_tells_who_is_silent_and_since_when(fabric: Fabric, members: Members
         assert (done.view.open_blocks, done.members[2].member.presence) == (0, "joined")
 
 
+@pytest.mark.full
 def test_partial_results_are_seen_on_both_sides(fabric: Fabric, members: Members) -> None:
     with members(3, late=Late.DEGRADE, block_exp=20.0, quorum=2) as communicators:
         name = communicators[0].descriptor.job

@@ -33,6 +33,7 @@ def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[Fuzz
     return totals, said
 
 
+@pytest.mark.full
 def test_strangers_change_nothing(target: Target) -> None:
     totals, said = fuzzed(target)
     assert said == []

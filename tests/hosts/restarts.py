@@ -158,3 +158,6 @@ class MemoryMembership:
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         raise NotImplementedError("this controller makes no groups")
+
+    def mail_socket(self, purpose: str) -> None:
+        """There is none: its members are in one process."""

@@ -164,3 +164,27 @@ def test_nothing_but_zeros_costs_the_agreement_alone() -> None:
         assert not result.any()
         assert not np.signbit(result).any()
         assert {comm.stats.packets_sent for comm in communicators} == {1}
+
+
+@pytest.mark.parametrize("scale", ["agreed", "predicted"])
+def test_what_rounding_keeps_out_is_the_rest(scale: str) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(700).astype(np.float32) * 10.0**rank for rank in range(3)]
+    arrays[0][300:600] = arrays[1][300:600] = arrays[2][300:600] = 0
+    rests = [np.full(700, 9.0, np.float32) for _ in range(3)]
+    with ranks(3) as communicators:
+        for step in range(3):
+            values = [array * (step + 1) for array in arrays]
+            sums = good(
+                on_each(
+                    communicators,
+                    lambda comm: comm.allreduce(values[comm.rank], bits=8, scale=scale, rest=rests[comm.rank]),  # noqa: B023
+                )
+            )
+            carried = np.sum(values, axis=0, dtype=np.float64) - np.sum(rests, axis=0, dtype=np.float64)
+            assert np.allclose(sums, carried, rtol=1e-6, atol=1e-6)
+            assert all(np.abs(rest).max() <= communicators[0].report.quantum / 2 for rest in rests)
+        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), rest=np.ones(4)))
+        assert all("contiguous array of floats of shape (3,)" in str(each) for each in wrong)
+        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), "max", rest=np.ones(3)))
+        assert all("op='max' of float64" in str(each) for each in wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_partial_sums_of_every_width(dtype: str) -> None:
         result = good(one_late(network, communicators, 1, lambda comm: comm.allreduce(mine[comm.rank])))
         np.testing.assert_array_equal(result, mine[0] + mine[2])
         assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_partial_exact_sums(op: str) -> None:
+    mine = [np.arange(700, dtype=np.float32) * np.float32(scale) for scale in (1e30, 1.0, -1e30)]
+    with stragglers(3) as (network, communicators):
+        call = partial(one_late, network, communicators)
+        assert not good(call(1, lambda comm: comm.allreduce(mine[comm.rank], op, exact=True))).any()
+        result = good(call(0, lambda comm: comm.allreduce(mine[comm.rank], op, exact=True)))
+        np.testing.assert_array_equal(result, (mine[1] + mine[2]) / np.float32(2 if op == "mean" else 1))
+        assert all(comm.report.degraded == comm.report.blocks for comm in communicators)
 
 
 @pytest.mark.parametrize("op", ["sum", "mean"])

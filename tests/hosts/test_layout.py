@@ -18,7 +18,7 @@ def cuts(draw: st.DrawFn) -> Made:
     owners = draw(st.lists(st.sampled_from([0, 1, 2, EVERYONE]), min_size=len(counts), max_size=len(counts)))
     lane_bytes = draw(st.sampled_from([1, 2, 4, 8]))
     width = draw(st.sampled_from([1, 4, 16])) * CHUNK_BYTES // lane_bytes
-    return counts, owners, width, lane_bytes, Layout(counts, owners).cut(width, lane_bytes)
+    return counts, owners, width, lane_bytes, Layout(counts, owners).cut(width, CHUNK_BYTES // lane_bytes)
 
 
 @given(cuts())

@@ -128,7 +128,13 @@ def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, 
     assert [sorted(each) for each in by_peers(given_batches, workers, algorithm)] == expected
 
 
-@pytest.mark.parametrize(("algorithm", "workers"), list(zip(HOST_ALGORITHMS, (2, 5, 9, 3), strict=True)))
+@pytest.mark.parametrize(
+    ("algorithm", "workers"),
+    [
+        pytest.param(algorithm, workers, marks=[pytest.mark.full] if workers > 3 else [])
+        for algorithm, workers in zip(HOST_ALGORITHMS, (2, 5, 9, 3), strict=True)
+    ],
+)
 def test_cells_by_each_algorithm_over_a_bad_network(algorithm: str, workers: int) -> None:
     faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
     network = PeerNetwork(workers, algorithm=algorithm)

@@ -13,11 +13,12 @@ MAY_IMPORT = {
     "netsum": set(),
     "netsum_switch": set(),
     "netsum_controller": {"netsum", "netsum_p4"},
+    "netsum_planner": {"netsum", "netsum_controller"},
     "netsum_testbed": OURS - {"netsum_trials"},
     "netsum_trials": OURS,
 }
 # Parts of netsum that the library never imports: they have dependencies of their own.
-APART = ("packets.py", "metrics.py", "agent", "integrations")
+APART = ("packets.py", "metrics.py", "agent", "integrations", "torch")
 
 
 def modules(package: str) -> list[Path]:

@@ -19,7 +19,7 @@ from netsum import installing
 
 from tests.house.tree import ROOT, files
 
-WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_switch", "netsum_testbed"}
+WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_planner", "netsum_switch", "netsum_testbed"}
 SMALL = 1 << 20
 """Bytes that the library's wheel may have."""
 
@@ -32,6 +32,8 @@ def test_both_builds_are_described_alike() -> None:
     whole, library = project(ROOT), project(ROOT / "hosts")
     extras, own = whole.pop("optional-dependencies"), library.pop("optional-dependencies")
     assert own == {name: extras[name] for name in own}
+    plugins, own = whole.pop("entry-points"), library.pop("entry-points")
+    assert own == {group: plugins[group] for group in own}
     assert library.items() <= whole.items()
     assert netsum.__version__ == whole["version"] == version("netsum")
 

@@ -13,6 +13,7 @@ PARTS = (
     "controller",
     "switch",
     "testbed",
+    "planner",
     "trials",
     "p4src",
     "mininet",
@@ -27,6 +28,7 @@ ROOTS = {
     "netsum_controller": ROOT / "controller" / "netsum_controller",
     "netsum_switch": ROOT / "switch" / "netsum_switch",
     "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
+    "netsum_planner": ROOT / "planner" / "netsum_planner",
     "netsum_trials": ROOT / "trials" / "netsum_trials",
 }
 

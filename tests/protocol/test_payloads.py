@@ -52,7 +52,9 @@ def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> It
         yield Step(member.port, frame, f"{op.name} {lane.name} {chunks} chunks"), payload
 
 
-@pytest.mark.parametrize("lane", Lane, ids=lambda lane: lane.name)
+@pytest.mark.parametrize(
+    "lane", [pytest.param(lane, id=lane.name, marks=[pytest.mark.full] if lane == Lane.L16 else []) for lane in Lane]
+)
 def test_a_thousand_random_packets_of_a_width(target: Target, lane: Lane) -> None:
     rng = random.Random(int(lane))
     steps: list[Step] = []

@@ -75,6 +75,7 @@ def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> SoakTotals
 BAD = Rates(loss=0.05, duplicate=0.05, reorder=0.05)
 
 
+@pytest.mark.full
 def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -> None:
     link = LinkFaults(up=BAD, down=Rates(loss=0.1, burst=3, delay_ms=0.5, jitter_ms=0.5))
     events = (

@@ -38,6 +38,7 @@ def test_rootless_on_the_embedded_switch(netsum: Start) -> None:
     assert "running rootless" in command.output
 
 
+@pytest.mark.full
 def test_in_mininet(netsum: Start, switch: str) -> None:
     check(netsum("demo", "--switch", switch, "--workers", "2", "--steps", "60"), switch, "mininet", 2)
 

@@ -57,6 +57,7 @@ def check(way: LinkBytes, least: bool = False) -> None:
         assert way.measured <= way.expected + way.again * FRAME
 
 
+@pytest.mark.full
 def test_collectives_on_a_tree(leaves: Fabric) -> None:
     names = ("allreduce", "broadcast", "all_gather", "all_to_all", "barrier")
     costs = [cost for cost in COSTS if cost.collective in names]

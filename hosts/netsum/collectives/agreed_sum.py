@@ -13,7 +13,9 @@ from netsum.collectives.call import Context
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import Carried, History, Signature
 from netsum.collectives.layout import Layout
+from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
+from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.exponents import ZERO_CODE, block_codes, predicted_exponents
@@ -41,17 +43,30 @@ def agreed_sum(
         with np.errstate(over="ignore"):
             blocks = blocks + left_over
         error = not_finite(context.rank, blocks.reshape(array.shape), " including what late calls carried over")
+    marks = Marks(blocks) if options.propagates and error is None else None
+    blocks = blocks if marks is None else marks.finite
     try:
         codes = block_codes(sender.cut.all_rows(blocks), sender.cut.number, finite=error is None)
+        codes = codes if marks is None else marks.add_to(codes, sender.cut)
         agreed = yield from agree(context, signature, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
             # The next call may start once this one has submitted its last block: by then all ranks must hold the prediction.
             history.predictions.learn(signature, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
-        lanes = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
+        plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
+        lanes = keeping(plain, sender.cut, options)
+
+        def settle() -> Flow:
+            assert marks is not None
+            numbers = agreed.not_finite
+            agreed.values[numbers] = yield from marks.settle(context, sender.cut, numbers, codes[numbers])
+
         # A job that degrades sends blocks of zeros too: a rank that has lost the codes must still be able to count its blocks.
-        result = yield from sender.send(blocks, lanes, agreed, skip_zeros=not context.degrade)
+        skip, last = not context.degrade, None if marks is None else settle
+        result = yield from sender.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
+        if marks is not None:
+            marks.put_into(result, sender.cut)
         scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
         context.report.note_quantum(fixed_point.coarsest_quantum(scaled, lane, context.workers))
         # A result without a scale is as good as none.

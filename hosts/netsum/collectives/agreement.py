@@ -17,6 +17,7 @@ from netsum.exponents import (
     CODE_LANE,
     FIRST_CODES,
     FIRST_LANES,
+    NOT_FINITE,
     SIGNATURE_LANES,
     ZERO_CODE,
     Codes,
@@ -159,9 +160,15 @@ class Agreement:
         return self.missing == 0
 
     def nonzero(self, numbers: range) -> Numbers:
-        """The blocks among these that are not zeros on every rank."""
-        there = self.values[numbers.start : numbers.stop] != ZERO_CODE
+        """The blocks among these that are finite, and not zeros, on every rank."""
+        codes = self.values[numbers.start : numbers.stop]
+        there = (codes != ZERO_CODE) & (codes < NOT_FINITE)
         return numbers if there.all() else numbers.start + np.flatnonzero(there)
+
+    @property
+    def not_finite(self) -> NDArray[np.int64]:
+        """The blocks in which some rank has a NaN or an infinity."""
+        return np.flatnonzero(self.values >= NOT_FINITE)
 
     def exponents(self, numbers: Numbers) -> NDArray[np.int64]:
         """The agreed exponents of these blocks of floats."""

@@ -96,7 +96,7 @@ class Caller(ABC):
 
     @abstractmethod
     def _give_up(
-        self, collective: str, error: Exception, timeout: float | None, *, background: bool, predicted: bool
+        self, collective: str, error: Exception, timeout: float | None, *, background: bool, scale: str
     ) -> None:
         """Tell the other ranks that this one cannot make the call."""
 
@@ -107,13 +107,13 @@ class Caller(ABC):
         timeout: float | None,
         *,
         background: bool = False,
-        predicted: bool = False,
+        scale: str = "agreed",
     ) -> Work[Result]:
         """Check the arguments (``prepare``) and begin the call. If they are wrong, the other ranks are told so that none of them
-        waits. ``background``: a thread also drives the call. ``predicted``: the call asks for predicted scales."""
+        waits. ``background``: a thread also drives the call. ``scale``: how it scales, "exact" if it need not."""
         try:
             call = prepare()
         except Exception as error:
-            self._give_up(collective, error, timeout, background=background, predicted=predicted)
+            self._give_up(collective, error, timeout, background=background, scale=scale)
             raise
         return self._start(call, timeout, background=background)

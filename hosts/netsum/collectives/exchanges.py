@@ -79,9 +79,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         for numbers in sender.cut.groups():
             left -= len(numbers)
             if given is not None:
-                group = sender.submit(
-                    partial(_copy, sender.cut.rows(given, numbers)), numbers, source=rank, more=left > 0
-                )
+                group = sender.submit(sender.cut.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
                 group = sender.submit_empty(numbers, wanted=wanted, source=part.source, more=left > 0)
             groups.append((group, sender, part.source, result if given is None else None))
@@ -102,10 +100,6 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         # The block finished without a payload: the switch does not wait for a member that was evicted.
         raise Aborted(f"rank {min(bereft)} was evicted before it had sent its part")
     return results
-
-
-def _copy(rows: Array, out: Array) -> None:
-    out[...] = rows
 
 
 def join_rows(parts: Sequence[Array | None], counts: Sequence[int], like: Array) -> Array:

@@ -1,8 +1,8 @@
 """Tells the others that this rank's arguments are wrong, so that nobody waits for it.
 
 This rank cannot know what the others call, but every call begins with one opening block, and an ABORT there ends it for everyone
-after one id. If the others' scales may be predicted, their data goes out together with the opening, in blocks that this rank
-cannot count. Then it says MISMATCH, which ends the communicator on every rank.
+after one id. If the others may send their data together with the opening, because scales are predicted or the sum is exact, that
+data is in blocks which this rank cannot count. Then it says MISMATCH, which ends the communicator on every rank.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from netsum.wire.schema import Op, Status
 from netsum.work import Flow
 
 
-def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
-    """The flow. Raises ``error``; Mismatch if the others' scales may be predicted (``predicts``); Desynchronized if, in a job
+def give_up(context: Context, error: CallError, *, at_once: bool) -> Flow:
+    """The flow. Raises ``error``; Mismatch if the others may send ``at_once``; Desynchronized if, in a job
     that degrades, the others finished the opening without this rank."""
     verdict = Verdict()
     heard: list[Header | None] = []
@@ -27,7 +27,7 @@ def give_up(context: Context, error: CallError, *, predicts: bool) -> Flow:
         verdict.add(header.status)
         heard.append(header)
 
-    status = Status.MISMATCH if predicts else Status.ABORT
+    status = Status.MISMATCH if at_once else Status.ABORT
     block = Block(
         context.gen, Op.MAX, CODE_LANE, status=status, on_result=record_result, on_lost=lambda: heard.append(None)
     )

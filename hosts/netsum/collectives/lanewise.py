@@ -8,7 +8,8 @@ from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
 from netsum.collectives.layout import Layout
-from netsum.collectives.options import ORDER
+from netsum.collectives.nonfinite import ordered
+from netsum.collectives.options import ORDER, Options
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.fixed_point import Array, OwnLanes
@@ -19,12 +20,12 @@ OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 
 
 def lanewise(
-    context: Context, array: Array, layout: Layout, op: str, signature: Signature, error: CallError | None
+    context: Context, array: Array, layout: Layout, options: Options, signature: Signature, error: CallError | None
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     agreed = yield from agree(context, signature, NO_CODES, error)
-    lanes = OwnLanes(array.dtype, op in ORDER)
-    sender = Sender(context, layout, OPS[op], lanes.lane)
-    blocks = sender.cut.padded(array)
+    lanes = OwnLanes(array.dtype, options.op in ORDER)
+    sender = Sender(context, layout, OPS[options.op], lanes.lane)
+    blocks = sender.cut.padded(ordered(array, options.op) if options.propagates else array)
     result = yield from sender.send(blocks, lanes, agreed)
     return sender.cut.parts(result)

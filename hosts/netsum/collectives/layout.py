@@ -36,15 +36,15 @@ class Layout:
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
         return cls((count,), (owner,))
 
-    def cut(self, width: int, lane_bytes: int) -> Cut:
-        return Cut(self, width, lane_bytes)
+    def cut(self, width: int, per_chunk: int) -> Cut:
+        return Cut(self, width, per_chunk)
 
 
 class Cut:
-    """A layout in blocks of ``width`` lanes: their ``number``, and the ``owner`` and the size on the wire (``sizes``,
-    bytes) of each."""
+    """A layout in blocks of ``width`` elements, ``per_chunk`` of which make a chunk: their ``number``, and the ``owner`` and the
+    size on the wire (``sizes``, bytes) of each."""
 
-    def __init__(self, layout: Layout, width: int, lane_bytes: int) -> None:
+    def __init__(self, layout: Layout, width: int, per_chunk: int) -> None:
         self._counts = layout.counts
         self._owners = layout.owners
         self.width = width
@@ -55,9 +55,9 @@ class Cut:
         self.sizes: list[int] = []
         for count, owner, many in zip(layout.counts, layout.owners, blocks, strict=True):
             self.owner += [owner] * many
-            self.sizes += [width * lane_bytes] * many
+            self.sizes += [width // per_chunk * CHUNK_BYTES] * many
             if many:
-                self.sizes[-1] = chunked((count - (many - 1) * width) * lane_bytes)
+                self.sizes[-1] = -(-(count - (many - 1) * width) // per_chunk) * CHUNK_BYTES
 
     @property
     def simple(self) -> bool:

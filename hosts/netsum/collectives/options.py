@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, bias, float_lane, type_name
+from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
+from netsum.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
@@ -18,6 +19,7 @@ OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
+NONFINITE: Final = ("raise", "propagate")
 LATE: Final = ("accept", "carry", "wait", "raise")
 _TYPES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": frozenset({"bool"})}
 TYPES: Final = {
@@ -31,18 +33,25 @@ TYPES: Final = {
 @dataclass(frozen=True)
 class Options:
     """How to reduce. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum of floats,
-    if not that of their type."""
+    if not that of their type; ``rest`` is where to leave what rounding keeps out of a sum."""
 
     op: str
     scale: str = "agreed"
     late: str = "accept"
     lane: Lane | None = None
     rounding: str = "nearest"
+    nonfinite: str = "raise"
+    rest: Array | None = None
 
     @property
     def agreed(self) -> tuple[object, ...]:
         """What must be the same on all ranks."""
-        return self.op, self.scale, self.firm, self.lane
+        return self.op, self.scale, self.firm, self.lane, *([self.nonfinite] if self.propagates else [])
+
+    @property
+    def propagates(self) -> bool:
+        """Whether a NaN or an infinity is passed on, not refused."""
+        return self.nonfinite == "propagate"
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
         return float_lane(dtype) if self.lane is None else self.lane
@@ -58,7 +67,13 @@ class Options:
 
 
 def check_options(
-    dtype: np.dtype[Any], op: str, scale: str = "agreed", late: str = "accept", *, degrade: bool = False
+    dtype: np.dtype[Any],
+    op: str,
+    scale: str = "agreed",
+    late: str = "accept",
+    nonfinite: str = "raise",
+    *,
+    degrade: bool = False,
 ) -> Options:
     """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent.
 
@@ -66,15 +81,25 @@ def check_options(
     not see it fail.
     """
     name = type_name(dtype)
-    for what, value, known in (("op", op, OPERATIONS), ("scale", scale, SCALES), ("late", late, LATE)):
+    given = {
+        "op": (op, OPERATIONS),
+        "scale": (scale, SCALES),
+        "late": (late, LATE),
+        "nonfinite": (nonfinite, NONFINITE),
+    }
+    for what, (value, known) in given.items():
         if value not in known:
             raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
     if name not in TYPES[op]:
         raise Unsupported(_why(dtype, op))
     if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
+    if nonfinite == "propagate" and degrade and late != "wait":
+        raise Unsupported("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
+    if name not in FLOATS or op in BITS:
+        nonfinite = "raise"  # there is nothing to pass on
     agreed = degrade or op not in ARITHMETIC or name in INTEGERS
-    return Options(op, "agreed" if agreed else scale, late if degrade else "accept")
+    return Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
 
 
 def _why(dtype: np.dtype[Any], op: str) -> str:
@@ -98,3 +123,24 @@ def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, roundin
     if bias(LANES[bits], workers) < 1:
         raise Unsupported(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
     return replace(options, lane=LANES[bits], rounding=rounding)
+
+
+def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
+    """The options for an exact sum or mean; Unsupported if there is none. All operations on integers are exact already, and so
+    are those that combine values bit by bit or in their order."""
+    if dtype.name not in FLOATS or options.op in (*ORDER, *BITS):
+        return options
+    if options.op not in ARITHMETIC or dtype.name not in EXACT:
+        raise Unsupported(
+            f"exact=True is for sums and means of {' and '.join(sorted(EXACT))}, not for op={options.op!r} of {dtype.name}"
+        )
+    others = {
+        "scale": scale != "agreed",
+        "bits": options.lane is not None,
+        "rounding": options.rounding != "nearest",
+        "rest": options.rest is not None,
+        "late": options.late == "carry",
+    }
+    if wrong := [name for name, given in others.items() if given]:
+        raise Unsupported(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
+    return replace(options, scale="exact")

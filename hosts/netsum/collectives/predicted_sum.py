@@ -8,20 +8,21 @@ Cost: the data; where predictions were wrong, another round trip and those block
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
 from netsum import fixed_point
-from netsum.collectives.agreement import NO_CODES, agree_codes, open_call
+from netsum.collectives.agreement import agree_codes
+from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
 from netsum.collectives.history import History, Signature
 from netsum.collectives.layout import GROUP, Layout
+from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
+from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
-from netsum.exponents import LOWEST, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
+from netsum.exponents import LOWEST, NOT_FINITE, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
 from netsum.wire.schema import GIVING_UP, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
@@ -48,9 +49,12 @@ def predicted_sum(
     doubtful, following = yield from summing.receive(groups)
     if len(doubtful):
         agreed = yield from agree_codes(context, summing.codes[doubtful])
-        following[doubtful] = predicted_exponents(agreed)
-        yield from summing.send_again(doubtful, agreed, history)
+        settled = yield from summing.settle(doubtful, agreed)
+        following[doubtful] = predicted_exponents(settled)
+        yield from summing.send_again(doubtful, agreed, settled, history)
     summing.note_quantum()
+    if summing.marks is not None:
+        summing.marks.put_into(summing.result, summing.sender.cut)
     history.predictions.learn(signature, following)
     yield SUBMITTED
     return summing.sender.cut.parts(summing.result)
@@ -72,39 +76,34 @@ class _PredictedSum:
         self._error = error
         self._lane = lane = options.float_lane(array.dtype)
         self.sender = Sender(context, layout, Op.SUM, lane)
-        self._blocks = self.sender.cut.padded(fixed_point.widened(array))
-        self.codes: Codes = block_codes(
-            self.sender.cut.all_rows(self._blocks), self.sender.cut.number, finite=error is None
-        )
+        cut = self.sender.cut
+        self._blocks = cut.padded(fixed_point.widened(array))
+        self.marks = Marks(self._blocks) if options.propagates and error is None else None
+        self._blocks = self._blocks if self.marks is None else self.marks.finite
+        self.codes: Codes = block_codes(cut.all_rows(self._blocks), cut.number, finite=error is None)
+        if self.marks is not None:
+            self.codes = self.marks.add_to(self.codes, cut)
         self.exponents = exponents.copy()
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
-        self._lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        self._lanes = keeping(lanes, cut, options)
         self.result = np.zeros(len(self._blocks), array.dtype)
 
     def send(self, signature: Signature) -> Flow:
         """Send all blocks at the predicted exponents; returns the groups, complete."""
+        # A code that says that the block is not finite is larger than every exponent.
         fits = (float_exponents(self.codes) <= self.exponents) | (self.codes == ZERO_CODE)
-        opened = open_call(self._context, signature, NO_CODES, self._error)
-        groups: list[Group] = []
-        for numbers in self.sender.cut.groups():
+
+        def encode(numbers: range) -> tuple[Array, list[Status]]:
             fitting = fits[numbers.start : numbers.stop] & (self._error is None)
             rows = np.where(
                 fitting[:, None], self.sender.cut.rows(self._blocks, numbers), np.zeros(1, self._blocks.dtype)
             )
             refused = Status.RANGE if self._error is None else Status.ABORT
-            statuses = [Status.OK if fit else refused for fit in fitting]
-            final = numbers.stop == self.sender.cut.number
-            groups.append(
-                self.sender.submit(partial(self._lanes.encode, rows, numbers), numbers, statuses, final=final)
-            )
-            yield lambda: opened.differ or self._context.window.queued < GROUP
-            if opened.differ:
-                break
-        # Ranks whose calls differ may never finish each other's blocks; a rank that gives up does.
-        yield lambda: opened.differ or (opened.answered and all(group.complete() for group in groups))
-        opened.check(self._error)
-        return groups
+            return self._lanes.encode(rows, numbers), [Status.OK if fit else refused for fit in fitting]
+
+        return (yield from send_at_once(self._context, self.sender, signature, encode, self._error))
 
     def receive(self, groups: list[Group]) -> Flow:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents
@@ -143,19 +142,28 @@ class _PredictedSum:
         sums[self.sender.cut.beyond(group.numbers)] = 0  # padding
         return np.asarray(np.abs(sums.astype(np.float64)).max(axis=1))
 
-    def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, history: History) -> Flow:
-        """Repeat the doubtful blocks whose prediction was wrong, at the exponents that were agreed on."""
-        predicted, exact = self.exponents[doubtful], float_exponents(agreed)
+    def settle(self, doubtful: NDArray[np.int64], agreed: Codes) -> Flow:
+        """The codes of the finite values of the doubtful blocks, whose codes ``agreed`` may say that they are not finite."""
+        codes, which = agreed.copy(), np.flatnonzero(agreed >= NOT_FINITE)
+        if self.marks is not None and len(which):
+            numbers = doubtful[which]
+            codes[which] = yield from self.marks.settle(self._context, self.sender.cut, numbers, self.codes[numbers])
+        return codes
+
+    def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, settled: Codes, history: History) -> Flow:
+        """Repeat the doubtful blocks whose prediction was wrong, at the exponents that were settled on, and those that were not
+        finite, to which a rank has not contributed."""
+        predicted, exact = self.exponents[doubtful], float_exponents(settled)
         coarse = predicted - exact > coarseness(self._lane, self._context.workers)
-        again = (agreed != ZERO_CODE) & ((exact > predicted) | coarse)
+        again = (settled != ZERO_CODE) & ((exact > predicted) | coarse | (agreed >= NOT_FINITE))
         self.exponents[doubtful[again]] = exact[again]
-        self.exponents[doubtful[agreed == ZERO_CODE]] = LOWEST
+        self.exponents[doubtful[settled == ZERO_CODE]] = LOWEST
         wrong = doubtful[again]
         history.count_redone(len(wrong))
         for first in range(0, len(wrong), GROUP):
             numbers = wrong[first : first + GROUP]
             rows = self.sender.cut.rows(self._blocks, numbers)
-            group = self.sender.submit(partial(self._lanes.encode, rows, numbers), numbers)
+            group = self.sender.submit(self._lanes.encode(rows, numbers), numbers)
             yield group.complete
             self.sender.store(group, self._lanes, self.result)
 

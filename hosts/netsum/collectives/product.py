@@ -16,14 +16,17 @@ from netsum.fixed_point import INTEGERS, Array
 from netsum.work import Flow
 
 
-def product(context: Context, array: Array) -> Flow:
-    """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype."""
-    factors = yield from gather_rows(context, "product", array.reshape(1, -1), [1] * context.workers)
+def product(context: Context, array: Array, *, propagates: bool = False) -> Flow:
+    """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype. ``propagates``: a factor
+    need not be finite."""
+    name = "product propagate" if propagates else "product"
+    factors = yield from gather_rows(context, name, array.reshape(1, -1), [1] * context.workers)
     if array.dtype.name in INTEGERS:
         return _multiply_integers(factors).reshape(array.shape)
     ranks = [rank for rank in range(context.workers) if rank not in context.report.evicted]
-    _check_finite(context.rank, ranks, factors, array.shape)
-    with np.errstate(over="ignore", under="ignore"):
+    if not propagates:
+        _check_finite(context.rank, ranks, factors, array.shape)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         result = np.multiply.reduce(factors.astype(np.float64), axis=0)
         return result.astype(array.dtype).reshape(array.shape)
 

@@ -20,15 +20,17 @@ from netsum.collectives.agreed_sum import agreed_sum
 from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
 from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.exact_sum import exact_sum
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import History, Signature
 from netsum.collectives.integer_sum import integer_sum
 from netsum.collectives.lanewise import lanewise
 from netsum.collectives.layout import Layout
-from netsum.collectives.options import ARITHMETIC, Options, check_options, compressed
+from netsum.collectives.options import ARITHMETIC, Options, check_options, compressed, made_exact
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
-from netsum.errors import Behind, Degraded, Unsupported
+from netsum.collectives.rest import with_rest
+from netsum.errors import Behind, CallError, Degraded, Unsupported
 from netsum.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 from netsum.work import SUBMITTED, Flow, Work
@@ -50,15 +52,25 @@ def reduce_array(
         return [np.empty(0, array.dtype) for _ in layout.counts]
     if not context.give:
         array = np.zeros_like(array)
-    error = context.error or not_finite(context.rank, array)
+    error = context.error
+    if options.scale == "exact":
+        parts = yield from exact_sum(context, array, layout, signature, error, mean=options.op == "mean")
+        return _checked(context, parts, options, error)
+    if not options.propagates:
+        error = error or not_finite(context.rank, array)
     if options.op not in ARITHMETIC:
-        parts = yield from lanewise(context, array, layout, options.op, signature, error)
+        parts = yield from lanewise(context, array, layout, options, signature, error)
     elif type_name(array.dtype) in INTEGERS:
         parts = yield from integer_sum(context, array, layout, signature)
     else:
         known = options.scale == "predicted" and signature in history.predictions.exponents
         float_sum = predicted_sum if known else agreed_sum
         parts = yield from float_sum(context, array, layout, options, signature, history, error)
+    return _checked(context, parts, options, error)
+
+
+def _checked(context: Context, parts: list[Array], options: Options, error: CallError | None) -> list[Array]:
+    """The segments, if the report says that they are good for the caller."""
     if error is not None:
         raise error  # the others do not know of it, since they finished without this rank
     if context.report.lost:
@@ -80,6 +92,9 @@ class Reductions(Caller):
         scale: str = "agreed",
         bits: int | None = None,
         rounding: str = "nearest",
+        exact: bool = False,
+        rest: Array | None = None,
+        nonfinite: str = "raise",
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
@@ -97,6 +112,14 @@ class Reductions(Caller):
                 quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element
                 of the sum is then off by less than n quanta.
+            exact: True: a sum or mean of float32 or float16 is the true one, rounded once: the same whatever the number and
+                order of ranks. NaN and infinities are added as IEEE 754 says. Meant for losses, norms and small layers: it moves
+                ten times the bytes of float32.
+            rest: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
+                contribution. Added to the next ``x``, it makes the errors of few bits cancel out (error feedback).
+            nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFinite. ``propagate``:
+                the element's result is what IEEE arithmetic gives; all others are as if it were not there. It costs two round
+                trips, and a byte more for each element of the blocks that it is in.
             late: in a job that degrades, what to do about late ranks. ``accept``: take partial results (``mean`` divides by the
                 number of ranks in it). ``carry``: the same, and what this rank sent too late goes into its next call of the same
                 kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise Degraded.
@@ -112,7 +135,7 @@ class Reductions(Caller):
 
         Raises:
             Unsupported: the type, the operation or ``out`` is wrong. The others raise Aborted, as for all wrong arguments.
-            NotFinite: this rank's ``x`` has a NaN or an infinity. The others raise Aborted.
+            NotFinite: this rank's ``x`` has a NaN or an infinity (not if ``exact``). The others raise Aborted.
             DoesNotFit: an integer sum does not fit the type; on every rank.
             Mismatch: the ranks made different calls; on every rank.
             Behind: this rank was so late that results are gone; nothing was returned.
@@ -121,8 +144,8 @@ class Reductions(Caller):
 
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, late, give)
-        return self._begin("allreduce", prepare, timeout, predicted=scale == "predicted").wait()
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
+        return self._begin("allreduce", prepare, timeout, scale="exact" if exact else scale).wait()
 
     def allreduce_async(
         self,
@@ -133,13 +156,16 @@ class Reductions(Caller):
         scale: str = "agreed",
         bits: int | None = None,
         rounding: str = "nearest",
+        exact: bool = False,
+        rest: Array | None = None,
+        nonfinite: str = "raise",
         late: str = "accept",
         give: bool = True,
         timeout: float | None = None,
     ) -> Work[Array]:
         """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, late, give)
-        return self._begin("allreduce", prepare, timeout, background=True, predicted=scale == "predicted")
+        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
+        return self._begin("allreduce", prepare, timeout, background=True, scale="exact" if exact else scale)
 
     def _allreduce(
         self,
@@ -149,17 +175,23 @@ class Reductions(Caller):
         scale: str,
         bits: int | None,
         rounding: str,
+        exact: bool,
+        rest: Array | None,
+        nonfinite: str,
         late: str,
         give: bool,
     ) -> Call[Array]:
         array = as_array(x)
-        options = check_options(array.dtype, op, scale, late, degrade=self._degrades)
-        options = compressed(options, array.dtype, bits, rounding, self.size)
+        options = check_options(array.dtype, op, scale, late, nonfinite, degrade=self._degrades)
+        options = with_rest(compressed(options, array.dtype, bits, rounding, self.size), array, rest)
+        if exact:
+            options = made_exact(options, array.dtype, scale)
         if not give and (not self._degrades or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
-            return Call("allreduce", write_out(out, lambda context: product(context, array)), array.nbytes, error=error)
+            multiply = partial(product, array=array, propagates=options.propagates)
+            return Call("allreduce", write_out(out, multiply), array.nbytes, error=error)
 
         def flow(context: Context) -> Flow:
             layout = Layout.whole(array.size)
@@ -175,6 +207,7 @@ class Reductions(Caller):
         op: str = "sum",
         out: Array | None = None,
         *,
+        nonfinite: str = "raise",
         late: str = "accept",
         timeout: float | None = None,
     ) -> Array | None:
@@ -184,7 +217,7 @@ class Reductions(Caller):
         the root raises DoesNotFit. Cost: S bytes of lanes out of every rank, S into the root, a header for each block into the
         others.
         """
-        return self._begin("reduce", partial(self._reduce, x, root, op, out, late), timeout).wait()
+        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, late), timeout).wait()
 
     def reduce_async(
         self,
@@ -193,15 +226,18 @@ class Reductions(Caller):
         op: str = "sum",
         out: Array | None = None,
         *,
+        nonfinite: str = "raise",
         late: str = "accept",
         timeout: float | None = None,
     ) -> Work[Array | None]:
         """Begin :meth:`reduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("reduce", partial(self._reduce, x, root, op, out, late), timeout, background=True)
+        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, late), timeout, background=True)
 
-    def _reduce(self, x: ArrayLike, root: int, op: str, out: Array | None, late: str) -> Call[Array | None]:
+    def _reduce(
+        self, x: ArrayLike, root: int, op: str, out: Array | None, nonfinite: str, late: str
+    ) -> Call[Array | None]:
         array = as_array(x)
-        options = self._options(array, op, late)
+        options = self._options(array, op, nonfinite, late)
         check_root(root, self.size)
         error = wrong_out(out, array.shape, array.dtype) if self.rank == root else None
 
@@ -219,6 +255,7 @@ class Reductions(Caller):
         out: Array | None = None,
         *,
         counts: Sequence[int] | None = None,
+        nonfinite: str = "raise",
         late: str = "accept",
         timeout: float | None = None,
     ) -> Array:
@@ -229,7 +266,7 @@ class Reductions(Caller):
         whose part does not fit raise DoesNotFit. Cost: S bytes of lanes out of every rank, S/n into it, and a header for each
         block of the others' parts.
         """
-        prepare = partial(self._reduce_scatter, x, op, out, counts, late)
+        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, late)
         return self._begin("reduce_scatter", prepare, timeout).wait()
 
     def reduce_scatter_async(
@@ -239,18 +276,19 @@ class Reductions(Caller):
         out: Array | None = None,
         *,
         counts: Sequence[int] | None = None,
+        nonfinite: str = "raise",
         late: str = "accept",
         timeout: float | None = None,
     ) -> Work[Array]:
         """Begin :meth:`reduce_scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._reduce_scatter, x, op, out, counts, late)
+        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, late)
         return self._begin("reduce_scatter", prepare, timeout, background=True)
 
     def _reduce_scatter(
-        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, late: str
+        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, nonfinite: str, late: str
     ) -> Call[Array]:
         array = np.atleast_1d(as_array(x))
-        options = self._options(array, op, late)
+        options = self._options(array, op, nonfinite, late)
         rows = rows_to_each(counts, len(array), self.size)
         shape = (rows[self.rank], *array.shape[1:])
         error = wrong_out(out, shape, array.dtype)
@@ -263,8 +301,8 @@ class Reductions(Caller):
 
         return Call("reduce_scatter", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
 
-    def _options(self, array: Array, op: str, late: str) -> Options:
+    def _options(self, array: Array, op: str, nonfinite: str, late: str) -> Options:
         if late == "carry" or op == "product":
             what = "late='carry'" if late == "carry" else "op='product'"
             raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
-        return check_options(array.dtype, op, late=late, degrade=self._degrades)
+        return check_options(array.dtype, op, late=late, nonfinite=nonfinite, degrade=self._degrades)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from netsum.report import Report
 from netsum.rows import Rows
 from netsum.run import Run
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow
 
 
@@ -34,8 +33,8 @@ class Lanes(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Type of the decoded values."""
 
-    def encode(self, rows: Array, numbers: Numbers, out: Array) -> None:
-        """Write the lanes of these blocks into ``out``, of the same shape as ``rows``, one row a block."""
+    def encode(self, rows: Array, numbers: Numbers) -> Array:
+        """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed."""
@@ -110,7 +109,7 @@ class Group:
 
 
 class Sender:
-    """Sends a call's array, cut into blocks.
+    """Sends a call's array, cut into blocks, of whose elements ``per_chunk`` make a chunk (default: each is a lane).
 
     Attributes:
         cut: the blocks.
@@ -118,23 +117,34 @@ class Sender:
         missed: numbers of the blocks whose result lacks this member's contribution.
     """
 
-    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane) -> None:
+    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane, per_chunk: int | None = None) -> None:
         self._context = context
         self._op = op
         self._lane = lane
         self.verdict = Verdict()
-        self.cut = layout.cut(context.block_bytes // lane.bytes, lane.bytes)
+        self._lanes = context.block_bytes // lane.bytes  # of a block
+        per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
+        self.cut = layout.cut(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
         context.outline.blocks += self.cut.number
 
-    def send(self, array: Array, lanes: Lanes, agreed: Agreement, *, skip_zeros: bool = False) -> Flow:
+    def send(
+        self,
+        array: Array,
+        lanes: Lanes,
+        agreed: Agreement,
+        *,
+        skip_zeros: bool = False,
+        settle: Callable[[], Flow] | None = None,
+    ) -> Flow:
         """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, also padded, in the lanes' dtype. With
-        ``skip_zeros``, blocks that are zeros on every rank are not sent."""
+        ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
+        infinity are sent last, after its flow, which agrees on them."""
         result = np.zeros(len(array), lanes.dtype)  # blocks that are not sent stay 0
         pending: deque[Group] = deque()
         for group_numbers in self.cut.groups():
             yield agreed.known(group_numbers)
-            numbers = agreed.nonzero(group_numbers) if skip_zeros else group_numbers
+            numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
             self._count_skipped(len(group_numbers) - len(numbers))
             if not len(numbers):
                 continue
@@ -142,9 +152,20 @@ class Sender:
             if passed is not None:
                 rows = np.where(passed[:, None], np.zeros(1, rows.dtype), rows)
             final = group_numbers.stop == self.cut.number
-            pending.append(self.submit(partial(lanes.encode, rows, numbers), numbers, passed=passed, final=final))
+            pending.append(self.submit(lanes.encode(rows, numbers), numbers, passed=passed, final=final))
             yield self.room()
             self._receive(pending, lanes, result)
+        if settle is not None:
+            yield agreed.complete
+            unsettled = agreed.not_finite
+            if len(unsettled):
+                yield from settle()
+            self._count_skipped(-len(unsettled))
+            for first in range(0, len(unsettled), GROUP):
+                numbers = unsettled[first : first + GROUP]
+                pending.append(self.submit(lanes.encode(self.cut.rows(array, numbers), numbers), numbers))
+                yield self.room()
+                self._receive(pending, lanes, result)
         yield SUBMITTED
         while pending:
             yield pending[0].complete
@@ -181,7 +202,7 @@ class Sender:
 
     def submit(
         self,
-        encode: Callable[[Array], object],
+        lanes: Array,
         numbers: Numbers,
         statuses: Sequence[Status] | None = None,
         *,
@@ -190,16 +211,15 @@ class Sender:
         source: int = EVERYONE,
         more: bool = False,
     ) -> Group:
-        """Submit the blocks ``numbers``, whose lanes ``encode`` writes into an array, one row a block. A row whose status is not
-        OK becomes an empty contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is
-        this rank, if no other has payloads for these blocks; ``more`` says that the call's next blocks go together with these.
-        """
-        group = Group(numbers, self.cut.width, self._lane)
+        """Submit rows of lanes, which are copied, as the blocks ``numbers``. A row whose status is not OK becomes an empty
+        contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other
+        has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
+        group = Group(numbers, self._lanes, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
-        encode(rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane]))
+        rows[:, HEADER_BYTES:].view(lanes.dtype)[:] = lanes
         like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
         run = Run(like, rows, group)
@@ -220,7 +240,7 @@ class Sender:
     def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
         they are ``wanted``; ``more`` is as in :meth:`submit`."""
-        group = Group(numbers, self.cut.width, self._lane)
+        group = Group(numbers, self._lanes, self._lane)
         like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
         like.room, like.more, like.source = self._context.block_bytes if wanted else 0, more, source
         run = Run(like, np.zeros((len(numbers), HEADER_BYTES + like.room), np.uint8), group)

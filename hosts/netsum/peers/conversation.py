@@ -56,6 +56,11 @@ class Conversation:
         """Whether the other end has everything."""
         return not self._kept
 
+    @property
+    def kept(self) -> int:
+        """How many messages the other end is not known to have."""
+        return len(self._kept)
+
     def forget(self) -> None:
         """Drop what is kept: the other end needs nothing more."""
         self._first += self._sent

@@ -48,6 +48,10 @@ class Mailer:
         """Whether the others have everything that was posted."""
         return all(end.settled for end in self._ends.values())
 
+    def kept(self, rank: int) -> int:
+        """How many messages to this rank it is not known to have."""
+        return self._ends[rank].kept
+
     def heard(self, rank: int) -> float | None:
         """When something last arrived from this rank."""
         return self._ends[rank].heard

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from netsum_switch.codegen.expression import Expressions, constant
+from netsum_switch.action_profile import MEMBER
+from netsum_switch.codegen.expression import Code, Expressions, constant
 from netsum_switch.codegen.flow import Branch, Node, write_structured
 from netsum_switch.codegen.primitives import Primitives
-from netsum_switch.codegen.source import Source, field_var, ident, valid_var
+from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, selector_of
 
 
 def lookup_var(table: str) -> str:
@@ -111,10 +112,33 @@ class Control:
         uses_hit = "__HIT__" in table["next_tables"] or "__MISS__" in table["next_tables"]
         with source.block("if row is None:"):
             source.line(f"row = {default_var(table['name'])}[0]" + ("; hit = False" if uses_hit else ""))
-        if uses_hit or counts:
+        if uses_hit or counts or table.get("direct_meters") or table.get("action_profile"):
             with source.block("else:"):
                 source.line(("hit = True" if uses_hit else "pass") + counts)
+                self._meter(source, table)
+                self._member(source, table)
         source.line("action = row[0]")
+
+    def _member(self, source: Source, table: Json) -> None:
+        """Of a table with an action profile an entry names a member, or a group that a hash chooses from."""
+        profile = table.get("action_profile")
+        if profile is None:
+            return
+        member = f"members_{ident(profile)}[row[2]]"
+        if "selector" in self._program.profiles[profile]:
+            value = self._primitives.calculation(selector_of(profile))
+            member = f"{member} if row[0] == {MEMBER} else chosen_{ident(profile)}(row[2], {value})"
+        source.line(f"row = {member}")
+
+    def _meter(self, source: Source, table: Json) -> None:
+        """The entry's meter colours the packet before the action runs."""
+        name = table.get("direct_meters")
+        if name is not None:
+            header, field = self._program.meters[name]["result_target"]
+            if not self._program.headers[header].metadata:
+                source.line(f"{dirty_var(header)} = 1")
+            colour = Code(f"meter_{ident(name)}(row[1].slot, received, now())", 2)
+            self._primitives.store(source, {"type": "field", "value": [header, field]}, colour)
 
     def _key(self, key: Json) -> str:
         """A key field's value: 0 if its header is invalid."""

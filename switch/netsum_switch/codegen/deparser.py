@@ -62,7 +62,7 @@ def shared_headers(program: Program, written: Collection[str], assigned: Collect
 
     The other fields are the same in all copies of a packet and are packed once. Stacks are left out: their headers move.
     """
-    moving = {name for elements in program.stacks.values() for name in elements}
+    moving = {name for columns in program.columns.values() for elements in columns for name in elements}
     shared = {}
     for name in written:
         header = program.headers[name]

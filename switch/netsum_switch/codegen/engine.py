@@ -15,7 +15,7 @@ from netsum_switch.codegen.module import generate
 from netsum_switch.errors import ProgramAbortError, SwitchError
 from netsum_switch.hashes import HASHES
 from netsum_switch.log_message import log_message
-from netsum_switch.pipeline import MAX_PASSES, Clock, Pipeline, Sent, monotonic_clock
+from netsum_switch.pipeline import LOOPS, MAX_PASSES, Clock, Pipeline, Sent, monotonic_clock
 from netsum_switch.program import Program
 
 
@@ -41,7 +41,10 @@ class _Environment:
     def __init__(self, pipeline: PythonPipeline, clock: Clock) -> None:
         self.registers = {name: array.values for name, array in pipeline.registers.items()}
         self.packets = {name: array.packets for name, array in pipeline.counters.items()}
+        self.meters = {name: array.execute for name, array in pipeline.meters.items()}
         self.bytes = {name: array.bytes for name, array in pipeline.counters.items()}
+        self.members = {name: profile.members for name, profile in pipeline.profiles.items()}
+        self.chosen = {name: profile.chosen for name, profile in pipeline.profiles.items()}
         self.lookups = {
             name: table.exact.get if table.match_type == "exact" else table.lookup
             for name, table in pipeline.tables.items()
@@ -57,6 +60,11 @@ class _Environment:
         self.two_comp_mod, self.usat_cast, self.sat_cast = two_comp_mod, usat_cast, sat_cast
         self.log_message = log_message
         self._pipeline = pipeline
+
+    @staticmethod
+    def endless() -> None:
+        """A loop without an end."""
+        raise SwitchError(LOOPS)
 
     @staticmethod
     def abort() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from netsum_switch.codegen.source import bits_var, field_var, next_var, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import FieldInfo, Json, Program, is_header
+from netsum_switch.program import STACK_FIELDS, FieldInfo, Json, Program, is_header
 
 
 class Code(NamedTuple):
@@ -86,19 +86,18 @@ class Expressions:
             return args[value]
         if kind == "header":
             return Code(valid_var(value), 1)
-        if kind == "stack_field":
-            return self._chosen(
-                [(each.condition, self._field_code(each.header, value[1])) for each in self.last(value[0])]
-            )
+        if kind in STACK_FIELDS:
+            *place, name = value
+            return self._chosen([(each.condition, self._field_code(each.header, name)) for each in self.last(*place)])
         raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
     def _field_code(self, header: str, name: str) -> Code:
         field = self.field(header, name)
         return Code(field_var(header, name), None if field.signed else field.width)
 
-    def last(self, stack: str) -> list[Case]:
-        """The last header of a stack, which is known at run time."""
-        elements = self._program.stacks[stack]
+    def last(self, stack: str, member: str | None = None) -> list[Case]:
+        """The last header of a stack, or of a member of its unions, which is known at run time."""
+        elements = self._program.column(stack, member)
         return [Case(f"{next_var(stack)} == {at + 1}", header) for at, header in enumerate(elements)]
 
     def headers(self, node: Json, args: Sequence[Code] = ()) -> list[Case]:
@@ -123,8 +122,9 @@ class Expressions:
         kind, value = node["type"], node["value"]
         if kind == "field":
             return [(Case("", value[0]), value[1])]
-        if kind == "stack_field":
-            return [(each, value[1]) for each in self.last(value[0])]
+        if kind in STACK_FIELDS:
+            *place, name = value
+            return [(each, name) for each in self.last(*place)]
         if kind == "expression" and "type" in value:
             return self.fields(value, args)
         if kind == "expression" and value["op"] == "access_field":

@@ -11,7 +11,7 @@ from netsum_switch.codegen.deparser import header_bytes
 from netsum_switch.codegen.expression import Case, Code, Expressions
 from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, next_var, raw_var, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import Json, Program
+from netsum_switch.program import STACK_FIELDS, Json, Program, swapped
 
 Params = list[Json]
 
@@ -27,7 +27,7 @@ class HeaderOperations:
         """The headers that a field or header operand can stand for."""
         while target["type"] == "expression" and "type" in target["value"]:
             target = target["value"]
-        if target["type"] in ("field", "stack_field") or target["value"]["op"] == "access_field":
+        if target["type"] in ("field", *STACK_FIELDS) or target["value"]["op"] == "access_field":
             return {case.header for case, _ in self._expressions.fields(target, args)}
         return {case.header for case in self._expressions.headers(target, args)}
 
@@ -106,6 +106,16 @@ class HeaderOperations:
 
     def assign_union(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         to, of = (self._program.unions[each["value"]] for each in params)
+        self._assign_union(source, to, of)
+
+    def assign_union_stack(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
+        """Copy the unions and how many were extracted."""
+        to, of = (each["value"] for each in params)
+        source.line(f"{next_var(to)} = {next_var(of)}")
+        for left, right in zip(*(zip(*self._program.columns[each], strict=True) for each in (to, of)), strict=True):
+            self._assign_union(source, left, right)
+
+    def _assign_union(self, source: Source, to: Sequence[str], of: Sequence[str]) -> None:
         for left, right in zip(to, of, strict=True):
             source.line(f"{dirty_var(left)} = 1")
             # Not _assign: an invalid member must not end the validity of the one before it.
@@ -116,8 +126,11 @@ class HeaderOperations:
     def push(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """push_front: all headers move back, the first become invalid."""
         stack, count = self._shift(params)
-        elements = self._program.stacks[stack]
+        elements = self._program.columns[stack][0]
         source.line(f"{next_var(stack)} = min({len(elements)}, {next_var(stack)} + {count})")
+        if params[0]["type"] == "header_union_stack":
+            self._swap(source, stack, count, range(len(elements) - 1, count - 1, -1))
+            return
         for at in range(len(elements) - 1, count - 1, -1):
             self._move(source, elements[at], elements[at - count])
         for name in elements[:count]:
@@ -126,8 +139,11 @@ class HeaderOperations:
     def pop(self, source: Source, params: Params, _args: Sequence[Code]) -> None:
         """pop_front: all headers move to the front, the last become invalid."""
         stack, count = self._shift(params)
-        elements = self._program.stacks[stack]
+        elements = self._program.columns[stack][0]
         source.line(f"{next_var(stack)} = max(0, {next_var(stack)} - {count})")
+        if params[0]["type"] == "header_union_stack":
+            self._swap(source, stack, count, range(count, len(elements)))
+            return
         for at in range(len(elements) - count):
             self._move(source, elements[at], elements[at + count])
         for name in elements[max(0, len(elements) - count) :]:
@@ -135,11 +151,27 @@ class HeaderOperations:
 
     @staticmethod
     def _shift(params: Params) -> tuple[str, int]:
-        if params[0]["type"] != "header_stack" or params[1]["type"] != "hexstr":
+        if params[0]["type"] not in ("header_stack", "header_union_stack") or params[1]["type"] != "hexstr":
             raise UnsupportedError(f"the program shifts a {params[0]['type']!r} by {params[1]['type']!r}")
         return params[0]["value"], int(params[1]["value"], 16)
 
+    def _swap(self, source: Source, stack: str, count: int, places: range) -> None:
+        """See `swapped`."""
+        for elements in self._program.columns[stack]:
+            order = swapped(len(elements), count, places)
+            self._move_all(source, [(elements[to], elements[of]) for to, of in enumerate(order)])
+
     def _move(self, source: Source, to: str, of: str) -> None:
+        self._move_all(source, [(to, of)])
+
+    def _move_all(self, source: Source, moves: Sequence[tuple[str, str]]) -> None:
+        """Move headers, all at once."""
+        pairs = [pair for to, of in moves if to != of for pair in self._variables(to, of)]
+        if pairs:
+            source.line(f"{', '.join(left for left, _ in pairs)} = {', '.join(right for _, right in pairs)}")
+
+    def _variables(self, to: str, of: str) -> list[tuple[str, str]]:
+        """All variables of two headers of one type."""
         fields = [field.name for field in self._program.headers[to].fields]
         variables = [valid_var, raw_var, dirty_var]
         pairs = [(variable(to), variable(of)) for variable in variables]
@@ -147,4 +179,4 @@ class HeaderOperations:
         varbit = self._program.headers[to].varbit
         if varbit is not None:
             pairs.append((bits_var(to, varbit), bits_var(of, varbit)))
-        source.line(f"{', '.join(left for left, _ in pairs)} = {', '.join(right for _, right in pairs)}")
+        return pairs

@@ -27,6 +27,12 @@ _EGRESS_FIELDS = (
     "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
     "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
 )  # fmt: skip
+# Arrays by section of the JSON: what the code calls them, and where the environment has them.
+_BOUND = {
+    "register_arrays": (("register", "registers"),),
+    "counter_arrays": (("packets", "packets"), ("bytes", "bytes")),
+    "meter_arrays": (("meter", "meters"),),
+}
 _WHOLE = "1 << 30"  # no packet is longer: not truncated
 
 
@@ -51,9 +57,10 @@ class Module:
         self._egress = self._egress_source()
         egress_words = self._egress.words()
         written = {name for name in program.headers if f"{dirty_var(name)} = 1" in self._egress.text}
-        for elements in program.stacks.values():
-            if written & set(elements):
-                written |= set(elements)  # push and pop move them
+        for columns in program.columns.values():
+            for elements in columns:
+                if written & set(elements):
+                    written |= set(elements)  # push and pop move them
         self._written = [name for name in program.deparse_order if name in written]
         self._shared = shared_headers(program, self._written, set(re.findall(r"(\w+) = ", self._egress.text)))
         self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
@@ -114,7 +121,7 @@ class Module:
             names += [valid_var(header.name), raw_var(header.name), dirty_var(header.name)]
             names += [field_var(header.name, field.name) for field in header.fields]
             names += [bits_var(header.name, header.varbit)] if header.varbit is not None else []
-        return names + [next_var(stack) for stack in self._program.stacks]
+        return names + [next_var(stack) for stack in self._program.columns]
 
     def _field_lists(self) -> dict[int, list[str]]:
         return {
@@ -140,21 +147,21 @@ class Module:
 
     def _bind(self, source: Source, used: set[str]) -> None:
         """Bind the run-time objects to local names, the fastest kind that Python has."""
-        for section, kinds in (("register_arrays", ("register",)), ("counter_arrays", ("packets", "bytes"))):
-            for array in self._program.json.get(section, []):
-                for kind in kinds:
-                    name = f"{kind}_{ident(array['name'])}"
-                    if name in used:
-                        source.line(
-                            f"{name} = env.{kind}s[{array['name']!r}]".replace("bytess", "bytes").replace(
-                                "packetss", "packets"
-                            )
-                        )
+        objects = [
+            (kind, of, array["name"])
+            for section, kinds in _BOUND.items()
+            for array in self._program.json.get(section, [])
+            for kind, of in kinds
+        ]
+        objects += [(kind, kind, profile) for profile in self._program.profiles for kind in ("members", "chosen")]
+        bound = {f"{kind}_{ident(name)}": (of, name) for kind, of, name in objects}
         for pipeline in ("ingress", "egress"):
             for table in self._program.pipelines[pipeline]["tables"]:
-                for name, of in ((lookup_var(table["name"]), "lookups"), (default_var(table["name"]), "defaults")):
-                    if name in used:
-                        source.line(f"{name} = env.{of}[{table['name']!r}]")
+                bound[lookup_var(table["name"])] = ("lookups", table["name"])
+                bound[default_var(table["name"])] = ("defaults", table["name"])
+        for name, (of, key) in bound.items():
+            if name in used:
+                source.line(f"{name} = env.{of}[{key!r}]")
         helpers: tuple[str, ...] = (
             "from_bytes",
             "groups",
@@ -165,7 +172,7 @@ class Module:
             "log_message",
             "two_comp_mod",
         )
-        helpers += ("usat_cast", "sat_cast", "learn", "abort")
+        helpers += ("usat_cast", "sat_cast", "learn", "abort", "endless")
         for name in helpers:
             if name in used:
                 source.line(f"{name} = env.{name}")

@@ -16,13 +16,15 @@ from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.primitives import Primitives
 from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, next_var, raw_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import Json, Program
+from netsum_switch.program import STACK_FIELDS, Json, Program
 
 _ERROR = "standard_metadata__parser_error"
 _CORE_ERRORS = (
     "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds",
     "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
 )  # fmt: skip
+
+_NEXT_OF = ("stack", "union_stack")
 
 # Headers of whole-byte fields that are larger than this are sliced field by field; smaller ones are shifted out of one number.
 _SHIFT_LIMIT = 64
@@ -115,12 +117,12 @@ class ParserWriter:
         kind, params = operation["op"], operation["parameters"]
         if kind == "extract" and params[0]["type"] == "regular":
             self._extract(source, params[0]["value"])
-        elif kind == "extract" and params[0]["type"] == "stack":
-            self._extract_next(source, params[0]["value"], self._extract)
+        elif kind == "extract" and params[0]["type"] in _NEXT_OF:
+            self._extract_next(source, params[0], self._extract)
         elif kind == "extract_VL" and params[0]["type"] == "regular":
             self._extract_varbit(source, params[0]["value"], params[1])
-        elif kind == "extract_VL" and params[0]["type"] == "stack":
-            self._extract_next(source, params[0]["value"], lambda to, name: self._extract_varbit(to, name, params[1]))
+        elif kind == "extract_VL" and params[0]["type"] in _NEXT_OF:
+            self._extract_next(source, params[0], lambda to, name: self._extract_varbit(to, name, params[1]))
         elif kind == "set":
             self._set(source, params[0], self._source_value(source, params[1]))
         elif kind == "verify":
@@ -152,10 +154,11 @@ class ParserWriter:
         source.line(f"if size - at < skipped: {_ERROR} = {self._too_short}; break")
         source.line("at += skipped")
 
-    def _extract_next(self, source: Source, stack: str, extract: Callable[[Source, str], None]) -> None:
-        following = next_var(stack)
+    def _extract_next(self, source: Source, target: Json, extract: Callable[[Source, str], None]) -> None:
+        place = target["value"] if target["type"] == "union_stack" else [target["value"]]
+        following = next_var(place[0])
         head = "if"
-        for at, name in enumerate(self._program.stacks[stack]):
+        for at, name in enumerate(self._program.column(*place)):
             with source.block(f"{head} {following} == {at}:"):
                 extract(source, name)
             head = "elif"
@@ -225,9 +228,9 @@ class ParserWriter:
             return int(key["value"][1])
         if key["type"] == "field":
             return self._expressions.field(*key["value"]).width
-        if key["type"] == "stack_field":
-            stack, field = key["value"]
-            return self._expressions.field(self._program.stacks[stack][0], field).width
+        if key["type"] in STACK_FIELDS:
+            *place, field = key["value"]
+            return self._expressions.field(self._program.column(*place)[0], field).width
         raise UnsupportedError(f"the program has a parser transition key of type {key['type']!r}")
 
     def _key_text(self, source: Source, key: Json, index: int) -> str:
@@ -235,7 +238,7 @@ class ParserWriter:
             text = field_var(*key["value"])
             field = self._expressions.field(*key["value"])
             return f"({text} & {(1 << field.width) - 1:#x})" if field.signed else text
-        if key["type"] == "stack_field":
+        if key["type"] in STACK_FIELDS:
             source.line(f"last{index} = {self._expressions.compile(key).text}")
             return f"last{index}"
         value = self._lookahead(source, *key["value"])

@@ -10,16 +10,27 @@ from netsum_switch.codegen.flow import Branch, Node, write_structured
 from netsum_switch.codegen.header_operations import HeaderOperations
 from netsum_switch.codegen.source import Source, dirty_var, field_var, ident, valid_var
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.program import FieldInfo, Json, Program
+from netsum_switch.pipeline import MAX_TURNS
+from netsum_switch.program import STACK_FIELDS, FieldInfo, Json, Program, jump_target
 
 Params = list[Json]
 
 _JUMPS = ("_jump", "_jump_if_zero")
 # Primitives that write to their first parameter, which may be an expression for an lvalue.
-_WRITE_FIRST = frozenset({
-    "assign", "assign_VL", "assign_header", "add_header", "remove_header", "register_read",
-    "modify_field_with_hash_based_offset", "modify_field_rng_uniform",
-})  # fmt: skip
+_WRITE_FIRST = frozenset(
+    {
+        "assign",
+        "assign_VL",
+        "assign_header",
+        "add_header",
+        "remove_header",
+        "register_read",
+        "modify_field_with_hash_based_offset",
+        "modify_field_rng_uniform",
+    }
+)
+# Primitives that write to their third.
+_WRITE_THIRD = frozenset({"execute_meter"})  # fmt: skip
 
 
 class Primitives:
@@ -40,6 +51,7 @@ class Primitives:
             "assign_header": self._headers.assign,
             "assign_header_stack": self._headers.assign_stack,
             "assign_union": self._headers.assign_union,
+            "assign_union_stack": self._headers.assign_union_stack,
             "add_header": self._headers.add,
             "remove_header": self._headers.remove,
             "push": self._headers.push,
@@ -47,6 +59,7 @@ class Primitives:
             "register_read": self._register_read,
             "register_write": self._register_write,
             "count": self._count,
+            "execute_meter": self._meter,
             "mark_to_drop": self._mark_to_drop,
             "drop": self._mark_to_drop,
             "modify_field_with_hash_based_offset": self._hash,
@@ -67,6 +80,10 @@ class Primitives:
 
     def action(self, source: Source, action_id: int, args: Sequence[Code] = ()) -> None:
         self.body(source, self._program.actions[action_id]["primitives"], args)
+
+    def calculation(self, name: str) -> str:
+        """Python for the value of a calculation."""
+        return self._checksums.call(name)
 
     def arguments(self, action_id: int, values: Sequence[str]) -> list[Code]:
         data = self._program.actions[action_id]["runtime_data"]
@@ -99,14 +116,18 @@ class Primitives:
                 self._writers[name](source, params, args)
 
     def _with_jumps(self, source: Source, primitives: Sequence[Json], args: Sequence[Code]) -> None:
-        """``_jump`` and ``_jump_if_zero`` are p4c's ``if`` inside an action."""
+        """``_jump`` and ``_jump_if_zero`` are p4c's ``if`` and loops inside an action."""
         end = len(primitives)
 
         def node(index: int) -> Node:
             return str(index) if index < end else None
 
         def target(index: int) -> int:
-            return int(primitives[index]["parameters"][-1]["value"], 16)
+            return jump_target(primitives[index], end)
+
+        if any(target(at) <= at for at, each in enumerate(primitives) if each["op"] in _JUMPS):
+            self._with_loops(source, primitives, args, target)
+            return
 
         graph: dict[str, list[Node]] = {}
         for index, primitive in enumerate(primitives):
@@ -131,16 +152,40 @@ class Primitives:
 
         write_structured(graph, node(0), emit, "an action")
 
+    def _with_loops(
+        self, source: Source, primitives: Sequence[Json], args: Sequence[Code], target: Callable[[int], int]
+    ) -> None:
+        """Runs of primitives between jumps. A jump forward is to a later ``if``, one backward needs another turn."""
+        jumps = [at for at, each in enumerate(primitives) if each["op"] in _JUMPS]
+        starts = sorted({0, *(at + 1 for at in jumps), *map(target, jumps)} - {len(primitives)})
+        source.line("step = turns = 0")
+        with source.block(f"while step < {len(primitives)}:"):
+            source.line(f"if turns > {MAX_TURNS}: endless()")
+            source.line("turns += 1")
+            for start, end in zip(starts, [*starts[1:], len(primitives)], strict=True):
+                with source.block(f"if step == {start}:"):
+                    source.line(f"step = {end}")
+                    for at in range(start, end):
+                        op, params = primitives[at]["op"], primitives[at]["parameters"]
+                        if op == "_jump":
+                            source.line(f"step = {target(at)}")
+                        elif op == "_jump_if_zero":
+                            source.line(f"if not {self._expressions.condition(params[0], args)}: step = {target(at)}")
+                        elif op == "exit":
+                            source.line("leaving = True")
+                        else:
+                            self._writers[op](source, params, args)
+
     def _touched(self, primitive: Json, args: Sequence[Code]) -> set[str]:
         """Packet headers whose bytes may be outdated afterwards: those of the first parameter, which takes the result."""
         if not primitive["parameters"] or primitive["op"] == "remove_header":
             return set()  # making a header invalid leaves its bytes as they are
-        target = primitive["parameters"][0]
-        if target["type"] in ("header_stack", "header_union"):
+        target = primitive["parameters"][2 if primitive["op"] in _WRITE_THIRD else 0]
+        if target["type"] in ("header_stack", "header_union", "header_union_stack"):
             return set()  # these also move or copy the marks
         if target["type"] == "header":
             names = {target["value"]}
-        elif target["type"] in ("field", "stack_field") or (
+        elif target["type"] in ("field", *STACK_FIELDS) or (
             primitive["op"] in _WRITE_FIRST and target["type"] == "expression"
         ):
             names = self._headers.touched(target, args)
@@ -223,6 +268,12 @@ class Primitives:
         index = self._value(params[1], args)
         name, guard = self._guard(params[0]["value"], index, "counter_arrays")
         source.line(f"{guard}packets_{name}[{index.text}] += 1; bytes_{name}[{index.text}] += received")
+
+    def _meter(self, source: Source, params: Params, args: Sequence[Code]) -> None:
+        index = self._value(params[1], args)
+        name, guard = self._guard(params[0]["value"], index, "meter_arrays")
+        with source.block(guard.rstrip() or "if True:"):
+            self.store(source, params[2], Code(f"meter_{name}({index.text}, received, now())", 2), args)
 
     def _mark_to_drop(self, source: Source, params: Params, args: Sequence[Code]) -> None:
         source.line(f"standard_metadata__egress_spec = {self._drop_port}")

@@ -6,9 +6,9 @@ from netsum_switch.codegen.flow import has_loop
 from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.expressions import Expressions
 from netsum_switch.lowering.primitives import Primitives
-from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, Node
+from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, MeterRead, Node, Statements
 from netsum_switch.lowering.values import Expression
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, selector_of
 
 
 class Controls:
@@ -51,18 +51,29 @@ class Controls:
         keys = [self._key(key) for key in table["key"]]
         by_hit = "__HIT__" in following or "__MISS__" in following
         actions = [(self._primitives.action(at), following.get(name, base)) for at, name in self._actions(table)]
+        profile: str | None = table.get("action_profile")
         hit, miss = following.get("__HIT__", base), following.get("__MISS__", base)
         return Apply(
             table["name"],
             tuple(value for value, _ in keys),
             tuple(width for _, width in keys),
             bool(table["with_counters"]),
+            self._on_hit(table),
+            profile,
+            selector_of(profile) if profile and "selector" in self._program.profiles[profile] else None,
             tuple(actions),
             hit,
             miss,
             by_hit,
             base,
         )
+
+    def _on_hit(self, table: Json) -> Statements:
+        name = table.get("direct_meters")
+        if name is None:
+            return ()
+        target = self._expressions.variables.field(*self._program.meters[name]["result_target"])
+        return (MeterRead(target, name, self._expressions.values.slot),)
 
     @staticmethod
     def _actions(table: Json) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.values import COMPARISONS, Constant, Expression, Values, Variable
 from netsum_switch.lowering.variables import Variables
-from netsum_switch.program import Json, Program, is_header
+from netsum_switch.program import STACK_FIELDS, Json, Program, is_header
 
 
 class Case(NamedTuple):
@@ -48,9 +48,10 @@ class Expressions:
             return args[value]
         if kind == "header":
             return self.variables.valid(value)
-        if kind == "stack_field":
+        if kind in STACK_FIELDS:
+            *place, name = value
             return self.values.chosen(
-                [(each.condition, self.variables.field(each.header, value[1])) for each in self.last(value[0])]
+                [(each.condition, self.variables.field(each.header, name)) for each in self.last(*place)]
             )
         raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
@@ -58,12 +59,12 @@ class Expressions:
         """No condition always holds."""
         return self.values.one if node is None else self.compile(node, args)
 
-    def last(self, stack: str) -> list[Case]:
-        """The last header of a stack: which one it is shows at run time."""
+    def last(self, stack: str, member: str | None = None) -> list[Case]:
+        """The last header of a stack, or of a member of its unions: which one it is shows at run time."""
         count = self.variables.next(stack)
         return [
             Case(self.values.operation("==", count, self.values.constant(at + 1)), header)
-            for at, header in enumerate(self._program.stacks[stack])
+            for at, header in enumerate(self._program.column(stack, member))
         ]
 
     def headers(self, node: Json, args: Arguments = ()) -> list[Case]:
@@ -88,8 +89,9 @@ class Expressions:
         kind, value = node["type"], node["value"]
         if kind == "field":
             return [(Case(None, value[0]), self.variables.field(*value))]
-        if kind == "stack_field":
-            return [(each, self.variables.field(each.header, value[1])) for each in self.last(value[0])]
+        if kind in STACK_FIELDS:
+            *place, name = value
+            return [(each, self.variables.field(each.header, name)) for each in self.last(*place)]
         if kind == "expression" and "type" in value:
             return self.targets(value, args)
         if kind == "expression" and value["op"] == "access_field":

@@ -5,13 +5,13 @@ Truth: BMv2's core primitives, stacks.cpp and header_unions.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.expressions import Arguments, Expressions
 from netsum_switch.lowering.statements import If, Statement, Statements, Store
 from netsum_switch.lowering.values import Expression, Variable
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, swapped
 
 Params = list[Json]
 
@@ -105,6 +105,17 @@ class Headers:
     def assign_union(self, params: Params, _args: Arguments) -> list[Statement]:
         """Member by member: an invalid member must not end the validity of the one before it."""
         to, of = (self._program.unions[each["value"]] for each in params)
+        return self._assign_union(to, of)
+
+    def assign_union_stack(self, params: Params, _args: Arguments) -> list[Statement]:
+        """Union by union, and how many were extracted."""
+        to, of = (each["value"] for each in params)
+        statements: list[Statement] = [Store(self._variables.next(to), self._variables.next(of))]
+        for left, right in zip(*(zip(*self._program.columns[each], strict=True) for each in (to, of)), strict=True):
+            statements += self._assign_union(left, right)
+        return statements
+
+    def _assign_union(self, to: Sequence[str], of: Sequence[str]) -> list[Statement]:
         statements: list[Statement] = []
         for left, right in zip(to, of, strict=True):
             statements.append(If(self._variables.valid(right), tuple(self._assign(left, right))))
@@ -115,11 +126,13 @@ class Headers:
     def push(self, params: Params, _args: Arguments) -> list[Statement]:
         """push_front: everything moves back, the first headers become invalid."""
         stack, count = self._shift(params)
-        elements, after = self._program.stacks[stack], self._variables.next(stack)
+        elements, after = self._program.columns[stack][0], self._variables.next(stack)
         room = self._values.constant(len(elements))
         more = self._values.operation("+", after, self._values.constant(count))
         least = self._values.operation("?", self._values.operation("<", more, room), more, room)
         statements: list[Statement] = [Store(after, least)]
+        if params[0]["type"] == "header_union_stack":
+            return statements + self._swap(stack, count, range(len(elements) - 1, count - 1, -1))
         for at in range(len(elements) - 1, count - 1, -1):
             statements += self._move(elements[at], elements[at - count])
         return statements + self._invalid(elements[:count])
@@ -127,21 +140,47 @@ class Headers:
     def pop(self, params: Params, _args: Arguments) -> list[Statement]:
         """pop_front: everything moves to the front, the last headers become invalid."""
         stack, count = self._shift(params)
-        elements, after = self._program.stacks[stack], self._variables.next(stack)
+        elements, after = self._program.columns[stack][0], self._variables.next(stack)
         fewer = self._values.operation("-", after, self._values.constant(count))
         most = self._values.operation(
             "?", self._values.operation("<", fewer, self._values.zero), self._values.zero, fewer
         )
         statements: list[Statement] = [Store(after, most)]
+        if params[0]["type"] == "header_union_stack":
+            return statements + self._swap(stack, count, range(count, len(elements)))
         for at in range(len(elements) - count):
             statements += self._move(elements[at], elements[at + count])
         return statements + self._invalid(elements[max(0, len(elements) - count) :])
 
     @staticmethod
     def _shift(params: Params) -> tuple[str, int]:
-        if params[0]["type"] != "header_stack" or params[1]["type"] != "hexstr":
+        if params[0]["type"] not in ("header_stack", "header_union_stack") or params[1]["type"] != "hexstr":
             raise UnsupportedError(f"the program shifts a {params[0]['type']!r} by {params[1]['type']!r}")
         return params[0]["value"], int(params[1]["value"], 16)
+
+    def _swap(self, stack: str, count: int, places: range) -> list[Statement]:
+        """See `swapped`."""
+        statements: list[Statement] = []
+        for elements in self._program.columns[stack]:
+            order = swapped(len(elements), count, places)
+            for alike in zip(*map(self._of, elements), strict=True):
+                statements += self._permute(alike, order)
+        return statements
+
+    def _permute(self, variables: Sequence[Variable], order: list[int]) -> list[Statement]:
+        """Give each variable the value of the one in its place of `order`, circle by circle."""
+        kept, statements = self._variables.peek(variables[0].bits, 0), list[Statement]()
+        left = {place for place, of in enumerate(order) if place != of}
+        while left:
+            place = first = min(left)
+            statements.append(Store(kept, variables[first]))
+            while order[place] != first:
+                statements.append(Store(variables[place], variables[order[place]]))
+                left.remove(place)
+                place = order[place]
+            statements.append(Store(variables[place], kept))
+            left.remove(place)
+        return statements
 
     def _move(self, to: str, of: str) -> list[Statement]:
         return [Store(left, right) for left, right in zip(self._of(to), self._of(of), strict=True)]

@@ -8,7 +8,7 @@ from netsum_switch.lowering.headers import Headers
 from netsum_switch.lowering.primitives import Primitives
 from netsum_switch.lowering.statements import Advance, Extract, If, Peek, State, Statement, Store, Verify
 from netsum_switch.lowering.values import Expression, Values
-from netsum_switch.program import Json, Program
+from netsum_switch.program import STACK_FIELDS, Json, Program
 
 CORE_ERRORS = (
     "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds",
@@ -62,11 +62,11 @@ class Parser:
 
     def _operation(self, operation: Json) -> list[Statement]:
         kind, params = operation["op"], operation["parameters"]
-        if kind in ("extract", "extract_VL") and params[0]["type"] in ("regular", "stack"):
-            length = self._expressions.compile(params[1]) if kind == "extract_VL" else None
+        if kind in ("extract", "extract_VL") and params[0]["type"] in ("regular", "stack", "union_stack"):
+            length, where = self._expressions.compile(params[1]) if kind == "extract_VL" else None, params[0]["value"]
             if params[0]["type"] == "regular":
-                return self._extract(params[0]["value"], length)
-            return self._extract_next(params[0]["value"], length)
+                return self._extract(where, length)
+            return self._extract_next(where if params[0]["type"] == "union_stack" else [where], length)
         if kind == "set":
             return self._set(params)
         if kind == "verify":
@@ -90,11 +90,12 @@ class Parser:
     def _extract(self, name: str, length: Expression | None) -> list[Statement]:
         return [Extract(name, length), *self._headers.mark_valid(name)]
 
-    def _extract_next(self, stack: str, length: Expression | None) -> list[Statement]:
-        values, following = self._expressions.values, self._expressions.variables.next(stack)
+    def _extract_next(self, place: list[str], length: Expression | None) -> list[Statement]:
+        """``place``: a stack, and the member if it is one of unions."""
+        values, following = self._expressions.values, self._expressions.variables.next(place[0])
         error = values.constant(self._errors["StackOutOfBounds"])
         statement: Statement = Verify(None, error)
-        for at, name in reversed(list(enumerate(self._program.stacks[stack]))):
+        for at, name in reversed(list(enumerate(self._program.column(*place)))):
             here = values.operation("==", following, values.constant(at))
             statement = If(here, tuple(self._extract(name, length)), (statement,))
         return [statement, Store(following, values.operation("+", following, values.one))]
@@ -110,9 +111,9 @@ class Parser:
         if key["type"] == "field":
             field = variables.field(*key["value"])
             return _unsigned(values, field, field.bits), field.bits
-        if key["type"] == "stack_field":
-            stack, name = key["value"]
-            width = variables.field(self._program.stacks[stack][0], name).bits
+        if key["type"] in STACK_FIELDS:
+            *place, name = key["value"]
+            width = variables.field(self._program.column(*place)[0], name).bits
             return _unsigned(values, self._expressions.compile(key), width), width
         raise UnsupportedError(f"the program has a parser transition key of type {key['type']!r}")
 

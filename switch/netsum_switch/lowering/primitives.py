@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netsum_switch.codegen.flow import Node, has_loop
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.expressions import Arguments, Expressions
 from netsum_switch.lowering.headers import Headers, Params
@@ -15,6 +14,7 @@ from netsum_switch.lowering.statements import (
     If,
     Jumping,
     Log,
+    MeterRead,
     RegisterRead,
     RegisterWrite,
     Statement,
@@ -22,7 +22,7 @@ from netsum_switch.lowering.statements import (
     Store,
 )
 from netsum_switch.lowering.values import Calculated, Expression, Variable
-from netsum_switch.program import Json, Program
+from netsum_switch.program import Json, Program, jump_target
 
 _JUMPS = ("_jump", "_jump_if_zero")
 
@@ -44,12 +44,14 @@ class Primitives:
         self._lowerings: dict[str, Callable[[Params, Arguments], list[Statement]]] = {
             "assign": self._assign, "assign_VL": headers.assign_varbit, "assign_header": headers.assign,
             "assign_header_stack": headers.assign_stack, "assign_union": headers.assign_union,
+            "assign_union_stack": headers.assign_union_stack,
             "add_header": headers.add, "remove_header": headers.remove, "push": headers.push, "pop": headers.pop,
             "register_read": self._register_read, "register_write": self._register_write, "count": self._count,
             "mark_to_drop": self._mark_to_drop, "drop": self._mark_to_drop,
             "modify_field_with_hash_based_offset": self._hash, "modify_field_rng_uniform": self._random,
             "generate_digest": self._digest, "clone_ingress_pkt_to_egress": self._clone,
             "clone_egress_pkt_to_egress": self._clone, "resubmit": self._resubmit, "recirculate": self._recirculate,
+            "execute_meter": self._meter,
             "truncate": self._truncate, "exit": self._exit, "assert": self._assert, "assume": self._assert,
             "log_msg": self._log, "no_op": self._nothing, "noop": self._nothing,
         }  # fmt: skip
@@ -75,23 +77,19 @@ class Primitives:
         return tuple(made for each in primitives for made in self._lowerings[each["op"]](each["parameters"], args))
 
     def _jumping(self, primitives: Sequence[Json], args: Arguments) -> Jumping:
-        """``_jump`` and ``_jump_if_zero`` are p4c's ``if`` inside an action."""
+        """``_jump`` and ``_jump_if_zero`` are p4c's ``if`` and loops inside an action."""
         end = len(primitives)
         steps: list[tuple[Statements, Expression | None, int, int]] = []
-        graph: dict[str, list[Node]] = {}
         for at, primitive in enumerate(primitives):
             op, params = primitive["op"], primitive["parameters"]
             if op not in _JUMPS:
                 steps.append((tuple(self._lowerings[op](params, args)), None, at + 1, at + 1))
             else:
-                to = int(params[-1]["value"], 16)
+                to = jump_target(primitive, end)
                 if op == "_jump_if_zero":
-                    steps.append(((), self._expressions.compile(params[0], args), at + 1, min(to, end)))
+                    steps.append(((), self._expressions.compile(params[0], args), at + 1, to))
                 else:
-                    steps.append(((), None, min(to, end), min(to, end)))
-            graph[str(at)] = [str(to) if to < end else None for to in steps[-1][2:]]
-        if any(to <= at for at, step in enumerate(steps) for to in step[2:]) or has_loop(graph, "0"):
-            raise UnsupportedError("an action has a loop; this switch does not run that")
+                    steps.append(((), None, to, to))
         return Jumping(tuple(steps))
 
     def store(self, target: Json, value: Expression, args: Arguments) -> list[Statement]:
@@ -128,6 +126,10 @@ class Primitives:
 
     def _count(self, params: Params, args: Arguments) -> list[Statement]:
         return [Count(self._array("counter_arrays", params[0]["value"]), self._value(params[1], args))]
+
+    def _meter(self, params: Params, args: Arguments) -> list[Statement]:
+        array, index = self._array("meter_arrays", params[0]["value"]), self._value(params[1], args)
+        return self._to(params[2], args, lambda variable: MeterRead(variable, array, index))
 
     def _mark_to_drop(self, _params: Params, _args: Arguments) -> list[Statement]:
         return [

@@ -25,7 +25,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRead:
-    """Does nothing if the index is outside, as all three of these."""
+    """Does nothing if the index is outside, as all four of these."""
 
     target: Variable
     array: str
@@ -46,6 +46,15 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterRead:
+    """The packet's colour."""
+
+    target: Variable
+    array: str
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Assert:
     """The packet is dropped, and that is said, if it does not hold."""
 
@@ -60,8 +69,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Jumping:
-    """An action with ``if``: statements, and after each where it goes on. ``steps[n]`` is (statements, condition, next if
-    it holds or there is none, next if not); a next step is always a later one, and len(steps) is the end."""
+    """An action with ``if`` or loops: statements, and after each where it goes on. ``steps[n]`` is (statements, condition,
+    next if it holds or there is none, next if not); len(steps) is the end."""
 
     steps: tuple[tuple[Statements, Expression | None, int, int], ...]
 
@@ -101,7 +110,7 @@ class Verify:
 
 
 Statement = (
-    Store | If | RegisterRead | RegisterWrite | Count | Assert | Log | Jumping | Extract | Peek | Advance | Verify
+    Store | If | RegisterRead | RegisterWrite | Count | MeterRead | Assert | Log | Jumping | Extract | Peek | Advance | Verify
 )  # fmt: skip
 Statements = tuple[Statement, ...]
 
@@ -132,12 +141,16 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A table. ``widths`` are those of its key fields, as it is matched; ``actions`` come with where each leads."""
+    """A table. ``widths`` are those of its key fields, as it is matched; ``on_hit`` runs before the action of an entry;
+    ``actions`` come with where each leads."""
 
     table: str
     keys: tuple[Expression, ...]
     widths: tuple[int, ...]
     with_counters: bool
+    on_hit: Statements
+    profile: str | None  # an entry names a member of it, or a group that `selector` chooses from
+    selector: str | None  # a calculation
     actions: tuple[tuple[Action, str | None], ...]
     hit: str | None
     miss: str | None
@@ -210,7 +223,7 @@ def statements_in(statements: Statements) -> Iterator[Statement]:
 
 def written(statements: Statements) -> set[Variable]:
     """The variables that statements of a control set."""
-    targets = (Store, RegisterRead)
+    targets = (Store, RegisterRead, MeterRead)
     return {each.target for each in statements_in(statements) if isinstance(each, targets)}
 
 

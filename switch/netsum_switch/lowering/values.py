@@ -48,6 +48,11 @@ class Parameter(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Slot(Expression):
+    """The place of the table entry that was found."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Calculated(Expression):
     """The result of a calculation over the current state."""
 
@@ -88,6 +93,7 @@ class Values:
     def __init__(self) -> None:
         self._known: dict[object, Expression] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
+        self.slot = Slot(32, False)
 
     def constant(self, value: int) -> Constant:
         bits = max(1, value.bit_length()) if value >= 0 else (~value).bit_length() + 1

@@ -34,7 +34,7 @@ class Variables:
                 self._fields[header.name, field.name] = variable
                 if field.varbit:
                     self._lengths[header.name] = Variable(_LENGTH_BITS, False, f"{header.name}.{field.name}.$bits$")
-        for stack in program.stacks:
+        for stack in program.columns:
             self._next[stack] = Variable(_LENGTH_BITS, False, f"{stack}.$next$")
 
     def field(self, header: str, name: str) -> Variable:

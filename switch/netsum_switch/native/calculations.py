@@ -9,7 +9,7 @@ from netsum_switch.native import bytes as wire
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import WIDE, Context, Head, storage
-from netsum_switch.native.module import Module, Scope, refuse
+from netsum_switch.native.module import Module, Scope
 from netsum_switch.native.statements import StatementWriter
 
 
@@ -52,7 +52,7 @@ class CalculationWriter(Scope):
         size = (given.bits + 7) // 8
         more: Register = str(given.bits)
         if given.length is not None:
-            more = self._append_varbit(to, given)
+            more = self._append_varbit(data, at, given)
         elif self._aligned and given.bits > WIDE and given.bits % 64 == 0:
             wire.reverse_limbs(out, to, self._in_memory(given), size // 8)
         else:
@@ -67,12 +67,16 @@ class CalculationWriter(Scope):
                 out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {piece}, i64 {size})")
         out.store(out.op("add", 64, at, more), self._at, 64, 8)
 
-    def _append_varbit(self, to: Register, given: Input) -> Register:
-        if not self._aligned:
-            raise refuse(f"the calculation {self._calculation.name} has a varbit field beside others of no whole bytes")
+    def _append_varbit(self, data: Register, at: Register, given: Input) -> Register:
         assert given.length is not None
-        length = self.expressions.emit(given.length, 64)
-        wire.reverse_bytes(self.out, to, self._in_memory(given), self.out.op("lshr", 64, length, 3))
+        out, length = self.out, self.expressions.emit(given.length, 64)
+        size = out.op("lshr", 64, length, 3)
+        if self._aligned:
+            wire.reverse_bytes(out, out.offset(data, out.op("lshr", 64, at, 3)), self._in_memory(given), size)
+        else:
+            piece = out.space((given.bits + 7) // 8)
+            wire.reverse_bytes(out, piece, self._in_memory(given), size)
+            out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {piece}, i64 {size})")
         return length
 
     def _in_memory(self, given: Input) -> Register:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from netsum_switch.action_profile import GROUP
 from netsum_switch.lowering.control import following
 from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
 from netsum_switch.native.assembly import Register
-from netsum_switch.native.layout import TableWord
+from netsum_switch.native.layout import ProfileWord, TableWord
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
 from netsum_switch.native.tables import write_exact, write_lpm, write_rules
@@ -70,7 +71,13 @@ class ControlWriter(StatementWriter):
             with out.when(hit):
                 counts = self.pointer(plan.word + TableWord.COUNTS)
                 self.count(out.offset(counts, out.op("shl", 64, row, 4)))
+        if node.on_hit:
+            with out.when(hit):
+                self.expressions.slot = out.op("sub", 64, row, 1)
+                self.statements(node.on_hit)
         data = out.offset(self.pointer(plan.word + TableWord.ROWS), out.op("mul", 64, row, plan.row))
+        if node.profile is not None:
+            data = self._member(node, hit, data)
         chosen = out.load(data, 64, 8)
         after = out.label() if node.by_hit else ""
         labels = [out.label() for _ in node.actions]
@@ -85,6 +92,28 @@ class ControlWriter(StatementWriter):
         if after:
             out.begin(after)
             out.branch(hit, self._label(node.hit), self._label(node.miss))
+
+    def _member(self, node: Apply, hit: Register, row: Register) -> Register:
+        """A pointer to the row of the member that an entry, if one was found, names or that is chosen of its group."""
+        out, plan = self.out, self.module.image.profiles[str(node.profile)]
+        place, member = out.space(8), out.space(8)
+        out.line(f"store ptr {row}, ptr {place}, align 8")
+        with out.when(hit):
+            handle = out.load(out.offset(row, 8), 64, 8)
+            out.store(out.op("add", 64, handle, 1), member, 64, 8)
+            if node.selector is not None:
+                with out.when(out.compare("eq", 64, out.load(row, 64, 8), GROUP)):
+                    group = out.offset(self.pointer(plan.word + ProfileWord.GROUPS), out.op("shl", 64, handle, 4))
+                    count = out.load(out.offset(group, 8), 64, 8)
+                    out.store("0", member, 64, 8)
+                    with out.when(out.compare("ne", 64, count, 0)):
+                        value = out.op("and", 64, self.calculate(out, node.selector), 0xFFFFFFFF)
+                        at = out.op("shl", 64, out.op("urem", 64, value, count), 3)
+                        out.store(out.load(out.offset(out.load_pointer(group), at), 64, 8), member, 64, 8)
+            offset = out.op("mul", 64, out.load(member, 64, 8), plan.row)
+            chosen = out.offset(self.pointer(plan.word + ProfileWord.MEMBERS), offset)
+            out.line(f"store ptr {chosen}, ptr {place}, align 8")
+        return out.load_pointer(place)
 
     def _find(self, node: Apply) -> Register:
         """The number of the row that matches; 0 for none, which is the default's."""

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from netsum_switch.action import ActionInfo
+from netsum_switch.action_profile import ActionProfile
 from netsum_switch.counter import CounterArray
 from netsum_switch.errors import ProgramAbortError, SwitchError, UnsupportedError
 from netsum_switch.log_message import log_message
+from netsum_switch.meter import MeterArray
 from netsum_switch.native.compiler import compiled
 from netsum_switch.native.counter_image import NativeCounters
 from netsum_switch.native.layout import (
@@ -28,7 +31,9 @@ from netsum_switch.native.layout import (
 )
 from netsum_switch.native.loop import SEND_AT
 from netsum_switch.native.memory import Cells, Memory
+from netsum_switch.native.meters import NativeMeters
 from netsum_switch.native.module import Shape
+from netsum_switch.native.profile_image import NativeProfile
 from netsum_switch.native.table_image import NativeTable
 from netsum_switch.native.wires import Wires
 from netsum_switch.pipeline import Clock, Failure, PacketLoop, Pipeline, Sent
@@ -172,6 +177,19 @@ class NativePipeline(Pipeline):
         array = self._image.counters[name]
         memory = self._space(array.word, size * array.stride)
         return NativeCounters(name, size, memory, array.stride, self._change)
+
+    def _new_profile(self, name: str, actions: tuple[ActionInfo, ...], with_selection: bool) -> ActionProfile:
+        plan = self._image.profiles.get(name)
+        if plan is None:
+            return super()._new_profile(name, actions, with_selection)
+        profile = NativeProfile(plan, self._context, self._change, name, actions, with_selection=with_selection)
+        self._change(profile)
+        return profile
+
+    def _new_meters(self, name: str, size: int, counts_bytes: bool) -> MeterArray:
+        array = self._image.meters[name]
+        memory = self._space(array.word, size * array.stride)
+        return NativeMeters(name, array, memory, self._change, counts_bytes=counts_bytes)
 
     def _new_table(self, name: str, *args: Any) -> Table:
         plan = self._image.tables.get(name)

@@ -18,6 +18,7 @@ from netsum_switch.lowering.values import (
     Operation,
     Parameter,
     Random,
+    Slot,
     Variable,
     walk,
 )
@@ -39,7 +40,8 @@ class Surroundings(Protocol):
 
 
 class Expressions:
-    """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written."""
+    """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written, ``slot``
+    the entry's place, while what comes before it is."""
 
     def __init__(self, assembly: Assembly, layout: Layout, out: Function, around: Surroundings) -> None:
         self.assembly = assembly
@@ -47,6 +49,7 @@ class Expressions:
         self.out = out
         self._around = around
         self.row: Register = ""
+        self.slot: Register = ""
         self.places: tuple[int, ...] = ()  # byte offsets of the parameters in the row
         self.where = ""  # the P4 construct, for errors
 
@@ -75,6 +78,8 @@ class Expressions:
         if isinstance(expression, Parameter):
             pointer = self.out.offset(self.row, self.places[expression.index])
             return self._loaded(pointer, expression, bits)
+        if isinstance(expression, Slot):
+            return self.out.resize(self.slot, 64, bits)
         if isinstance(expression, Calculated):
             return self.out.resize(self._around.calculate(self.out, expression.calculation), 64, bits)
         if isinstance(expression, Random):

@@ -74,6 +74,25 @@ class TableWord(IntEnum):
     END = 4
 
 
+class ProfileWord(IntEnum):
+    """Words of an action profile in the context."""
+
+    MEMBERS = 0  # {u64 action, parameters...}: nothing, then one for each handle
+    GROUPS = 1  # {pointer to the active members' numbers, u64 count} by handle
+    END = 2
+
+
+class MeterWord(IntEnum):
+    """Words of a meter's cell: whether it is configured, then of the peak and the committed rate what `meter.Bucket` says."""
+
+    CONFIGURED = 0
+    BUCKETS = 1
+    BUCKET_WORDS = 4
+
+
+METER_BITS = 64 * (MeterWord.BUCKETS + 2 * MeterWord.BUCKET_WORDS)
+
+
 class Record(IntEnum):
     """What comes out, as {u64 kind, u64 argument, u64 bytes that follow}; the next record begins at a multiple of 8."""
 
@@ -162,7 +181,7 @@ def control_statements(control: Control) -> list[Statements]:
         if isinstance(node, Direct):
             found.append(node.action.body)
         elif isinstance(node, Apply):
-            found += [action.body for action, _ in node.actions]
+            found += [node.on_hit, *(action.body for action, _ in node.actions)]
         else:
             assert isinstance(node, Condition)
     return found

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_switch.errors import UnsupportedError
+from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
-from netsum_switch.native.layout import Context, Layout, TableWord, storage
+from netsum_switch.native.layout import METER_BITS, Context, Layout, ProfileWord, TableWord, storage
 from netsum_switch.native.wide import WideFunctions
+
+Places = tuple[tuple[int, int], ...]
+"""Of an action's parameters in a row: (byte offset, bits)."""
 
 Shape = tuple[int, bool]
 """Of a value in a record: its bits, and whether it may be negative."""
@@ -22,7 +25,7 @@ FUNCTION = "ptr noalias %s, ptr noalias %c"
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A register or counter array: the context's word that points to it, its cells, their bits and bytes."""
+    """An array of registers, counters or meters: the context's word that points to it, its cells, their bits and bytes."""
 
     word: int
     size: int
@@ -33,16 +36,26 @@ class Array:
 @dataclass(frozen=True, slots=True)
 class TablePlan:
     """A table in memory: the context's first word of it, each key field's bits, and by action where in a row its parameters
-    are, as (byte offset, bits); the bytes of a row."""
+    are; the bytes of a row; its action profile."""
 
     word: int
     keys: tuple[int, ...]
-    parameters: tuple[tuple[tuple[int, int], ...], ...]
+    parameters: tuple[Places, ...]
     row: int
+    profile: str | None = None
 
     @property
     def key_words(self) -> int:
         return sum((bits + 63) // 64 for bits in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """An action profile in memory: the context's first word of it, and its rows as a table has them."""
+
+    word: int
+    parameters: tuple[Places, ...]
+    row: int
 
 
 @dataclass
@@ -54,7 +67,9 @@ class Image:
     scratch: int = 0
     registers: dict[str, Array] = field(default_factory=dict)
     counters: dict[str, Array] = field(default_factory=dict)
+    meters: dict[str, Array] = field(default_factory=dict)
     tables: dict[str, TablePlan] = field(default_factory=dict)
+    profiles: dict[str, ProfilePlan] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)  # by return value, from 1
     logs: list[tuple[str, list[Shape]]] = field(default_factory=list)
     digests: dict[int, list[Shape]] = field(default_factory=dict)
@@ -76,6 +91,8 @@ class Module:
         for each in document.get("counter_arrays", []):
             if not each.get("is_direct"):
                 self.image.counters[each["name"]] = self._array(each["size"], 128)
+        for each in lowered.program.meters.values():
+            self.image.meters[each["name"]] = self._array(each["size"], METER_BITS)
         for control in (lowered.ingress, lowered.egress):
             for table in lowered.program.pipelines[control.name]["tables"]:
                 node = control.nodes[table["name"]]
@@ -83,7 +100,8 @@ class Module:
                     continue  # a table for p4c only
                 actions = [lowered.program.actions[number]["runtime_data"] for number in table["action_ids"]]
                 widths = [[each["bitwidth"] for each in data] for data in actions]
-                self.image.tables[table["name"]] = self._table(node.widths, widths)
+                self.image.tables[table["name"]] = self._table(node, widths)
+        self._plan_profiles()
         self.image.context_words = self._words
         self._helpers: set[str] = set()
         parts = (
@@ -101,8 +119,20 @@ class Module:
         self._words += 1
         return Array(self._words - 1, size, bits, storage(bits) // 8)
 
-    def _table(self, keys: tuple[int, ...], widths: list[list[int]]) -> TablePlan:
-        parameters, longest = [], 8
+    def _plan_profiles(self) -> None:
+        """A profile's members have the same rows in all its tables."""
+        for table in self.image.tables.values():
+            if table.profile is None:
+                continue
+            known = self.image.profiles.get(table.profile)
+            if known is None:
+                self.image.profiles[table.profile] = ProfilePlan(self._words, table.parameters, table.row)
+                self._words += int(ProfileWord.END)
+            elif known.parameters != table.parameters:
+                raise JsonError(f"the tables of the action profile {table.profile} have actions with other parameters")
+
+    def _table(self, node: Apply, widths: list[list[int]]) -> TablePlan:
+        parameters, longest = [], 16
         for action in widths:
             at, places = 8, []
             for bits in action:
@@ -111,7 +141,7 @@ class Module:
             parameters.append(tuple(places))
             longest = max(longest, at)
         self._words += int(TableWord.END)
-        return TablePlan(self._words - int(TableWord.END), keys, tuple(parameters), longest)
+        return TablePlan(self._words - int(TableWord.END), node.widths, tuple(parameters), longest, node.profile)
 
     def error(self, text: str) -> int:
         """The number of an error."""

@@ -29,12 +29,6 @@ class PacketWriter(StatementWriter):
         self.variables = module.lowered.variables
         self.expressions.where = f"what comes after the control ({name})"
 
-    def set_number(self, target: Variable, value: Register) -> None:
-        """Set a variable to an i64."""
-        held = storage(target.bits)
-        cut = self.out.resize(value, 64, target.bits) if target.bits < 64 else value
-        self.out.store(self.out.resize(cut, min(target.bits, 64), held), self.expressions.pointer(target), held)
-
     def set_standard(self, name: str, value: Register) -> None:
         if self.variables.has("standard_metadata", name):
             self.set_number(self.variables.standard(name), value)

@@ -8,6 +8,7 @@ from netsum_switch.lowering.statements import (
     If,
     Jumping,
     Log,
+    MeterRead,
     RegisterRead,
     RegisterWrite,
     Statement,
@@ -17,8 +18,10 @@ from netsum_switch.lowering.statements import (
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
 from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, storage
+from netsum_switch.native.meters import write_meter
 from netsum_switch.native.module import FUNCTION, Array, Module, Scope, refuse
 from netsum_switch.native.wide import streams
+from netsum_switch.pipeline import LOOPS, MAX_TURNS
 
 
 class StatementWriter(Scope):
@@ -48,6 +51,8 @@ class StatementWriter(Scope):
                 self.put(self._cell(array, index[0]), array.bits, statement.value)
         elif isinstance(statement, Count):
             self._count(statement)
+        elif isinstance(statement, MeterRead):
+            self._meter(statement)
         elif isinstance(statement, Assert):
             wrong = self.out.op("xor", 1, self.expressions.condition(statement.condition), "true")
             self.fail(self.out, wrong, "an assertion of the program failed; the packet is dropped")
@@ -114,14 +119,30 @@ class StatementWriter(Scope):
     def _jumping(self, statement: Jumping) -> None:
         out = self.out
         labels = [out.label() for _ in range(len(statement.steps) + 1)]
+        turns = ""
+        if any(to <= at for at, step in enumerate(statement.steps) for to in step[2:]):
+            turns = out.space(8)
+            out.store("0", turns, 64, 8)
         for at, (body, condition, yes, no) in enumerate(statement.steps):
             out.begin(labels[at])
             self.statements(body)
+            back = {to: out.label() for to in (yes, no) if to <= at}
             if condition is None:
-                out.jump(labels[yes])
+                out.jump(back.get(yes, labels[yes]))
             else:
-                out.branch(self.expressions.condition(condition), labels[yes], labels[no])
+                to_yes, to_no = (back.get(to, labels[to]) for to in (yes, no))
+                out.branch(self.expressions.condition(condition), to_yes, to_no)
+            for to, label in back.items():
+                out.begin(label)
+                self._turn(turns)
+                out.jump(labels[to])
         out.begin(labels[-1])
+
+    def _turn(self, turns: Register) -> None:
+        """Count one more turn of a loop."""
+        count = self.out.op("add", 64, self.out.load(turns, 64, 8), 1)
+        self.out.store(count, turns, 64, 8)
+        self.fail(self.out, self.out.compare("ugt", 64, count, MAX_TURNS), LOOPS)
 
     def _index(self, index: Expression, array: Array) -> tuple[Register, Register]:
         """(index, whether there is such a cell)."""
@@ -149,6 +170,23 @@ class StatementWriter(Scope):
             value = out.resize(value, array.stride * 8, min(array.bits, target.bits))
             held = storage(target.bits)
             out.store(out.resize(value, min(array.bits, target.bits), held), to, held, min(held, 64) // 8)
+
+    def _meter(self, statement: MeterRead) -> None:
+        array, out = self.module.image.meters[statement.array], self.out
+        index, inside = self._index(statement.index, array)
+        with out.when(inside):
+            packets = self.module.lowered.program.meters[statement.array]["type"] == "packets"
+            wanted = "1" if packets else self.head(Head.RECEIVED)
+            now = out.value(f"call i64 {self.pointer(Context.CLOCK)}(ptr %c)")
+            arguments = f"ptr {self._cell(array, index)}, i64 {wanted}, i64 {now}"
+            self.set_number(statement.target, out.value(f"call i64 @{write_meter(self.module)}({arguments})"))
+
+    def set_number(self, target: Variable, value: Register) -> None:
+        """Set a variable to an i64."""
+        self._touch(target)
+        held = storage(target.bits)
+        cut = self.out.resize(value, 64, target.bits) if target.bits < 64 else value
+        self.out.store(self.out.resize(cut, min(target.bits, 64), held), self.expressions.pointer(target), held)
 
     def _count(self, statement: Count) -> None:
         array = self.module.image.counters[statement.array]

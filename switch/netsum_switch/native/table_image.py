@@ -7,20 +7,21 @@ or nothing, however long it took to write.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from netsum_switch.match import Exact, Lpm, Match, Range, mask_of
 from netsum_switch.native.hash_index import HashIndex
 from netsum_switch.native.layout import TableWord
 from netsum_switch.native.memory import Memory, Staged
-from netsum_switch.native.module import TablePlan
+from netsum_switch.native.module import Places, TablePlan
 from netsum_switch.table import Entry, Table
 
 _SMALLEST = 8
 _COUNTS = 16  # bytes of a row's counter
 _NO_ACTION = (1 << 64) - 1
 _HASHED = ("exact", "lpm")
+_REFERENCES: tuple[Places, ...] = (((8, 32),), ((8, 32),))  # of an entry that names a member or group: its handle
 
 
 class NativeEntry(Entry):
@@ -142,12 +143,8 @@ class NativeTable(Table):
         return NativeEntry(self, match, priority, action, params, slot)
 
     def _write_row(self, row: int, code: tuple[Any, ...]) -> None:
-        index, _, *params = code
-        start = row * self._plan.row
-        self._rows.set_number(start, _NO_ACTION if index == -1 else index)
-        places = self._plan.parameters[index] if index != -1 else ()
-        for (at, bits), value in zip(places, params, strict=True):
-            self._rows.set_number(start + at, value, (bits + 63) // 64 * 8)
+        parameters = _REFERENCES if row and self.profile is not None else self._plan.parameters
+        write_row(self._rows, row * self._plan.row, parameters, code)
 
     # Looking up
 
@@ -205,6 +202,15 @@ class NativeTable(Table):
             if isinstance(one, Range):
                 ends += [one.low.to_bytes(size, "little"), one.high.to_bytes(size, "little")]
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
+
+
+def write_row(rows: Staged, start: int, parameters: Sequence[Places], code: tuple[Any, ...]) -> None:
+    """Write an action and its parameters."""
+    index, _, *params = code
+    rows.set_number(start, _NO_ACTION if index == -1 else index)
+    places = parameters[index] if index != -1 else ()
+    for (at, bits), value in zip(places, params, strict=True):
+        rows.set_number(start + at, value, (bits + 63) // 64 * 8)
 
 
 def _limbs(value: int, width: int) -> tuple[int, ...]:

@@ -17,12 +17,18 @@ def check_action(info: P4Info, spec: TableSpec, entry: Any) -> None:
     Raises:
         RpcError: INVALID_ARGUMENT, or PERMISSION_DENIED for a const default action or an action of the other scope.
     """
+    if entry.is_default_action and spec.profile_id is not None:
+        raise invalid(f"Cannot set / reset default action for indirect table {spec.id}")
     if entry.is_default_action and spec.const_default:
         raise RpcError(
             code_pb2.PERMISSION_DENIED,
             f"Cannot set / reset default action for table {spec.id} which has a const default action",
         )
     if not entry.HasField("action"):
+        return
+    if spec.profile_id is not None:
+        if entry.action.WhichOneof("type") == "action":
+            raise invalid(f"Cannot provide direct action for indirect table {spec.id}")
         return
     if entry.action.WhichOneof("type") != "action":
         raise invalid(f"Cannot provide indirect action for direct table {spec.id}")

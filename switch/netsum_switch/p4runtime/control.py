@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from netsum_switch.p4runtime.action_profiles import ActionProfiles
 from netsum_switch.p4runtime.counters import Counters
 from netsum_switch.p4runtime.digests import Digests
+from netsum_switch.p4runtime.meters import Meters
 from netsum_switch.p4runtime.p4info import P4Info
 from netsum_switch.p4runtime.packet_io import PacketIo
 from netsum_switch.p4runtime.replication import Replication
-from netsum_switch.p4runtime.status import invalid
+from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.p4runtime.tables import Tables
 from netsum_switch.p4runtime.unserved import refuse
 from netsum_switch.pipeline import Pipeline
@@ -19,9 +21,12 @@ from netsum_switch.pipeline import Pipeline
 class Control:
     """Passes entities to what serves them. The caller serialises calls, and writes while the pipeline is `changing`."""
 
-    def __init__(self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None]) -> None:
+    def __init__(
+        self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()
+    ) -> None:
         """
         Args:
+            ports: Those that the switch has.
             send: Called with digests for the primary controller, from a separate thread.
 
         Raises:
@@ -31,14 +36,18 @@ class Control:
         self.pipeline = pipeline
         self.packet_io = PacketIo(info)
         self.digests = Digests(info, send)
-        self._unsupported = info.unsupported
-        tables = Tables(info, pipeline)
-        counters = Counters(info, pipeline, tables)
+        profiles = ActionProfiles(info, pipeline, ports)
+        tables = Tables(info, pipeline, profiles)
+        counters, meters = Counters(info, pipeline, tables), Meters(info, pipeline, tables)
         replication = Replication(pipeline.pre)
         self._writers: dict[str, Callable[[int, Any], None]] = {
             "table_entry": tables.write,
             "counter_entry": counters.write,
             "direct_counter_entry": counters.write_direct,
+            "meter_entry": meters.write,
+            "direct_meter_entry": meters.write_direct,
+            "action_profile_member": profiles.write_member,
+            "action_profile_group": profiles.write_group,
             "packet_replication_engine_entry": replication.write,
             "digest_entry": self.digests.write,
         }
@@ -46,6 +55,10 @@ class Control:
             "table_entry": tables.read,
             "counter_entry": counters.read,
             "direct_counter_entry": counters.read_direct,
+            "meter_entry": meters.read,
+            "direct_meter_entry": meters.read_direct,
+            "action_profile_member": profiles.read_member,
+            "action_profile_group": profiles.read_group,
             "packet_replication_engine_entry": replication.read,
             "digest_entry": self.digests.read,
         }
@@ -61,7 +74,7 @@ class Control:
         if kind in self._writers:
             self._writers[kind](update.type, getattr(update.entity, kind))
         else:
-            refuse(update.entity, "writes", self._unsupported)
+            refuse(update.entity, "writes")
 
     def read(self, entity: Any, response: Any) -> None:
         """Append what one entity of a ReadRequest asks for to `response`.
@@ -73,7 +86,7 @@ class Control:
         if kind in self._readers:
             self._readers[kind](getattr(entity, kind), response)
         else:
-            refuse(entity, "reads", self._unsupported)
+            refuse(entity, "reads")
 
     def close(self) -> None:
         """Stop: another pipeline takes over."""
@@ -84,15 +97,36 @@ class Control:
 
 
 def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
-    """Check that the pipeline has what the p4info names, to report a mix-up of two builds now and not at the first packet."""
+    """Check that the pipeline has what the p4info names, to report a mix-up of two builds now and not at the first packet.
+
+    What p4c itself makes differ is accepted: a table that it has found to do nothing is in the p4info alone (`Tables` knows what
+    to do), and an error or an enum as a key has no width there.
+    """
+    unnamed = {name for name, table in pipeline.tables.items() if table.keys and not table.const_entries}
+    unnamed -= {table.name for table in info.tables.values()}
     for table in info.tables.values():
         if table.name not in pipeline.tables:
-            raise invalid(f"The p4info's table {table.name} is not in the JSON: they are not of the same program")
-        if [field.width for field in table.key] != [key.width for key in pipeline.tables[table.name].keys]:
+            if unnamed:
+                raise _other_program(f"table {table.name}")
+            continue
+        keys = pipeline.tables[table.name].keys
+        if [field.width or key.width for field, key in zip(table.key, keys, strict=False)] != [
+            key.width for key in keys
+        ]:
             raise invalid(f"Table {table.name} has another key in the p4info than in the JSON: compile both anew")
+        for number in table.actions:
+            if number in info.actions and info.actions[number].name not in pipeline.actions:
+                raise _other_program(f"action {info.actions[number].name}")
     for counter in info.counters.values():
         if counter.name not in pipeline.counters:
-            raise invalid(f"The p4info's counter {counter.name} is not in the JSON: they are not of the same program")
-    for action in info.actions.values():
-        if action.name not in pipeline.actions:
-            raise invalid(f"The p4info's action {action.name} is not in the JSON: they are not of the same program")
+            raise _other_program(f"counter {counter.name}")
+    for meter in info.meters.values():
+        if meter.name not in pipeline.meters:
+            raise _other_program(f"meter {meter.name}")
+    for profile in info.profiles.values():
+        if profile.actions and profile.name not in pipeline.profiles:
+            raise _other_program(f"action profile {profile.name}")
+
+
+def _other_program(what: str) -> RpcError:
+    return invalid(f"The p4info's {what} is not in the JSON: they are not of the same program")

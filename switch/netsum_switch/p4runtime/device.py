@@ -88,7 +88,7 @@ class Device:
                 raise RpcError(code_pb2.UNKNOWN, "Error in first phase of device update")
             json_text = json_of(config.p4_device_config) or self._json
             pipeline = self._load(json_text)
-            control = Control(info, pipeline, self.arbitration.send_to_primary)
+            control = Control(info, pipeline, self.arbitration.send_to_primary, self._dataplane.ports.keys())
             if action == _Request.VERIFY:
                 control.close()
                 return

@@ -77,6 +77,25 @@ class CounterSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterSpec:
+    """An indirect meter."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """An action profile: the ids of its tables' actions; 0 is no limit to the weights of a group together."""
+
+    id: int
+    name: str
+    max_group_size: int
+    actions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table as controllers see it."""
 
@@ -89,6 +108,7 @@ class TableSpec:
     idle_timeout: bool
     direct_counter: CounterSpec | None
     has_direct_meter: bool
+    profile_id: int | None
 
     @property
     def needs_priority(self) -> bool:
@@ -108,16 +128,21 @@ class DigestSpec:
 
 @dataclass(frozen=True)
 class P4Info:
-    """The index. `unsupported` maps ids of objects that this switch does not serve to what they are."""
+    """The index."""
 
     message: Any
     tables: dict[int, TableSpec]
     actions: dict[int, ActionSpec]
     counters: dict[int, CounterSpec]
     digests: dict[int, DigestSpec]
-    unsupported: dict[int, str]
+    meters: dict[int, MeterSpec]
+    profiles: dict[int, ProfileSpec]
     packet_in: tuple[Field, ...] | None
     packet_out: tuple[Field, ...] | None
+
+    def action_named(self, name: str) -> ActionSpec:
+        """The action with this name, which is there."""
+        return next(action for action in self.actions.values() if action.name == name)
 
     @classmethod
     def parse(cls, message: Any) -> P4Info:
@@ -145,7 +170,11 @@ class P4Info:
                     for counter in message.counters
                 },
                 digests={digest.preamble.id: _digest(digest, message.type_info) for digest in message.digests},
-                unsupported=_unsupported(message),
+                meters={
+                    each.preamble.id: MeterSpec(each.preamble.id, each.preamble.name, each.size)
+                    for each in message.meters
+                },
+                profiles={each.preamble.id: _profile(each, message) for each in message.action_profiles},
                 packet_in=_header(headers.get("packet_in")),
                 packet_out=_header(headers.get("packet_out")),
             )
@@ -168,6 +197,7 @@ def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) ->
         idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
         direct_counter=next((direct_counters[id_] for id_ in resources if id_ in direct_counters), None),
         has_direct_meter=any(id_ in meters for id_ in resources),
+        profile_id=table.implementation_id or None,
     )
 
 
@@ -201,10 +231,7 @@ def _digest(digest: Any, type_info: Any) -> DigestSpec:
     return DigestSpec(digest.preamble.id, name, tuple(m.bitstring.bit.bitwidth for m in members), shape)
 
 
-def _unsupported(message: Any) -> dict[int, str]:
-    kinds = (
-        ("action profile", message.action_profiles),
-        ("meter", message.meters),
-        ("direct meter", message.direct_meters),
-    )
-    return {obj.preamble.id: f"{kind} {obj.preamble.name}" for kind, objs in kinds for obj in objs}
+def _profile(profile: Any, message: Any) -> ProfileSpec:
+    tables = [table for table in message.tables if table.implementation_id == profile.preamble.id]
+    actions = frozenset(ref.id for table in tables for ref in table.action_refs)
+    return ProfileSpec(profile.preamble.id, profile.preamble.name, profile.max_group_size, actions)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from netsum_switch.errors import TableError
-from netsum_switch.p4runtime.actions import check_action, read_action, write_action
+from netsum_switch.errors import MeterError, TableError
+from netsum_switch.meter import MeterConfig, check_config
+from netsum_switch.p4runtime.action_profiles import ActionProfiles, Target
+from netsum_switch.p4runtime.actions import check_action, write_action
 from netsum_switch.p4runtime.match_key import DEFAULT_KEY, MatchKey, read_key, write_key
+from netsum_switch.p4runtime.meter_config import read_config, write_config
 from netsum_switch.p4runtime.p4info import CounterUnit, P4Info, TableSpec
 from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
 from netsum_switch.pipeline import Pipeline
@@ -24,6 +28,7 @@ class Attachment:
     controller_metadata: int = 0
     metadata: bytes = b""
     idle_timeout_ns: int = 0
+    group: int | None = None  # that the entry's action set became
 
 
 class Tables:
@@ -33,8 +38,9 @@ class Tables:
     and DELETE do not find them. The caller serialises calls, and writes while the pipeline is `changing`.
     """
 
-    def __init__(self, info: P4Info, pipeline: Pipeline) -> None:
+    def __init__(self, info: P4Info, pipeline: Pipeline, profiles: ActionProfiles) -> None:
         self._info = info
+        self._profiles = profiles
         self._pipeline = pipeline
         self._actions = {action.name: action for action in info.actions.values()}
         self._attachments: dict[int, dict[tuple[MatchKey, int], Attachment]] = {
@@ -53,7 +59,9 @@ class Tables:
         return spec
 
     def table(self, spec: TableSpec) -> Table:
-        return self._pipeline.tables[spec.name]
+        """The table; where the program has none, one that is full."""
+        found = self._pipeline.tables.get(spec.name)
+        return Table(spec.name, "exact", (), (), 0) if found is None else found
 
     def write(self, update_type: int, entry: Any) -> None:
         """Carry out one update of a TableEntry.
@@ -82,55 +90,84 @@ class Tables:
             raise invalid("'action' field must be set")
         key, priority = read_key(spec, entry)
         check_action(self._info, spec, entry)
-        name, params = read_action(self._info, entry.action.action)
-        self._check_resources(spec, entry)
-        if (key, priority) in self._attachments[spec.id]:
-            raise RpcError(code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
-        try:
-            if priority < 0:
-                raise TableError(f"priority {priority} is negative")
-            inserted = self.table(spec).insert(key, name, params, priority)
-        except TableError as error:  # full, const
-            raise RpcError(code_pb2.UNKNOWN, "Error when adding match entry to target") from error
-        self._set_counter(spec, inserted, entry)
-        self._attachments[spec.id][key, priority] = _attachment(entry)
+        with ExitStack() as undo:
+            name, params = self._profiles.target(spec, entry.action, undo)
+            meter = self._check_resources(spec, entry)
+            if (key, priority) in self._attachments[spec.id]:
+                raise RpcError(code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
+            try:
+                if priority < 0:
+                    raise TableError(f"priority {priority} is negative")
+                if meter is not None:
+                    check_config(meter)
+                inserted = self.table(spec).insert(key, name, params, priority)
+            except (TableError, MeterError) as error:  # full, const
+                raise RpcError(code_pb2.UNKNOWN, "Error when adding match entry to target") from error
+            undo.pop_all()
+        self._set_resources(spec, inserted, entry, meter)
+        self._attachments[spec.id][key, priority] = _attachment(entry, params)
 
     def _modify(self, spec: TableSpec, entry: Any) -> None:
         key, priority = read_key(spec, entry)
         check_action(self._info, spec, entry)
-        action = read_action(self._info, entry.action.action) if entry.HasField("action") else None
-        if action is None and not entry.is_default_action:
-            raise invalid("'action' field must be set for non-default entries")
-        self._check_resources(spec, entry)
-        if (key, priority) not in self._attachments[spec.id]:
-            raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
+        with ExitStack() as undo:
+            target = self._profiles.target(spec, entry.action, undo) if entry.HasField("action") else None
+            if target is None and not entry.is_default_action:
+                raise invalid("'action' field must be set for non-default entries")
+            meter = self._check_resources(spec, entry)
+            old = self._attachments[spec.id].get((key, priority))
+            if old is None:
+                raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
+            try:
+                if meter is not None:
+                    check_config(meter)
+                self._change(spec, entry, (key, priority), target, meter)
+            except (TableError, MeterError) as error:
+                raise RpcError(code_pb2.UNKNOWN, "Error when modifying match entry in target") from error
+            undo.pop_all()
+        if old.group is not None:
+            self._profiles.drop_set(spec, old.group)
+        self._attachments[spec.id][key, priority] = Attachment() if target is None else _attachment(entry, target[1])
+
+    def _change(
+        self,
+        spec: TableSpec,
+        entry: Any,
+        place: tuple[MatchKey, int],
+        target: Target | None,
+        meter: MeterConfig | None,
+    ) -> None:
         table = self.table(spec)
-        try:
-            if action is None:
-                table.reset_default()
-            elif entry.is_default_action:
-                table.set_default(*action)
-            else:
-                self._set_counter(spec, table.modify(key, *action, priority), entry)
-        except TableError as error:
-            raise RpcError(code_pb2.UNKNOWN, "Error when modifying match entry in target") from error
-        self._attachments[spec.id][key, priority] = Attachment() if action is None else _attachment(entry)
+        if target is None:
+            table.reset_default()
+        elif entry.is_default_action:
+            table.set_default(*target)
+        else:
+            key, priority = place
+            self._set_resources(spec, table.modify(key, *target, priority), entry, meter)
 
     def _delete(self, spec: TableSpec, entry: Any) -> None:
         if entry.is_default_action:
             raise invalid("Cannot use DELETE for default entry")
         key, priority = read_key(spec, entry)
-        if (key, priority) not in self._attachments[spec.id]:
+        old = self._attachments[spec.id].get((key, priority))
+        if old is None:
             raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
         try:
             self.table(spec).delete(key, priority)
         except TableError as error:
             raise RpcError(code_pb2.UNKNOWN, "Error when deleting match entry in target") from error
+        if old.group is not None:
+            self._profiles.drop_set(spec, old.group)
         del self._attachments[spec.id][key, priority]
 
-    def _check_resources(self, spec: TableSpec, entry: Any) -> None:
-        if entry.HasField("meter_config") and not spec.has_direct_meter:
-            raise invalid("Table has no direct meters")
+    def _check_resources(self, spec: TableSpec, entry: Any) -> MeterConfig | None:
+        """Check what comes with an entry; return the configuration of its meter."""
+        meter = None
+        if entry.HasField("meter_config"):
+            if not spec.has_direct_meter:
+                raise invalid("Table has no direct meters")
+            meter = read_config(entry.meter_config)
         if entry.HasField("counter_data") and spec.direct_counter is None:
             raise invalid("Table has no direct counters")
         if entry.idle_timeout_ns < 0:
@@ -139,9 +176,13 @@ class Tables:
             raise invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
         if entry.idle_timeout_ns > 0:
             raise _no_ageing()
+        return meter
 
-    def _set_counter(self, spec: TableSpec, target: Entry, entry: Any) -> None:
-        """Set counter data that came with an entry; the unit that the counter is not declared to count becomes 0."""
+    def _set_resources(self, spec: TableSpec, target: Entry, entry: Any, meter: MeterConfig | None) -> None:
+        """Set what came with an entry; the unit that its counter is not declared to count becomes 0."""
+        meters = self.table(spec).meters
+        if entry.HasField("meter_config") and meters is not None:
+            meters.configure(target.slot, meter)
         if spec.direct_counter is None or not entry.HasField("counter_data"):
             return
         unit, data = spec.direct_counter.unit, entry.counter_data
@@ -202,7 +243,7 @@ class Tables:
         message.table_id = spec.id
         message.is_default_action = True
         default = self.table(spec).default_entry
-        if default is not None and default.action in self._actions:
+        if default is not None and default.action in self._actions and spec.profile_id is None:
             write_action(self._actions[default.action], default.params, message.action.action)
         attachment = self._attachments[spec.id][DEFAULT_KEY]
         message.controller_metadata = attachment.controller_metadata
@@ -211,7 +252,17 @@ class Tables:
     def _write_entry(self, spec: TableSpec, entry: Entry, request: Any, message: Any) -> None:
         message.table_id = spec.id
         write_key(spec, entry.match, entry.priority, message)
-        write_action(self._actions[entry.action], entry.params, message.action.action)
+        if spec.profile_id is not None:
+            self._profiles.describe(spec, entry, message.action)
+        else:
+            write_action(self._actions[entry.action], entry.params, message.action.action)
+        meters = self.table(spec).meters
+        if (
+            request.HasField("meter_config")
+            and meters is not None
+            and (config := meters.config(entry.slot)) is not None
+        ):
+            write_config(config, message.meter_config)
         if request.HasField("counter_data") and spec.direct_counter is not None:
             message.counter_data.packet_count = entry.packets
             message.counter_data.byte_count = entry.bytes
@@ -227,5 +278,7 @@ def _no_ageing() -> RpcError:
     return RpcError(code_pb2.UNIMPLEMENTED, "This switch does not support idle timeouts")
 
 
-def _attachment(entry: Any) -> Attachment:
-    return Attachment(entry.controller_metadata, entry.metadata, entry.idle_timeout_ns)
+def _attachment(entry: Any, params: tuple[int, ...]) -> Attachment:
+    oneshot = entry.action.WhichOneof("type") == "action_profile_action_set"
+    group = params[0] if oneshot else None
+    return Attachment(entry.controller_metadata, entry.metadata, entry.idle_timeout_ns, group)

@@ -146,12 +146,12 @@ def batch_bytes(size: int) -> int:
 
 
 def table(timed: Timed) -> str:
-    """The times as nccl-tests prints them, a block for each size, a star for the fastest host algorithm. Bandwidths are in MB/s;
+    """The times as nccl-tests prints them, a block for each size, a star for the fastest host algorithm.
     ``sent`` is what the rank that sends most sends, in sizes of the array."""
     widths = (7, 9, 20, 9, 8, 8, 7, 7)
     rows: list[Sequence[str]] = [
         ("workers", "size", "algorithm", "time", "algbw", "busbw", "sent", "#wrong"),
-        ("", "(B)", "", "(us)", "(MB/s)", "(MB/s)", "(size)", ""),
+        ("", "(B)", "", "(us)", "(GB/s)", "(GB/s)", "(size)", ""),
     ]
     by_size: dict[tuple[int, int], dict[str, Line]] = {}
     for (workers, name), lines in timed.items():
@@ -160,7 +160,7 @@ def table(timed: Timed) -> str:
     for (workers, size), of_names in by_size.items():
         best = min(HOST_ALGORITHMS, key=lambda name: of_names[name].seconds[0])
         for name, line in of_names.items():
-            figures = f"{line.seconds[0] * 1e6:.0f}", f"{line.algbw(0) * 1e3:.1f}", f"{line.busbw(0) * 1e3:.1f}"
+            figures = f"{line.seconds[0] * 1e6:.0f}", f"{line.algbw(0):.4f}", f"{line.busbw(0):.4f}"
             star = f"{name} *" if name == best else f"{name}  "
             rows.append((str(workers), str(size), star, *figures, f"{line.sent[0] / size:.2f}", str(line.wrong[0])))
     return "\n".join(" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)

@@ -34,17 +34,18 @@ def parse_size(text: str) -> int:
 @dataclass(frozen=True)
 class Calls:
     """What is timed: arrays of ``sizes`` bytes, ``iterations`` calls each after an untimed one, out of place and, if ``places``
-    is 2, in place."""
+    is 2, in place. ``scale`` is that of the calls, or ``exact``."""
 
     sizes: tuple[int, ...]
     dtype: str
     workers: int
     iterations: int
     places: int = 2
+    scale: str = "agreed"
 
     def command(self) -> list[str]:
         """The command line of one rank."""
-        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places)]
+        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places), self.scale]
         return [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
 
 
@@ -113,16 +114,16 @@ _COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)
 
 
 def collective_table(lines: Sequence[Line]) -> str:
-    """The lines as nccl-tests prints them; bandwidths in MB/s."""
+    """The lines as nccl-tests prints them."""
     places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^32} {'in-place':^32}"
     place = ("time", "algbw", "busbw", "#wrong")
-    units = ("(us)", "(MB/s)", "(MB/s)", "")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
     rows: list[Sequence[str]] = [("size", "count", *place, *place), ("(B)", "(elements)", *units, *units)]
     for line in lines:
         cells = [str(line.size), str(line.count)]
         for which in (0, 1):
-            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which) * 1e3:.1f}"]
-            cells += [f"{line.busbw(which) * 1e3:.1f}", str(line.wrong[which])]
+            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which):.4f}"]
+            cells += [f"{line.busbw(which):.4f}", str(line.wrong[which])]
         rows.append(cells)
     table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
     return "\n".join([places, *table])

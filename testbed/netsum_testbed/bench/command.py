@@ -21,6 +21,7 @@ from rich.status import Status
 from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
 from netsum_testbed.bench.algorithms import table as algorithms_table
 from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.flood import flooding
@@ -36,6 +37,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
+from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
 from netsum_testbed.errors import TestbedError
@@ -108,11 +110,43 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
 
 
 @bench.command()
+@_count_option("--repetitions", Measures.repetitions, "of each load")
+@click.option(
+    "--run-seconds",
+    type=click.FloatRange(0.05),
+    default=Measures.run_seconds,
+    show_default=True,
+    help="of each, roughly",
+)
+@_count_option("--window", Measures.window, "rounds under way", 64)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=Measures.minutes,
+    show_default=True,
+    help="after which no turn begins",
+)
+def switch(**given: Any) -> None:
+    """Compare the engines, a bare adder, and what the machine can do at most.
+
+    Needs root: the packets are raw frames in network namespaces.
+    """
+    bench_switch(Measures(**given))
+
+
+@bench.command()
 @_switch_option
 @_sizes_option("4K,64K,1M,4M")
 @click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
 @_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
 @_count_option("--iterations", ITERATIONS, "of each call")
+@click.option(
+    "--scale",
+    type=click.Choice(["agreed", "predicted", "exact"]),
+    default="agreed",
+    show_default=True,
+    help="of the sums",
+)
 @click.option("--flood", is_flag=True, help="also time them beside a job that floods the switch")
 def allreduce(switch: str, flood: bool, **given: Any) -> None:
     """Time whole calls, end to end."""
@@ -134,6 +168,25 @@ def allreduce(switch: str, flood: bool, **given: Any) -> None:
     figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
     about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
     click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
+
+
+@bench.command()
+@_switch_option
+@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
+@_count_option("--steps", 150, "of each training")
+def compression(switch: str, workers: int, steps: int) -> None:
+    """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
+    console = Console()
+    found: dict[str, dict[str, Any]] = {}
+    for name in _names(switch):
+        curves: list[Curve] = []
+        with console.status(f"{name}: starting") as status, open_fabric(name, hosts=workers) as fabric:
+            for curve in train_each(fabric, workers, steps):
+                curves.append(curve)
+                status.update(f"{name}: {counted(len(curves), 'training')} done")
+        console.print(curves_table(name, workers, curves))
+        found[name] = {curve.method: curve.to_dict() for curve in curves}
+    click.echo(json.dumps({**found, "workers": workers, "steps": steps, "python": platform.python_version()}))
 
 
 @bench.command()

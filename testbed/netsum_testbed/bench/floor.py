@@ -6,21 +6,19 @@ import select
 import socket
 import statistics
 import sys
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 import numpy as np
 from netsum.transports.messages import MessageArray
 
-from netsum_testbed.bench.blast import Blaster, Load
+from netsum_testbed.bench.blast import Blaster
+from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, raw_load
 from netsum_testbed.bench.switches import Plan
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.netns import NetworkNamespace
 from netsum_testbed.processes import Child
-
-HOSTS: Final = 4
-FRAME_BYTES: Final = 4154
-"""Of a contribution of 4096 bytes."""
 
 _BATCH: Final = 32
 _SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these two
@@ -28,24 +26,29 @@ _IGNORE_OUTGOING: Final = 23
 _ETH_P_ALL: Final = 3
 
 
-def measure_floor(plan: Plan) -> float:
-    """Frames a second through a process that sends what comes from a host to the next one. Needs root."""
-    pairs = [(f"s{number}", f"h{number}") for number in range(1, HOSTS + 1)]
-    header = bytes.fromhex("020000000001 020000000002 0800")
-    frames = [bytearray(header + bytes([number]) * (FRAME_BYTES - len(header))) for number in range(HOSTS)]
-    load = Load("floor", tuple(frames), bytes(frames[-1][-64:]))
+def host_links(hosts: int = HOSTS) -> list[tuple[str, str]]:
+    """The names of both ends of each host's link: the switch's, the host's."""
+    return [(f"s{number}", f"h{number}") for number in range(1, hosts + 1)]
+
+
+@contextmanager
+def passing_on() -> Iterator[tuple[Blaster, int]]:
+    """A generator, and the number of the process that sends what comes from a host to the next one. Needs root."""
     with ExitStack() as undo:
-        namespace = undo.enter_context(closing(NetworkNamespace(pairs, 9500)))
+        namespace = undo.enter_context(closing(NetworkNamespace(host_links(), 9500)))
         inside = ["ip", "netns", "exec", namespace.name]
-        process = Child([*inside, sys.executable, "-m", __name__, *(switch for switch, _ in pairs)], output=None)
+        process = Child([*inside, sys.executable, "-m", __name__, *(switch for switch, _ in host_links())], output=None)
         undo.callback(process.stop)
         if process.stdout.readline() != "ready\n":
             raise TestbedError(f"the process that passes frames on did not start: {process.stdout.read()}")
-        return namespace.call(lambda: _measure(load, [host for _, host in pairs], process.pid, plan))
+        blaster = namespace.call(lambda: Blaster([host for _, host in host_links()]))
+        yield undo.enter_context(closing(blaster)), process.pid
 
 
-def _measure(load: Load, interfaces: list[str], pid: int, plan: Plan) -> float:
-    with closing(Blaster(interfaces)) as blaster:
+def measure_floor(plan: Plan) -> float:
+    """Frames a second through a process that sends what comes from a host to the next one. Needs root."""
+    load = raw_load("floor", FRAME_BYTES)
+    with passing_on() as (blaster, pid):
         blaster.run(load, plan.warm_up, plan.window, first_block=0, switch_pid=pid)
         runs = [
             blaster.run(load, plan.rounds, plan.window, first_block=0, switch_pid=pid) for _ in range(plan.repetitions)
@@ -54,7 +57,8 @@ def _measure(load: Load, interfaces: list[str], pid: int, plan: Plan) -> float:
 
 
 def pass_on(*interfaces: str) -> None:
-    """Send what comes in at an interface, frames of `FRAME_BYTES`, out of the next one, for ever."""
+    """Send what comes in at an interface, frames of `FRAME_BYTES` at most, out of the next one, for ever. What comes at once
+    is of one size."""
     sockets, poll = [], select.poll()
     for interface in interfaces:
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -64,12 +68,16 @@ def pass_on(*interfaces: str) -> None:
         sockets.append(sock)
         poll.register(sock, select.POLLIN)
     following = {sock.fileno(): (sock, sockets[at + 1 - len(sockets)]) for at, sock in enumerate(sockets)}
-    messages = MessageArray(np.zeros((_BATCH, FRAME_BYTES), np.uint8))
+    rows = np.zeros((_BATCH, FRAME_BYTES), np.uint8)
+    received, sent = MessageArray(rows), MessageArray(rows)
     print("ready", flush=True)
     while True:
         for descriptor, _ in poll.poll():
             here, there = following[descriptor]
-            messages.send_all(there, messages.receive(here, socket.MSG_DONTWAIT))
+            count = received.receive(here, socket.MSG_DONTWAIT)
+            if (size := int(received.lengths[0])) != sent.rows.shape[1]:
+                sent.show(rows[:, :size])
+            sent.send_all(there, count)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from netsum.transports.messages import MessageArray
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 
-from netsum_testbed.bench.floor import FRAME_BYTES
+from netsum_testbed.bench.loads import FRAME_BYTES
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import NetworkNamespace, run_command

@@ -1,4 +1,4 @@
-"""The packets that a run sends: contributions of a job, or the same packets as plain traffic between hosts."""
+"""The packets that a run sends: contributions of a job, the same packets as plain traffic between hosts, or meaningless ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Final
 
 import numpy as np
 from netsum.descriptor import Descriptor
-from netsum.frames import FrameFormat
+from netsum.frames import PREFIX_BYTES, FrameFormat
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, Lane
 
-from netsum_testbed.bench.blast import Load
+from netsum_testbed.bench.blast import BLOCK_ID_OFFSET, Load
 from netsum_testbed.bench.flood import PLAIN_PORT, contribution
 
 PAYLOAD_BYTES: Final = CHUNK_BYTES * MAX_CHUNKS
 LANES: Final = PAYLOAD_BYTES >> Lane.L32
+HOSTS: Final = 4
+FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + PAYLOAD_BYTES
+"""Of a contribution."""
 
 
 def _payloads(workers: int, seed: int) -> tuple[list[bytes], bytes]:
@@ -37,12 +40,22 @@ def aggregate_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
     return Load("aggregate", frames, total)
 
 
-def forward_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
-    """The same packets as plain UDP from each host to the next one; the first host gets the last one's."""
+def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int = FRAME_BYTES, seed: int = 0) -> Load:
+    """The same packets, cut to a size, as plain UDP from each host to the next one; the first host gets the last one's."""
     payloads, _ = _payloads(len(descriptors), seed)
     frames = []
     for index, (descriptor, payload) in enumerate(zip(descriptors, payloads, strict=True)):
         here, there = descriptor.host, descriptors[(index + 1) % len(descriptors)].host
         form = FrameFormat((here.mac, here.ip, here.udp_port), (there.mac, there.ip, PLAIN_PORT))
-        frames.append(bytearray(form.prefix(HEADER_BYTES + PAYLOAD_BYTES) + _packet(descriptor, payload)))
-    return Load("forward", tuple(frames), payloads[-1])
+        data = _packet(descriptor, payload)[: frame_bytes - PREFIX_BYTES]
+        frames.append(bytearray(form.prefix(len(data)) + data))
+    return Load("forward", tuple(frames), bytes(frames[-1][BLOCK_ID_OFFSET + 4 :]))
+
+
+def raw_load(name: str, frame_bytes: int, *, checked: bool = True, seed: int = 0) -> Load:
+    """Frames that are IPv4 by their first bytes alone, from each host; the first host gets the last one's, or something that is
+    not ``checked``."""
+    header = bytes.fromhex("020000000001 020000000002 0800")
+    random = np.random.default_rng(seed)
+    frames = tuple(bytearray(header + random.bytes(frame_bytes - len(header))) for _ in range(HOSTS))
+    return Load(name, frames, bytes(frames[-1][BLOCK_ID_OFFSET + 4 :]) if checked else b"")

@@ -24,7 +24,7 @@ _OPERATION = 4
 
 def target() -> FuzzTarget:
     """An input is a byte for the program, and four bytes for each change: which value of the JSON, what is done, with what."""
-    programs = [(PROGRAMS / f"{name}.json").read_bytes() for name in ("reports", "matching", "stacks")]
+    programs = [(PROGRAMS / f"{name}.json").read_bytes() for name in ("reports", "matching", "stacks", "constructs")]
 
     def take(data: bytes) -> None:
         program = json.loads(programs[data[0] % len(programs)] if data else programs[0])

@@ -30,6 +30,11 @@ def ethernet(ether_type: int = 0x0800, dst: int = 0x0202, src: int = 0x0303) -> 
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + struct.pack(">H", ether_type)
 
 
+def call(operation: int, index: int = 0, a: int = 0, b: int = 0, units: str = "") -> bytes:
+    """A frame that asks `constructs` for an operation. Units are of two bytes, the first 1, or of three, the first 2."""
+    return ethernet() + bytes([operation, index]) + a.to_bytes(4, "big") + b.to_bytes(4, "big") + bytes.fromhex(units)
+
+
 class Switch(Protocol):
     """A switch that runs the test's program."""
 

@@ -9,8 +9,9 @@ from threading import Lock
 import pytest
 from netsum_switch.errors import ProgramAbortError, SwitchError, TableError
 from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary
+from netsum_switch.meter import MeterConfig
 from netsum_switch.pipeline import Pipeline, load_pipeline
-from netsum_switch.table import Table
+from netsum_switch.table import REFERENCES, Table
 
 from tests.switch.core.switches import Core, ethernet
 from tests.switch.harness.controller import PROGRAMS
@@ -40,10 +41,11 @@ def match(chance: random.Random, key: KeyInfo) -> Match:
 def change(chance: random.Random, tables: tuple[Table, ...]) -> None:
     """Write the same to the same table of every engine; all take it, or none does."""
     table = tables[0]
-    action = chance.choice(table.action_infos)
-    params = tuple(number(chance, width) for _, width in action.params)
-    key, priority = tuple(match(chance, each) for each in table.keys), chance.randint(1, 3)
     kind = chance.choice(["insert", "insert", "insert", "modify", "delete", "default"])
+    refers = table.profile is not None and kind != "default"
+    action = chance.choice(REFERENCES if refers else table.action_infos)
+    params = tuple(chance.randrange(4) if refers else number(chance, width) for _, width in action.params)
+    key, priority = tuple(match(chance, each) for each in table.keys), chance.randint(1, 3)
     answers = set()
     for each in tables:
         try:
@@ -62,6 +64,28 @@ def change(chance: random.Random, tables: tuple[Table, ...]) -> None:
     assert len(answers) == 1
 
 
+def change_objects(chance: random.Random, pipelines: tuple[Pipeline, ...]) -> None:
+    """Change a meter's cell, and a member and a group of a profile, in the same way in every engine."""
+    config = MeterConfig(chance.choice([0, 10]), chance.randrange(300), 20, chance.randrange(500))
+    for name, meter in pipelines[0].meters.items():
+        index, reset = chance.randrange(meter.size), chance.random() < 0.1
+        for each in pipelines:
+            each.meters[name].configure(index, None if reset else config)
+    for name, profile in pipelines[0].profiles.items():
+        action = chance.choice(profile.actions)
+        params = tuple(number(chance, width) for _, width in action.params)
+        handle, group, members = chance.randrange(4), chance.randrange(4), chance.sample(range(4), chance.randrange(4))
+        for each in pipelines:
+            mine = each.profiles[name]
+            if handle in mine.members:
+                mine.modify_member(handle, action.name, params)
+            else:
+                mine.add_member(action.name, params)
+            if group not in mine.groups:
+                group = mine.add_group()
+            mine.set_group(group, {member: member != group for member in members if member in mine.members})
+
+
 def _existing(table: Table, priority: int, key: tuple[Match, ...]) -> tuple[tuple[Match, ...], int]:
     entry = next(table.entries(), None)
     return (key, priority) if entry is None else (entry.match, entry.priority)
@@ -72,7 +96,9 @@ def frames(chance: random.Random, count: int) -> Iterator[tuple[int, bytes]]:
     for _ in range(count):
         size = chance.choice([0, 1, 13, 14, 15, 20, 33, 34, 60, 200, 700])
         frame = bytearray(chance.choice([chance.randrange(256), chance.randrange(13), 0]) for _ in range(size))
-        if size >= 34 and chance.random() < 0.7:
+        if size >= 20 and chance.random() < 0.3:
+            frame[14] = chance.choice([1, 2, 3, 4, 7, 0x41, 0x42, 0x43, 0x44])  # what `constructs` is to do
+        elif size >= 34 and chance.random() < 0.7:
             kind = chance.choice([0x0800, 0x9000, 0x9005, 0x1111, 0x2222, 0x3333])
             frame[12:14] = kind.to_bytes(2, "big")
             frame[14] = chance.choice([0x45, 0x46, frame[14]])
@@ -112,7 +138,8 @@ def state(pipeline: Pipeline) -> object:
 def test_both_engines_do_the_same(name: str, seed: int) -> None:
     chance = random.Random(f"{name} {seed}")
     text = (PROGRAMS / f"{name}.json").read_bytes()
-    python, native = (load_pipeline(text, engine=engine, clock=lambda: 77) for engine in ("python", "native"))
+    now = [77]
+    python, native = (load_pipeline(text, engine=engine, clock=lambda: now[0]) for engine in ("python", "native"))
     learnt: dict[str, list[object]] = {"python": [], "native": []}
     for pipeline in (python, native):
         pipeline.on_digest = lambda *sample, to=learnt[pipeline.engine]: to.append(sample)
@@ -122,6 +149,9 @@ def test_both_engines_do_the_same(name: str, seed: int) -> None:
         pipeline.pre.set_clone_session(5, [(4, 1)])
     writable = [each for each, table in python.tables.items() if table.keys and not table.const_entries]
     for port, frame in frames(chance, 300):
+        now[0] += chance.choice([0, 1, 1000, 3_000_000]) if python.meters else 0
+        if chance.random() < 0.2:
+            change_objects(chance, (python, native))
         if writable and chance.random() < 0.3:
             table = chance.choice(writable)
             change(chance, (python.tables[table], native.tables[table]))

@@ -57,19 +57,16 @@ def test_other_versions(version: list[int]) -> None:
 
 
 def meter(program: dict[str, Any]) -> None:
-    program["meter_arrays"] = [{"name": "IngressImpl.police", "id": 0}]
+    program["meter_arrays"] = [{"name": "IngressImpl.police", "id": 0, "type": "bytes", "size": 1, "rate_count": 3}]
 
 
-def profile(program: dict[str, Any]) -> None:
-    program["pipelines"][0]["action_profiles"] = [{"name": "ecmp", "id": 0}]
+def selector(program: dict[str, Any]) -> None:
+    choose = {"algo": "fnv", "input": []}
+    program["pipelines"][0]["action_profiles"] = [{"name": "ecmp", "id": 0, "selector": choose}]
 
 
 def extern(program: dict[str, Any]) -> None:
     program["extern_instances"] = [{"name": "mine", "id": 0}]
-
-
-def union_stack(program: dict[str, Any]) -> None:
-    program["header_union_stacks"] = [{"name": "options", "id": 0}]
 
 
 def primitive(program: dict[str, Any]) -> None:
@@ -92,10 +89,9 @@ def parser_operation(program: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (meter, "meters .IngressImpl.police"),
-        (profile, "action profiles .ecmp"),
+        (meter, "meter IngressImpl.police has 3 rates"),
+        (selector, "hash algorithm 'fnv'"),
         (extern, "extern instances .mine"),
-        (union_stack, "stacks of header unions .options"),
         (primitive, "primitive 'teleport'"),
         (operator, "operator '<=>'"),
         (algorithm, "hash algorithm 'md5'"),
@@ -146,7 +142,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> str:
     return json.dumps(changed_copy)
 
 
-@pytest.mark.parametrize("name", ["stacks", "replication", "calculations", "reports", "varbits"])
+@pytest.mark.parametrize("name", ["stacks", "replication", "calculations", "reports", "varbits", "constructs"])
 @pytest.mark.parametrize(
     "junk",
     [

@@ -30,7 +30,10 @@ class Program:
         self.json = (PROGRAMS / f"{name}.json").read_bytes()
         self.p4info = text_format.Parse((PROGRAMS / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
         info = self.p4info
-        groups = (info.tables, info.actions, info.counters, info.direct_counters, info.registers, info.digests)
+        groups = (
+            info.tables, info.actions, info.counters, info.direct_counters, info.registers, info.digests, info.meters,
+            info.direct_meters, info.action_profiles,
+        )  # fmt: skip
         self.ids = {each.preamble.alias: each.preamble.id for group in groups for each in group}
 
     def config(self, cookie: int | None = None) -> Any:

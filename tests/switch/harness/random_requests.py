@@ -23,6 +23,7 @@ _OTHERS = (
     "action_profile_group",
 )  # fmt: skip
 _REMEMBERED = 40
+_SETS = 0.4  # the share of seeds whose entries have action sets
 
 
 class RandomRequests:
@@ -34,14 +35,32 @@ class RandomRequests:
         # Not that with an LPM key of nine bits: BMv2 counts its prefix from the top of the first of two bytes.
         self._tables = [table for table in program.p4info.tables if table.preamble.alias != "nine_table"]
         self._actions = {action.preamble.id: action for action in program.p4info.actions}
-        self._counters = [counter.preamble.id for counter in program.p4info.counters]
+        info = program.p4info
+        self._counters = [counter.preamble.id for counter in info.counters]
+        self._meters = [meter.preamble.id for meter in info.meters]
+        self._profiles = [profile.preamble.id for profile in info.action_profiles]
+        self._direct_meters = {meter.preamble.id for meter in info.direct_meters}
+        self._sets = self._chance.random() < _SETS if self._profiles else False
+        counters, meters, profiles = len(self._counters) > 0, len(self._meters) > 0, len(self._profiles) > 0
+        weights = {
+            "table": 60, "counter": 10 * counters, "direct": 10 * counters, "group": 8, "session": 6,
+            "digest": 3 * counters, "other": 3, "meter": 8 * meters, "direct meter": 8 * meters,
+            "member": 20 * profiles, "members": 15 * profiles,
+        }  # fmt: skip
+        self._kinds = {kind: weight for kind, weight in weights.items() if weight}
         self._written: list[Any] = []
 
     def updates(self) -> list[Any]:
         """A batch for a WriteRequest: one to four updates."""
         kinds = [1, 1, 1, 2, 2, 3, 3] if self._mostly(0.97) else [0, 9]
         count = self._chance.choice((1, 1, 1, 2, 4))
-        return [p4rt.Update(type=self._chance.choice(kinds), entity=self._entity()) for _ in range(count)]
+        updates = [p4rt.Update(type=self._chance.choice(kinds), entity=self._entity()) for _ in range(count)]
+        for (
+            each
+        ) in updates:  # a member that the entry had before can then be deleted in the reference, if the group is empty
+            if each.type == p4rt.Update.MODIFY and each.entity.table_entry.action.action_profile_group_id:
+                each.type = p4rt.Update.INSERT
+        return updates
 
     def questions(self) -> list[Any]:
         """Entities for a ReadRequest."""
@@ -52,9 +71,7 @@ class RandomRequests:
 
     def _entity(self) -> Any:
         entity = p4rt.Entity()
-        kind = self._chance.choices(
-            ("table", "counter", "direct", "group", "session", "digest", "other"), (60, 10, 10, 8, 6, 3, 3)
-        )[0]
+        kind = self._chance.choices(list(self._kinds), list(self._kinds.values()))[0]
         if kind == "table":
             entity.table_entry.CopyFrom(self._known_or_new_table_entry())
         elif kind == "counter":
@@ -68,6 +85,8 @@ class RandomRequests:
         elif kind == "digest":
             entity.digest_entry.digest_id = self._chance.choice((0, 1, self._program.ids["learn_t"]))
             entity.digest_entry.config.max_list_size = self._chance.randrange(8)
+        elif kind in ("meter", "direct meter", "member", "members"):
+            self._meter_or_profile(entity, kind)
         elif self._mostly(0.9):
             getattr(entity, self._chance.choice(_OTHERS)).SetInParent()
         return entity
@@ -95,8 +114,13 @@ class RandomRequests:
             if _needs_priority(table):
                 entry.priority = abs(entry.priority)  # of -1 a simple_switch_grpc that was built with assertions dies
         if self._mostly(0.92):
-            self._action(entry.action.action, table)
+            if table.implementation_id:
+                self._reference(entry.action, table)
+            else:
+                self._action(entry.action.action, table)
         self._extras(entry)
+        if self._direct_meters & set(table.direct_resource_ids) and self._mostly(0.3):
+            self._meter_config(entry.meter_config)
         if entry.table_id == 0:  # a wildcard with a key can end the reference's process
             del entry.match[:]
         return entry
@@ -150,6 +174,59 @@ class RandomRequests:
             entry.index.index = self._chance.choice((-1, 0, 3, 7, 8, 15, 16))
         if self._mostly(0.7):
             entry.data.packet_count, entry.data.byte_count = self._chance.getrandbits(8), self._chance.getrandbits(8)
+
+    def _meter_or_profile(self, entity: Any, kind: str) -> None:
+        if kind == "meter":
+            entry = entity.meter_entry
+            entry.meter_id = self._chance.choice(self._meters) if self._mostly(0.95) else self._any_id()
+            if self._mostly(0.9):
+                entry.index.index = self._chance.choice((-1, 0, 1, 3, 4))
+            if self._mostly(0.8):
+                self._meter_config(entry.config)
+        elif kind == "direct meter":
+            entity.direct_meter_entry.SetInParent()
+            if self._mostly(0.97):
+                entity.direct_meter_entry.table_entry.CopyFrom(self._known_or_new_table_entry())
+            if self._mostly(0.8):
+                self._meter_config(entity.direct_meter_entry.config)
+        elif kind == "member":
+            member = entity.action_profile_member
+            member.action_profile_id = self._chance.choice(self._profiles) if self._mostly(0.95) else self._any_id()
+            member.member_id = self._chance.choice((0, 1, 2, 3, 3, 70000))
+            self._action(
+                member.action, self._chance.choice([table for table in self._tables if table.implementation_id])
+            )
+        else:
+            group = entity.action_profile_group
+            group.action_profile_id = self._chance.choice(self._profiles) if self._mostly(0.95) else self._any_id()
+            group.group_id = self._chance.choice((0, 1, 2, 3))
+            group.max_size = 0 if self._mostly(0.8) else self._chance.choice((-1, 3, 100))
+            # Never without members: on an entry's empty group the reference goes on anywhere.
+            for number in self._chance.sample((1, 2, 3, 4), self._chance.randint(1, 3)):
+                weight = self._chance.choice((1, 1, 1, 2, 3)) if self._mostly(0.97) else 0
+                group.members.add(member_id=number if self._mostly(0.98) else 1, weight=weight)
+
+    def _meter_config(self, config: Any) -> None:
+        """Never one that is refused for its rates, of which the reference keeps half. Rates are 0 or high, so time is nothing."""
+        config.cburst, config.pburst = self._chance.choice((0, 1, 3, 70)), self._chance.choice((0, 2, 5, 200))
+        if self._mostly(0.1):
+            config.cburst, config.pburst = self._chance.choice((-1, -2, 1 << 32)), -1
+        if self._mostly(0.1):
+            config.cir = config.pir = self._chance.choice((-1, -2, 10**12))
+
+    def _reference(self, action: Any, table: Any) -> None:
+        """What an entry of a table with an action profile does."""
+        if not self._mostly(0.97):
+            self._action(action.action, table)
+        elif self._sets is self._mostly(0.95):
+            for _ in range(self._chance.randrange(4)):
+                each = action.action_profile_action_set.action_profile_actions.add()
+                each.weight = self._chance.choice((1, 1, 2)) if self._mostly(0.98) else 0
+                self._action(each.action, table)
+        elif self._mostly(0.5):
+            action.action_profile_member_id = self._chance.choice((1, 2, 3, 4))
+        else:
+            action.action_profile_group_id = self._chance.choice((1, 2, 3))
 
     def _direct_counter_entry(self, entry: Any) -> None:
         entry.SetInParent()

@@ -199,6 +199,7 @@ class TestInterfaces:
             others[0].send(each)
             assert select.select([receiver.fileno()], [], [], 60.0)[0]
             assert receiver.receive() == [each]
+        undo.close()  # a frame is counted after it was sent
         assert ports[0].counters.rx_packets == ports[1].counters.tx_packets == 4
 
     def test_an_interface_that_goes_down_comes_back(

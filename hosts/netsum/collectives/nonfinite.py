@@ -1,0 +1,90 @@
+"""Sums in which a NaN or an infinity counts as IEEE addition has it (``nonfinite="propagate"``).
+
+A lane carries no such value. So a rank sends 0 in its place, and its code for the block says that there is one. From the
+agreement every rank knows which blocks have one somewhere. These are sent last: the codes of such blocks say nothing about the
+finite values of the other ranks, so the ranks agree on their exponents once more, and on *marks*, a byte an element, which the
+switch combines by OR. From the marks every rank puts the same values into the same elements.
+
+Cost: nothing where all values are finite. Otherwise two round trips, and for each such block 2 bytes and a byte an element.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.collectives.agreement import agree_codes
+from netsum.collectives.call import Context
+from netsum.collectives.layout import Cut, Layout
+from netsum.collectives.sending import Sender
+from netsum.exponents import NOT_FINITE, Codes
+from netsum.fixed_point import Array
+from netsum.wire.schema import Lane, Op
+from netsum.work import Flow
+
+_INFINITY: Final = np.uint8(1)
+_MINUS_INFINITY: Final = np.uint8(2)
+_NAN: Final = np.uint8(4)
+_BOTH: Final = _INFINITY | _MINUS_INFINITY
+
+
+class Marks:
+    """What is not finite in this rank's padded array, and later in the sum. ``finite`` is the array with zeros in its place."""
+
+    def __init__(self, blocks: Array) -> None:
+        bad = ~np.isfinite(blocks)
+        self._any = bool(bad.any())
+        self.finite = np.where(bad, np.zeros(1, blocks.dtype), blocks) if self._any else blocks
+        self._own = np.zeros(len(blocks), np.uint8)
+        if self._any:
+            self._own[np.isnan(blocks)] = _NAN
+            self._own[bad & (blocks > 0)] = _INFINITY
+            self._own[bad & (blocks < 0)] = _MINUS_INFINITY
+        self._numbers: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._all = np.zeros((0, 0), np.uint8)
+
+    def add_to(self, codes: Codes, cut: Cut) -> Codes:
+        """The codes, which also say which blocks have a mark."""
+        if not self._any:
+            return codes
+        marked = np.concatenate([rows.any(axis=1) for rows in cut.all_rows(self._own)])
+        return np.where(marked, codes | np.uint16(NOT_FINITE), codes)
+
+    def settle(self, context: Context, cut: Cut, numbers: NDArray[np.int64], own: Codes) -> Flow:
+        """The flow that agrees on the blocks ``numbers``, in which some rank has a mark: combines the marks, and returns the
+        codes of the finite values. ``own`` are this rank's codes of these blocks."""
+        self._numbers = numbers
+        codes = yield from agree_codes(context, own & np.uint16(NOT_FINITE - 1))
+        rows = cut.rows(self._own, numbers).reshape(-1)
+        sender = Sender(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
+        combined = np.zeros(len(rows), np.uint8)
+        for group_numbers in sender.cut.groups():
+            group = sender.submit(sender.cut.rows(rows, group_numbers).copy(), group_numbers)
+            yield group.complete
+            sender.finish(group)
+            sender.verdict.raise_failure(None)
+            sender.cut.place(combined, group.lanes, group_numbers)
+        self._all = combined.reshape(len(numbers), cut.width)
+        return codes
+
+    def put_into(self, result: Array, cut: Cut) -> None:
+        """Put NaN and the infinities into the padded sum."""
+        for number, marks in zip(self._numbers, self._all, strict=True):
+            block = result[number * cut.width : (number + 1) * cut.width]
+            marks = marks[: len(block)]  # noqa: PLW2901  the last block may be short
+            block[marks == _INFINITY] = np.inf
+            block[marks == _MINUS_INFINITY] = -np.inf
+            block[(marks >= _NAN) | (marks == _BOTH)] = np.nan
+
+
+def ordered(array: Array, op: str) -> Array:
+    """The array for a minimum or maximum in which a NaN wins: every NaN becomes the last in the order of the lanes' bits."""
+    bad = np.isnan(array)
+    if not bad.any():
+        return array
+    bits = array.copy().view(f"u{array.itemsize}")
+    sign = 1 << (8 * array.itemsize - 1)
+    bits[bad] = 2 * sign - 1 if op == "min" else sign - 1
+    return bits.view(array.dtype)

@@ -1,0 +1,65 @@
+"""What rounding keeps out of a sum: the rest of each element, which the caller adds to its next contribution (error feedback;
+Seide et al., Interspeech 2014)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.collectives.layout import Cut
+from netsum.collectives.options import Options
+from netsum.errors import Unsupported
+from netsum.fixed_point import FLOATS, Array, FloatLanes, Numbers
+from netsum.wire.schema import Lane
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Lanes that note in the flat array ``rest`` what they do not carry of the values that they are given."""
+
+    inner: FloatLanes
+    cut: Cut
+    rest: Array
+
+    @property
+    def lane(self) -> Lane:
+        return self.inner.lane
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.inner.dtype
+
+    def encode(self, rows: Array, numbers: Numbers) -> Array:
+        lanes = self.inner.encode(rows, numbers)
+        one = np.ones(len(numbers), np.int64)  # as if this rank were alone
+        carried = replace(self.inner, dtype=rows.dtype).decode(lanes, numbers, one, one)
+        self.cut.place(self.rest, rows - carried, numbers)
+        return lanes
+
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+        return self.inner.decode(lanes, numbers, data_cnt, src_cnt)
+
+
+def keeping(lanes: FloatLanes, cut: Cut, options: Options) -> FloatLanes | Keeping:
+    """The lanes, which keep the rest if the caller asks for it."""
+    if options.rest is None:
+        return lanes
+    options.rest[...] = 0  # blocks that are not sent leave none
+    return Keeping(lanes, cut, options.rest.reshape(-1))
+
+
+def with_rest(options: Options, array: Array, rest: Any) -> Options:
+    """The options of a call that is to leave its rest in the array ``rest``; Unsupported if it cannot."""
+    if rest is None:
+        return options
+    if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS:
+        raise Unsupported(
+            f"only sums and means of floats leave a rest; this is op={options.op!r} of {array.dtype.name}"
+        )
+    fits = isinstance(rest, np.ndarray) and rest.shape == array.shape and rest.dtype.kind == "f"
+    if not fits or not rest.flags.c_contiguous or not rest.flags.writeable or np.shares_memory(rest, array):
+        raise Unsupported(f"rest must be a contiguous array of floats of shape {array.shape}, and not x itself")
+    return replace(options, rest=rest)

@@ -1,0 +1,9 @@
+"""PyTorch on netsum: the backend ``netsum`` of ``torch.distributed``, which needs no import, and helpers for training loops.
+
+``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.environment`).
+"""
+
+from netsum.torch.hook import AllreduceState, allreduce_hook
+from netsum.torch.process_group import ProcessGroup
+
+__all__ = ["AllreduceState", "ProcessGroup", "allreduce_hook"]

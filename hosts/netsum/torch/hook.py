@@ -1,0 +1,120 @@
+"""A communication hook for DistributedDataParallel: gradients are averaged by netsum, whatever the process group is.
+
+::
+
+    model = DistributedDataParallel(model)  # on gloo or nccl, for instance
+    model.register_comm_hook(AllreduceState(bits=16, error_feedback=True), allreduce_hook)
+"""
+
+# No deferred annotations: DistributedDataParallel compares the hook's with the classes themselves.
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+from netsum.communicator import Communicator
+from netsum.errors import JoinError
+from netsum.fixed_point import Array, widened
+from netsum.join import join
+from netsum.report import Report
+from netsum.torch.process_group import ProcessGroup
+from netsum.torch.tensors import Lent, lend
+from netsum.torch.words import as_torch_raises
+from netsum.torch.work import Futures, Work
+
+
+class AllreduceState:
+    """How :func:`allreduce_hook` averages.
+
+    Attributes:
+        comm: the communicator.
+        reports: the :class:`netsum.Report` of each bucket's last call, by the bucket's index.
+        late: how many calls lacked some rank's contribution.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator | None = None,
+        *,
+        scale: str = "agreed",
+        bits: int | None = None,
+        rounding: str = "nearest",
+        error_feedback: bool = False,
+        late: str = "accept",
+    ) -> None:
+        """``comm``: the ranks of the process group, in its order; by default that of the default group if its backend is netsum,
+        otherwise the job of the environment, which :meth:`close` leaves again.
+
+        ``scale``, ``bits``, ``rounding`` and ``late`` are those of :meth:`netsum.Communicator.allreduce`. ``error_feedback``:
+        what rounding has kept out of a bucket goes into its next average. Raises JoinError.
+        """
+        self._owns = comm is None and not isinstance(distributed.group.WORLD, ProcessGroup)
+        self.comm = comm if comm is not None else _default()
+        self.reports: dict[int, Report] = {}
+        self.late = 0
+        self.futures = Futures()
+        self._feedback = error_feedback
+        self._rests: dict[int, Array] = {}
+        waits = self.comm.descriptor.block_exp_ms == 0
+        nonfinite = "propagate" if waits or late == "wait" else "raise"
+        self._options: dict[str, Any] = {
+            "scale": scale,
+            "bits": bits,
+            "rounding": rounding,
+            "late": late,
+            "nonfinite": nonfinite,
+        }
+
+    def begin(self, index: int, lent: Lent, tensor: Tensor) -> Work:
+        """Begin to average a bucket in place; ``lent`` is the array of its ``tensor``."""
+        array = lent.array
+        rest, given = None, array
+        if self._feedback:
+            before = self._rests.get(index)
+            if before is not None and before.shape == array.shape:  # DDP rebuilds its buckets once
+                given = (array + before).astype(array.dtype, copy=False)
+            rest = np.empty(array.shape, widened(array[:0]).dtype)
+        work = self.comm.allreduce_async(given, "mean", out=array, rest=rest, **self._options)
+
+        def after(_: list[Any]) -> None:
+            lent.give_back()
+            self.reports[index] = work.report
+            self.late += work.report.degraded > 0
+            if rest is not None:
+                self._rests[index] = rest
+
+        return Work(self.futures, [work], [tensor], after)
+
+    def close(self) -> None:
+        """End the hook's thread, and leave the job if the state joined it."""
+        if self._owns:
+            self.comm.close()
+        self.futures.close()
+
+
+def _default() -> Communicator:
+    world = distributed.group.WORLD
+    if isinstance(world, ProcessGroup):
+        return world.comm
+    comm = join(rank=distributed.get_rank())
+    if comm.size != distributed.get_world_size():
+        comm.close()
+        raise JoinError(
+            f"job {comm.descriptor.job!r} has {comm.size} ranks, torch's world has {distributed.get_world_size()}"
+        )
+    return comm
+
+
+def allreduce_hook(state: AllreduceState, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    """The hook: averages a bucket over the ranks; a future of the averaged tensor. In a job that degrades, the average is over
+    the ranks that are in it."""
+    tensor: Tensor = bucket.buffer()
+    with as_torch_raises():
+        lent = lend(tensor, values=True)
+        return state.begin(bucket.index(), lent, tensor).get_future().then(_first)
+
+
+def _first(future: Any) -> Tensor:
+    tensor: Tensor = future.value()[0]
+    return tensor

@@ -1,0 +1,100 @@
+"""What the mailboxes of two ranks say to each other, and what each remembers of a message under way."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from netsum.fixed_point import Array
+
+
+class Kind(IntEnum):
+    WHOLE = 0  # a message
+    ASK = 1  # a message of this size is there: who has a tensor for it?
+    CLEAR = 2  # send it
+    REFUSE = 3  # do not: the tensor has another size
+    PART = 4  # bytes of it
+
+
+LETTER: Final = struct.Struct(">BqQQ")
+
+
+class Letter(NamedTuple):
+    """The head of a letter: its kind; torch's tag; the message's number, which the sender gives it; the message's size in bytes,
+    or where this part begins."""
+
+    kind: int
+    tag: int
+    number: int
+    size: int = 0
+
+
+class Parcel:
+    """A send or a receive under way, as :class:`netsum.Work` is a call: ``value`` is the rank that a message came from."""
+
+    def __init__(self, rank: int | None, waits_for: str, deadline: float) -> None:
+        self.rank = rank
+        self.waits_for = waits_for
+        self.deadline = deadline
+        self._value: int | None = None
+        self._error: Exception | None = None
+        self._done = threading.Event()
+
+    def finish(self, error: Exception | None = None, value: int | None = None) -> None:
+        if not self._done.is_set():
+            self._error, self._value = error, value
+            self._done.set()
+
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        if not self._done.wait(timeout):
+            raise TimeoutError(f"waiting for {self.waits_for}: not done after {timeout} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+@dataclass
+class Sending:
+    rank: int
+    number: int
+    data: Array
+    parcel: Parcel
+    sent: int = 0
+
+
+@dataclass
+class Unexpected:
+    """A message that nobody has asked for yet: with its ``data``, or announced by the sender under a ``number``."""
+
+    source: int
+    tag: int
+    size: int
+    number: int = 0
+    data: bytes | None = None
+
+
+@dataclass(eq=False)
+class Receiving:
+    """``rank`` is the sender, None for anybody; ``source`` whose message it is, once known."""
+
+    rank: int | None
+    tag: int
+    into: Array
+    parcel: Parcel
+    source: int | None = None
+    filled: int = 0
+
+    def wants(self, message: Unexpected) -> bool:
+        return self.tag == message.tag and self.rank in (None, message.source)
+
+    def fill(self, start: int, data: memoryview) -> bool:
+        """Put a part in its place; returns whether all are there."""
+        self.into[start : start + len(data)] = data
+        self.filled += len(data)
+        return self.filled == len(self.into)

@@ -1,0 +1,262 @@
+"""Messages between two ranks of a process group: torch's send and receive, which the others know nothing of.
+
+They go over connections of their own, with the transport, the seals and the repeats that members without a switch use
+(:mod:`netsum.peers`). Each rank puts its address into torch's store, and the key comes from the job's token.
+
+A short message is sent at once. For a long one the sender asks first, and sends when the receiver has a tensor for it, straight
+into that tensor's memory. A thread of its own serves both sides, so nobody need wait for a send before receiving.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from netsum.communicator import Communicator
+from netsum.descriptor import ALGORITHMS
+from netsum.errors import CallError, Closed, JoinError, Timeout, Unsupported
+from netsum.fixed_point import Array
+from netsum.peers.keeper import Keeper
+from netsum.peers.mailer import Mailer
+from netsum.peers.transport import PeerSocket, PeerTransport
+from netsum.peers.wire import Flag, message_bytes
+from netsum.stats import Stats
+from netsum.torch.letters import LETTER, Kind, Letter, Parcel, Receiving, Sending, Unexpected
+
+SHORT: Final = 16 << 10
+"""Bytes of a message that is sent without asking."""
+UNDER_WAY: Final = 16
+"""Most letters to one rank that it has not acknowledged."""
+WINDOW: Final = 1024
+"""Blocks' worth of letters that may wait for a connection: more than UNDER_WAY letters."""
+LINGER: Final = 2.0
+"""Seconds that closing waits until the others have what was sent to them."""
+_ALGORITHM: Final = ALGORITHMS.index("ring")  # every frame tells one; nothing is combined here
+
+
+class Mailbox:
+    """One rank's end of all conversations of a group. Thread-safe."""
+
+    def __init__(self, comm: Communicator, store: Any, name: str) -> None:
+        """``store`` is torch's for the group, ``name`` the group's. Opens a socket and says where; the rest waits for the first
+        message. A communicator that was not joined through a controller has no mailbox."""
+        self._comm, self._store = comm, store
+        self._rank, self._size = comm.rank, comm.size
+        self._lock = threading.RLock()
+        self._closed = False
+        self._transport: PeerTransport | None = None
+        self._keeper: Keeper | None = None
+        self._sendings: dict[tuple[int, int], Sending] = {}  # by receiver and number, those that have asked
+        self._cleared: deque[Sending] = deque()
+        self._open: list[Receiving] = []  # in the order of the calls
+        self._filling: dict[tuple[int, int], Receiving] = {}  # by sender and number
+        self._unexpected: list[Unexpected] = []  # in the order of arrival
+        self._numbers = 0
+        mail = comm.mail_socket(f"torch {name}")
+        self._socket: PeerSocket | None = None
+        if mail is not None:
+            self._socket, self._key = mail
+            self._store.set(f"mail/{self._rank}", self._socket.address)
+
+    def send(self, rank: int, tag: int, array: Array, timeout: float) -> Parcel:
+        """Send the array's bytes. ``array`` must not change until the parcel is done: they are out, or on their way."""
+        data = array.view(np.uint8)
+        parcel = Parcel(self._rank, f"rank {rank} to receive", time.monotonic() + timeout)
+        if rank == self._rank:
+            with self._lock:
+                self._arrive(Unexpected(rank, tag, len(data), data=data.tobytes()))
+            parcel.finish()
+            return parcel
+        self._ready()
+        with self._lock:
+            self._check()
+            self._numbers += 1
+            sending = Sending(rank, self._numbers, data, parcel)
+            if len(data) <= SHORT:
+                self._post(rank, Letter(Kind.WHOLE, tag, sending.number, len(data)), data.tobytes())
+                parcel.finish()
+            else:
+                self._sendings[rank, sending.number] = sending
+                self._post(rank, Letter(Kind.ASK, tag, sending.number, len(data)))
+        self._tend()
+        return parcel
+
+    def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Parcel:
+        """Receive a message of the array's size from ``rank`` (None: from anybody) into it. The parcel's value is the sender."""
+        who = "any rank" if rank is None else f"rank {rank}"
+        parcel = Parcel(rank, f"{who} to send", time.monotonic() + timeout)
+        if rank != self._rank:
+            self._ready()
+        with self._lock:
+            self._check()
+            receiving = Receiving(rank, tag, array.view(np.uint8), parcel)
+            found = next((each for each in self._unexpected if receiving.wants(each)), None)
+            if found is None:
+                self._open.append(receiving)
+            else:
+                self._unexpected.remove(found)
+                self._take(receiving, found)
+        if rank != self._rank:
+            self._tend()
+        return parcel
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the process group was shut down")
+
+    # Messages that arrive.
+
+    def _arrive(self, message: Unexpected) -> None:
+        for receiving in self._open:
+            if receiving.wants(message):
+                self._open.remove(receiving)
+                self._take(receiving, message)
+                return
+        self._unexpected.append(message)
+
+    def _take(self, receiving: Receiving, message: Unexpected) -> None:
+        """Begin to fill the tensor with the message; it was asked for, or has come whole."""
+        fits = message.size == len(receiving.into)
+        if not fits:
+            receiving.parcel.finish(
+                CallError(
+                    f"rank {message.source} sends {message.size} bytes (tag {message.tag}), and the tensor to receive "
+                    f"into has {len(receiving.into)}: both must have the same number of elements and the same type"
+                )
+            )
+        elif message.data is not None:
+            receiving.into[:] = np.frombuffer(message.data, np.uint8)
+            receiving.parcel.finish(value=message.source)
+        else:
+            receiving.source = message.source
+            self._filling[message.source, message.number] = receiving
+        if message.data is None:
+            self._post(message.source, Letter(Kind.CLEAR if fits else Kind.REFUSE, message.tag, message.number))
+
+    def _handle(self, source: int, text: bytes) -> None:
+        letter, data = Letter(*LETTER.unpack_from(text)), memoryview(text)[LETTER.size :]
+        key = source, letter.number
+        if letter.kind == Kind.WHOLE:
+            self._arrive(Unexpected(source, letter.tag, letter.size, letter.number, bytes(data)))
+        elif letter.kind == Kind.ASK:
+            self._arrive(Unexpected(source, letter.tag, letter.size, letter.number))
+        elif letter.kind == Kind.CLEAR and key in self._sendings:
+            self._cleared.append(self._sendings.pop(key))
+        elif letter.kind == Kind.REFUSE and key in self._sendings:
+            sending = self._sendings.pop(key)
+            sending.parcel.finish(CallError(f"rank {source} receives into a tensor of another size"))
+        elif letter.kind == Kind.PART and key in self._filling and self._filling[key].fill(letter.size, data):
+            self._filling.pop(key).parcel.finish(value=source)
+
+    # The connections.
+
+    def _ready(self) -> None:
+        """Open the connections, at the first message: every rank has said its address when it opened the group."""
+        with self._lock:
+            self._check()
+            if self._transport is not None:
+                return
+            if self._socket is None:
+                raise Unsupported("send and receive need a job that was joined through its controller")
+            addresses = [bytes(self._store.get(f"mail/{rank}")).decode() for rank in range(self._size)]
+            own = self._comm.descriptor
+            peers: dict[str, Any] = {"algorithm": "ring", "peers": tuple(addresses), "peer_key": self._key.hex()}
+            there = replace(own, **peers, window=WINDOW, evicted=())
+            try:
+                self._transport = PeerTransport(self._socket, there, owns=True)
+            except JoinError as error:
+                raise CallError(str(error)) from error
+            others = [rank for rank in range(self._size) if rank != self._rank]
+            self._mailer = Mailer(others, _ALGORITHM, 0, Stats())
+            self._most = message_bytes(own.block_bytes) - LETTER.size
+            self._keeper = Keeper(self._tend, self._transport.fileno)
+
+    def _post(self, rank: int, letter: Letter, data: bytes = b"") -> None:
+        self._mailer.post(rank, LETTER.pack(*letter) + data)
+
+    def _tend(self) -> bool:
+        """Send and receive whatever is due."""
+        with self._lock:
+            transport, now = self._transport, time.monotonic()
+            if transport is None or self._closed:
+                return False
+            self._exchange(transport, now)
+            self._give_up(now)
+        return True
+
+    def _exchange(self, transport: PeerTransport, now: float) -> None:
+        transport.send(self._frames(now))
+        while packets := transport.recv(0.0):
+            for packet in packets:
+                source, texts = self._mailer.receive(packet, now)
+                for text in texts:
+                    self._handle(source, text)
+            transport.send(self._frames(now))
+
+    def _frames(self, now: float) -> list[tuple[Any, ...]]:
+        for sending in list(self._cleared):
+            for part, start in self._parts(sending):
+                self._post(sending.rank, Letter(Kind.PART, 0, sending.number, start), part)
+            if sending.sent == len(sending.data):
+                self._cleared.remove(sending)
+                sending.parcel.finish()
+        return self._mailer.poll(now, waiting=not self._mailer.settled)
+
+    def _parts(self, sending: Sending) -> Iterator[tuple[bytes, int]]:
+        """The next parts of a message, as many as may be under way."""
+        while sending.sent < len(sending.data) and self._mailer.kept(sending.rank) < UNDER_WAY:
+            start = sending.sent
+            part = sending.data[start : start + self._most].tobytes()
+            sending.sent += len(part)
+            yield part, start
+
+    def _give_up(self, now: float) -> None:
+        """End what has waited too long, or waits for a rank that has left."""
+        for receiving in [*self._open, *self._filling.values()]:
+            who = receiving.source if receiving.source is not None else receiving.rank
+            self._judge(receiving.parcel, who, now)
+        for sending in [*self._sendings.values(), *self._cleared]:
+            self._judge(sending.parcel, sending.rank, now)
+        self._open = [each for each in self._open if not each.parcel.done()]
+        self._filling = {key: each for key, each in self._filling.items() if not each.parcel.done()}
+        self._sendings = {key: each for key, each in self._sendings.items() if not each.parcel.done()}
+        self._cleared = deque(each for each in self._cleared if not each.parcel.done())
+
+    def _judge(self, parcel: Parcel, rank: int | None, now: float) -> None:
+        gone = self._mailer.gone
+        if len(gone) == self._size - 1 if rank is None else rank in gone:
+            parcel.finish(CallError(f"waiting for {parcel.waits_for}, which has left"))
+        elif now >= parcel.deadline:
+            parcel.finish(
+                Timeout(f"no message in time: waiting for {parcel.waits_for}", missing=[] if rank is None else [rank])
+            )
+
+    def close(self) -> None:
+        """Leave: what was sent is delivered first, what waits raises Closed. May be called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            transport, until = self._transport, time.monotonic() + LINGER
+            if transport is not None:
+                transport.send(self._mailer.say(Flag.ANSWER, 0))
+                while not self._mailer.settled and time.monotonic() < until:
+                    self._exchange(transport, time.monotonic())
+                    time.sleep(0.001)
+                transport.send(self._mailer.say(Flag.BYE, 0))
+            self._closed = True
+            waiting = [each.parcel for each in (*self._open, *self._filling.values())]
+            waiting += [each.parcel for each in (*self._sendings.values(), *self._cleared)]
+            for parcel in waiting:
+                parcel.finish(Closed("the process group was shut down"))
+        if self._keeper is not None:
+            self._keeper.stop()
+        if transport is not None:
+            transport.close()
+        elif self._socket is not None:
+            self._socket.close()

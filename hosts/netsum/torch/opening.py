@@ -1,0 +1,105 @@
+"""Process groups as they are opened: the job of the environment is joined once, and every other group is a group of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torch import distributed
+
+from netsum.communicator import Communicator
+from netsum.errors import JoinError
+from netsum.join import join
+from netsum.torch.process_group import ProcessGroup
+from netsum.torch.words import as_torch_raises
+
+PATIENCE: Final = 120.0
+"""Most seconds that joining may take: torch's half hour would hide that there is no controller."""
+
+
+@dataclass
+class Job:
+    """The job that this process has joined, and the process groups that use it."""
+
+    comm: Communicator
+    whole: bool = False
+    """Whether a process group of all ranks has ``comm`` itself."""
+    users: int = 0
+    opened: Counter[str] = field(default_factory=Counter)
+
+    def label(self, name: str) -> str:
+        """The label of a new group: torch may give a name again once the group is gone."""
+        self.opened[name] += 1
+        return hashlib.blake2b(f"{name}/{self.opened[name]}".encode(), digest_size=16).hexdigest()
+
+
+_jobs: list[Job] = []  # none, or the one
+_lock: Final = threading.Lock()
+
+
+def open_group(options: Any, own: Any = None) -> ProcessGroup:
+    """The process group that torch asks for; ``own`` are netsum's own options, of which there are none."""
+    if own is not None:
+        raise TypeError(f"pg_options is a {type(own).__name__}, and netsum takes none")
+    ranks = list(options.global_ranks_in_group)
+    first = not ranks  # the default group
+    rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
+    seconds = options.timeout.total_seconds()
+    with as_torch_raises(), _lock:
+        job = _jobs[0] if _jobs else _join(rank, size, min(seconds, PATIENCE))
+        try:
+            name, members = str(options.group_id), ranks or list(range(size))
+            comm = _communicator(job, members, name, min(seconds, PATIENCE))
+            job.users += 1
+
+            def another() -> Communicator:
+                return job.comm.group(members, job.label(f"{name}/callbacks"))
+
+            return ProcessGroup(comm, options.store, options.timeout, name, _release, another)
+        except BaseException:
+            _close_if_unused(job)
+            raise
+
+
+def _world_size() -> int:
+    size: int = distributed.get_world_size()
+    return size
+
+
+def _join(rank: int, size: int, timeout: float) -> Job:
+    comm = join(rank=rank, timeout=timeout)
+    if comm.size != size:
+        comm.close()
+        raise JoinError(
+            f"torch's world has {size} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
+            "start as many processes as the job has members"
+        )
+    _jobs.append(Job(comm))
+    return _jobs[0]
+
+
+def _communicator(job: Job, ranks: Sequence[int], name: str, timeout: float) -> Communicator:
+    if not job.whole and list(ranks) == list(range(job.comm.size)):
+        job.whole = True
+        return job.comm
+    return job.comm.group(ranks, job.label(name), timeout=timeout)
+
+
+def _release(comm: Communicator) -> None:
+    """A process group is done with its communicator; the job is left with the last."""
+    with _lock:
+        for job in list(_jobs):
+            if comm is not job.comm:
+                comm.close()
+            job.users -= 1
+            _close_if_unused(job)
+
+
+def _close_if_unused(job: Job) -> None:
+    if job.users <= 0:
+        _jobs.clear()
+        job.comm.close()

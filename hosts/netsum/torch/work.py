@@ -1,0 +1,159 @@
+"""torch's Work: a call under way."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, distributed
+
+from netsum.torch.words import as_torch_raises
+
+
+class Pending(Protocol):
+    """What a Work waits for: a :class:`netsum.Work` or a parcel of the mailbox."""
+
+    def done(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> Any: ...
+
+
+class Done:
+    """A call that has ended with this value."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout: float | None = None) -> Any:  # noqa: ARG002  it has nothing to wait for
+        return self._value
+
+
+class Futures:
+    """Completes the futures of one process group in the order of its calls, on a thread that lives while there are any.
+
+    A callback on a future may make further calls and wait for theirs (PowerSGD's does), so futures made in a callback are
+    completed by threads of their own.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def here(self) -> bool:
+        """Whether this is called from a callback."""
+        return threading.current_thread().name == _CALLBACKS
+
+    def later(self, complete: Callable[[], None]) -> None:
+        if self.here:
+            threading.Thread(target=complete, name=_CALLBACKS, daemon=True).start()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=_CALLBACKS, daemon=True)
+            self._thread.start()
+        self._waiting.put(complete)
+
+    def _run(self) -> None:
+        while (complete := self._waiting.get()) is not None:
+            complete()
+
+    def close(self) -> None:
+        """End the thread once every future is complete."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._waiting.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+_CALLBACKS: Final = "netsum futures"
+
+
+class Work(distributed.Work):  # type: ignore[misc]
+    """One or more calls of netsum that belong to one of torch's. ``after(results)`` writes what they gave into the caller's
+    tensors; whoever first finds the calls done runs it."""
+
+    def __init__(
+        self,
+        futures: Futures,
+        calls: Sequence[Pending],
+        tensors: list[Tensor],
+        after: Callable[[list[Any]], None],
+    ) -> None:
+        super().__init__()
+        self._futures = futures
+        self._calls = calls
+        self._tensors = tensors
+        self._after: Callable[[list[Any]], None] | None = after
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._future: Any = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the result. A ``timeout`` bounds only this wait; the call goes on."""
+        seconds = timeout.total_seconds() if timeout else None
+        with as_torch_raises():
+            self._finish([call.wait(seconds) for call in self._calls])
+        return True
+
+    def _finish(self, results: list[Any]) -> None:
+        with self._lock:
+            after, self._after = self._after, None
+            if after is not None:
+                after(results)
+
+    def is_completed(self) -> bool:
+        if not all(call.done() for call in self._calls):
+            return False
+        with contextlib.suppress(Exception):  # whoever waits gets it
+            self.wait()
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What the call raised; None while it is under way."""
+        if all(call.done() for call in self._calls):
+            try:
+                self.wait()
+            except Exception as error:
+                return error
+        return None
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return self._tensors
+
+    def source_rank(self) -> int:
+        """The rank that a message came from."""
+        self.wait()
+        return int(self._calls[0].wait())
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """A future of the tensors. Its callbacks run on a thread of the process group."""
+        with self._lock:
+            if self._future is None:
+                devices = sorted({each.device for each in self._tensors if each.device.type == "cuda"}, key=str)
+                ended = torch.futures.Future(devices=devices)
+                # What a callback raises is an error to C++ as well; set_exception's is to Python alone.
+                self._future = ended.then(self._value)
+                self._futures.later(lambda: ended.set_result(None))
+        return self._future
+
+    def _value(self, _: Any) -> list[Tensor]:
+        self.wait()
+        return self._tensors

@@ -1,0 +1,1 @@
+"""Topologies: the model, builders of usual shapes, and the formats of files."""

@@ -1,0 +1,152 @@
+"""Topology files: the planner's YAML, the controller's, and those of ASTRA-sim, htsim and TACCL. A file's own contents say which
+it is.
+
+The planner's YAML::
+
+    name: uneven
+    hosts: [h1, h2, h3]
+    switches:
+      s1: {sums: true}            # false, the default: it only forwards
+    links:                        # both directions, unless one_way is true
+      - {from: h1, to: s1, rate_GBps: 12.5}
+      - {from: h2, to: s1, rate_mbps: 100000, delay_us: 1.5}
+      - {from: h3, to: s1, rate_GBps: 12.5, one_way: true}
+      - {from: s1, to: h3, rate_GBps: 25, one_way: true}
+
+In the controller's YAML every switch can sum; a link that has no ``rate_mbps`` takes the rate that the caller gives.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from netsum_controller.config.problems import Problem, Problems
+from netsum_controller.config.topology import Topology as Installed
+from netsum_controller.config.topology import parse_topology
+from netsum_controller.config.yaml_marks import MarkedYaml, parse_yaml, validate
+from netsum_controller.errors import InputError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from netsum_planner.topologies.astra_sim import read_astra_sim
+from netsum_planner.topologies.htsim import read_htsim
+from netsum_planner.topologies.model import Link, Pair, Topology, wire
+from netsum_planner.topologies.taccl import read_taccl
+
+MBPS = Fraction(1, 8000)
+"""GB/s of a Mbit/s."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Switch(_Strict):
+    sums: bool = False
+
+
+class _Link(_Strict):
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    rate_gbytes: Positive | None = Field(default=None, alias="rate_GBps")
+    rate_mbps: Positive | None = None
+    delay_us: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    one_way: bool = False
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if (self.rate_gbytes is None) == (self.rate_mbps is None):
+            raise ValueError("needs either rate_GBps or rate_mbps")
+        return self
+
+    @property
+    def rate(self) -> Fraction:
+        if self.rate_mbps is not None:
+            return exact(self.rate_mbps) * MBPS
+        return exact(self.rate_gbytes or 0)
+
+
+class _File(_Strict):
+    name: str
+    hosts: tuple[str, ...] = Field(min_length=1, strict=False)
+    switches: dict[str, _Switch] = Field(default_factory=dict)
+    links: tuple[_Link, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = [
+            Problem(("hosts", n), f"{host} is already the name of another node")
+            for n, host in enumerate(self.hosts)
+            if host in self.hosts[:n] or host in self.switches
+        ]
+        known = {*self.hosts, *self.switches}
+        for n, link in enumerate(self.links):
+            for key, end in (("from", link.source), ("to", link.target)):
+                if end not in known:
+                    problems.append(Problem(("links", n, key), f"there is no host or switch {end!r}"))
+            if link.source == link.target:
+                problems.append(
+                    Problem(("links", n, "to"), f"a link joins two different nodes, and both are {link.target}")
+                )
+        if problems:
+            raise Problems(problems)
+        return self
+
+
+def exact(number: float) -> Fraction:
+    """The number as a person wrote it: 0.1 is 1/10."""
+    return Fraction(repr(number))
+
+
+def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: int = 1) -> Topology:
+    """The topology of a file. ``rate_mbps``: of those links of the controller's YAML that have none;
+    ``boxes``: how many there are of the box that TACCL's JSON describes.
+
+    :class:`~netsum_controller.errors.InputError` names the line that is wrong, or the key if it is JSON."""
+    path = Path(path)
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if path.suffix == ".topo":
+        return read_htsim(text, str(path))
+    if text.lstrip().startswith("{") and path.suffix == ".json":
+        return read_taccl(text, str(path), boxes)
+    document = parse_yaml(text, str(path))
+    if isinstance(document.data, dict) and "npus_count" in document.data:
+        return read_astra_sim(document, path.stem)
+    if isinstance(document.data, dict) and isinstance(document.data.get("hosts"), list):
+        return _own(document)
+    return installed(parse_topology(text, str(path)), rate_mbps, str(path))
+
+
+def _own(document: MarkedYaml) -> Topology:
+    file = validate(_File, document)
+    links: list[Link] = []
+    for each in file.links:
+        both = tuple(wire(each.source, each.target, each.rate, each.delay_us))
+        links += both[:1] if each.one_way else both
+    switches = {name: switch.sums for name, switch in file.switches.items()}
+    return Topology(file.name, file.hosts, switches, tuple(links))
+
+
+def installed(topology: Installed, rate_mbps: float | None = None, source: str = "topology") -> Topology:
+    """The controller's topology, whose switches all sum."""
+    wires: list[tuple[str, Pair, int | None]] = [
+        (f"hosts.{name}", (name, host.switch), host.rate_mbps) for name, host in topology.hosts.items()
+    ]
+    wires += [(f"links.{name}", link.switches, link.rate_mbps) for name, link in topology.links.items()]
+    links: list[Link] = []
+    for told, ends, own in wires:
+        mbps: Any = rate_mbps if own is None else own
+        if mbps is None:
+            raise InputError(
+                f"{source}: {told} has no rate_mbps; write it there, or give all links without one a rate (--rate)"
+            )
+        links += wire(*ends, exact(mbps) * MBPS)
+    return Topology(topology.name, tuple(topology.hosts), dict.fromkeys(topology.switches, True), tuple(links))

@@ -1,0 +1,150 @@
+"""The topology: hosts, switches, and directed links with a rate and a delay."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+from netsum.counting import counted
+
+from netsum_planner.errors import PlanError
+
+Pair = tuple[str, str]
+"""The two ends of a link, from and to."""
+
+Rates = Mapping[Pair, Fraction]
+"""GB/s from one node to the next, all parallel links together."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a wire. ``rate``: GB/s (10^9 bytes a second); ``delay_us``: microseconds."""
+
+    source: str
+    target: str
+    rate: Fraction
+    delay_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """``switches``: by name, whether the switch can sum; all of them forward, and those that sum can also multicast. Two nodes
+    may have several links.
+
+    Raises :class:`PlanError` if a name is used twice, a link has an unknown end or a rate that is not positive."""
+
+    name: str
+    hosts: tuple[str, ...]
+    switches: Mapping[str, bool]
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        twice = [name for name, count in Counter([*self.hosts, *self.switches]).items() if count > 1]
+        if twice:
+            raise PlanError(f"{self.name}: {', '.join(twice)}: more than one node has this name")
+        known = {*self.hosts, *self.switches}
+        for link in self.links:
+            told = f"{self.name}: link {link.source} -> {link.target}"
+            if unknown := {link.source, link.target} - known:
+                raise PlanError(f"{told}: there is no node {', '.join(sorted(unknown))}")
+            if link.source == link.target:
+                raise PlanError(f"{told}: a link joins two different nodes")
+            if link.rate <= 0 or link.delay_us < 0:
+                raise PlanError(f"{told}: a rate is more than 0 and a delay 0 or more")
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return (*self.hosts, *self.switches)
+
+    @cached_property
+    def rates(self) -> dict[Pair, Fraction]:
+        found: dict[Pair, Fraction] = {}
+        for link in self.links:
+            ends = (link.source, link.target)
+            found[ends] = found.get(ends, Fraction(0)) + link.rate
+        return found
+
+    @cached_property
+    def neighbours(self) -> dict[str, list[str]]:
+        """Where each node's links go, in the order of the links."""
+        found: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for source, target in self.rates:
+            found[source].append(target)
+        return found
+
+    def graph(self) -> Any:
+        """A :class:`networkx.DiGraph`: nodes with ``kind`` (host, sums or forwards), edges with ``rate``."""
+        graph = nx.DiGraph(name=self.name)
+        graph.add_nodes_from(self.hosts, kind="host")
+        for name, sums in self.switches.items():
+            graph.add_node(name, kind="sums" if sums else "forwards")
+        graph.add_edges_from((*ends, {"rate": rate}) for ends, rate in self.rates.items())
+        return graph
+
+    def subset(self, hosts: Collection[str]) -> Topology:
+        """What is left if only these hosts take part, as when a scheduler gives them to a job: no other host forwards."""
+        if unknown := sorted(set(hosts) - set(self.hosts)):
+            raise PlanError(f"{self.name} has no host {', '.join(unknown)} (it has: {', '.join(self.hosts)})")
+        left = tuple(host for host in self.hosts if host in hosts)
+        return self._restricted({*left, *self.switches}, hosts=left)
+
+    def without(self, down: Collection[str | Pair]) -> Topology:
+        """What is left if these nodes, and all links between these pairs of nodes in both directions, are down."""
+        known: set[str | Pair] = {*self.nodes, *self.rates, *((two, one) for one, two in self.rates)}
+        if unknown := [each for each in down if each not in known]:
+            raise PlanError(f"{self.name} has no node or link {unknown[0]}")
+        gone = {each for each in down if isinstance(each, tuple)}
+        gone |= {(two, one) for one, two in gone}
+        links = tuple(link for link in self.links if (link.source, link.target) not in gone)
+        up = {name for name in self.nodes if name not in down}
+        return replace(self, links=links)._restricted(up, tuple(host for host in self.hosts if host in up))
+
+    def only_forwarding(self) -> Topology:
+        """The same network if no switch sums."""
+        return replace(self, switches=dict.fromkeys(self.switches, False))
+
+    def _restricted(self, to: Collection[str], hosts: tuple[str, ...]) -> Topology:
+        return replace(
+            self,
+            hosts=hosts,
+            switches={name: sums for name, sums in self.switches.items() if name in to},
+            links=tuple(link for link in self.links if link.source in to and link.target in to),
+        )
+
+    def require_connected(self) -> None:
+        """Raise :class:`PlanError`, naming two hosts, unless every host reaches every other."""
+        if len(self.hosts) < 2:
+            raise PlanError(
+                f"{self.name}: a collective needs 2 hosts or more, and there is {counted(len(self.hosts), 'host')}"
+            )
+        backwards: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for source, target in self.rates:
+            backwards[target].append(source)
+        first = self.hosts[0]
+        for host in self.hosts[1:]:
+            if host not in reached(self.neighbours, first):
+                raise PlanError(f"{self.name}: there is no path from {first} to {host}")
+            if host not in reached(backwards, first):
+                raise PlanError(f"{self.name}: there is no path from {host} to {first}")
+
+
+def reached(neighbours: Mapping[str, Sequence[str]], start: str) -> set[str]:
+    """All that can be reached from ``start``, breadth first."""
+    found, queue = {start}, deque([start])
+    while queue:
+        for other in neighbours[queue.popleft()]:
+            if other not in found:
+                found.add(other)
+                queue.append(other)
+    return found
+
+
+def wire(one: str, other: str, rate: Fraction | int, delay_us: float = 0.0) -> Iterator[Link]:
+    """Both directions of a wire; ``rate`` is that of each."""
+    yield Link(one, other, Fraction(rate), delay_us)
+    yield Link(other, one, Fraction(rate), delay_us)

@@ -1,0 +1,131 @@
+"""Action profiles: actions that entries of one or several tables refer to, and groups of them from which a hash chooses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any
+
+from netsum_switch.action import ActionInfo, checked_action
+from netsum_switch.errors import BadEntryError, MemberInUseError
+
+Code = tuple[Any, ...]
+
+NOTHING: Code = (-1, None)
+"""What is chosen in a group without members."""
+
+MEMBER, GROUP = 0, 1
+"""What an entry refers to, by a handle: the numbers of the two things that it can do."""
+
+
+class ActionProfile:
+    """Members and groups by handle, which is the lowest number that was free, as BMv2 gives them.
+
+    Like an entry's, a member's *code* is (index of its action in the profile, None, parameters...). The data plane looks into
+    `members` and asks `chosen`.
+    """
+
+    def __init__(self, name: str, actions: tuple[ActionInfo, ...], *, with_selection: bool) -> None:
+        self.name = name
+        self.actions = actions
+        self.with_selection = with_selection
+        self.members: dict[int, Code] = {}
+        self.groups: dict[int, dict[int, bool]] = {}
+        self._active: dict[int, list[int]] = {}
+        self._free: tuple[list[int], list[int]] = [], []  # heaps, by kind
+        self._users: Counter[tuple[int, int]] = Counter()
+
+    def add_member(self, action: str, params: tuple[int, ...]) -> int:
+        """Add a member; return its handle.
+
+        Raises:
+            BadEntryError: the action does not fit.
+        """
+        index = self.checked(action, params)
+        handle = heappop(self._free[MEMBER]) if self._free[MEMBER] else len(self.members)
+        self._set_member(handle, (index, None, *params))
+        return handle
+
+    def modify_member(self, handle: int, action: str, params: tuple[int, ...]) -> None:
+        """Give a member another action.
+
+        Raises:
+            BadEntryError: the action does not fit.
+        """
+        self._set_member(handle, (self.checked(action, params), None, *params))
+
+    def checked(self, action: str, params: tuple[int, ...]) -> int:
+        """The number of an action of this profile.
+
+        Raises:
+            BadEntryError: there is none, or the parameters do not fit it.
+        """
+        return checked_action(f"action profile {self.name}", self.actions, action, params)
+
+    def _set_member(self, handle: int, code: Code) -> None:
+        self.members[handle] = code
+
+    def delete_member(self, handle: int) -> None:
+        """Remove a member.
+
+        Raises:
+            MemberInUseError: entries or groups have it.
+        """
+        if self._users[MEMBER, handle]:
+            raise MemberInUseError(f"a member of {self.name} is still used")
+        del self.members[handle]
+        heappush(self._free[MEMBER], handle)
+
+    def add_group(self) -> int:
+        """Add a group without members; return its handle."""
+        handle = heappop(self._free[GROUP]) if self._free[GROUP] else len(self.groups)
+        self.set_group(handle, {})
+        return handle
+
+    def set_group(self, handle: int, members: Mapping[int, bool]) -> None:
+        """Set a group's members, and which of them may be chosen."""
+        for member in members:
+            self.refer(MEMBER, member, 1)
+        for member in self.groups.get(handle, ()):
+            self.refer(MEMBER, member, -1)
+        self.groups[handle] = dict(members)
+        self._active[handle] = sorted(member for member, active in members.items() if active)
+
+    def delete_group(self, handle: int) -> None:
+        """Remove a group, not its members.
+
+        Raises:
+            MemberInUseError: entries have it.
+        """
+        if self._users[GROUP, handle]:
+            raise MemberInUseError(f"a group of {self.name} is still used")
+        self.set_group(handle, {})
+        del self.groups[handle], self._active[handle]
+        heappush(self._free[GROUP], handle)
+
+    def active(self, group: int) -> list[int]:
+        """The members that may be chosen, in order of their handles."""
+        return self._active[group]
+
+    def chosen(self, group: int, value: int) -> Code:
+        """The code of the member that a hash chooses."""
+        active = self._active[group]
+        return self.members[active[(value & 0xFFFFFFFF) % len(active)]] if active else NOTHING
+
+    def check(self, kind: int, handle: int) -> None:
+        """Check that an entry may refer to this member or group.
+
+        Raises:
+            BadEntryError: there is none, or the group is empty.
+        """
+        if kind == GROUP and not self.with_selection:
+            raise BadEntryError(f"{self.name} has no selector, so no entry takes a group")
+        if handle not in (self.groups if kind == GROUP else self.members):
+            raise BadEntryError(f"{self.name} has no {'group' if kind == GROUP else 'member'} {handle}")
+        if kind == GROUP and not self.groups[handle]:
+            raise BadEntryError(f"a group of {self.name} is empty")
+
+    def refer(self, kind: int, handle: int, more: int) -> None:
+        """So many more (or fewer) entries and groups refer to a member or group."""
+        self._users[kind, handle] += more

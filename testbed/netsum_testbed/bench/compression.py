@@ -1,0 +1,81 @@
+"""The same training with each way to carry its gradients: accuracy over bytes and over time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from netsum.descriptor import SWITCH
+from netsum_controller.config.job_spec import JobSpec
+from rich.table import Table
+
+from netsum_testbed.bench.compression_rank import METHODS
+from netsum_testbed.demo.model import Digits
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.tables import make_table
+
+TARGET: Final = 0.95
+"""The accuracy that methods are compared by."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Of one method: (bytes sent by a rank, its seconds in calls, accuracy) as the training went on."""
+
+    method: str
+    points: tuple[tuple[int, float, float], ...]
+
+    def reaching(self, accuracy: float) -> tuple[int, float] | None:
+        """Bytes and seconds until the accuracy was reached, if it was."""
+        return next(((sent, seconds) for sent, seconds, reached in self.points if reached >= accuracy), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        sent, seconds, accuracy = self.points[-1]
+        return {"accuracy": accuracy, "sent_bytes": sent, "seconds": seconds, "curve": self.points}
+
+
+def train_each(fabric: Fabric, workers: int, steps: int) -> Iterator[Curve]:
+    """Train with each method, every rank a process on its own host; yield each curve as it comes."""
+    names = list(METHODS) if workers <= 7 else [name for name in METHODS if "4 bits" not in name]
+    job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)[:workers], algorithm=SWITCH))
+    with tempfile.TemporaryDirectory(prefix="netsum-bench-") as folder:
+        digits = Path(folder) / "digits.npz"
+        Digits.from_scikit_learn().save(digits)
+        words = [
+            sys.executable,
+            "-m",
+            "netsum_testbed.bench.compression_rank",
+            str(digits),
+            str(steps),
+            ";".join(names),
+        ]
+        ranks = [
+            fabric.spawn(host, words, name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
+            for rank, host in enumerate(job.members)
+        ]
+        for name in names:
+            if not (line := ranks[0].stdout.readline()):
+                raise TestbedError(f"rank 0 failed: {ranks[0].last_words(1)}")
+            yield Curve(name, tuple((int(sent), seconds, reached) for sent, seconds, reached in json.loads(line)))
+        for rank in ranks:
+            rank.wait()
+
+
+def curves_table(switch: str, workers: int, curves: list[Curve]) -> Table:
+    """A line each: where it ended, and what it took to come to the target."""
+    columns = ("gradients", ">accuracy", ">sent\nMB", ">calls\ns", f">to {TARGET:.0%}\nMB", f">to {TARGET:.0%}\ns")
+    rows = []
+    for curve in curves:
+        sent, seconds, accuracy = curve.points[-1]
+        there = curve.reaching(TARGET)
+        reached = (f"{there[0] / 1e6:.1f}", f"{there[1]:.1f}") if there else ("-", "-")
+        rows.append((curve.method, f"{accuracy:.4f}", f"{sent / 1e6:.1f}", f"{seconds:.1f}", *reached))
+    return make_table(
+        f"digits, {workers} workers, {switch} switch: what a rank sends, and its time in calls", columns, rows
+    )

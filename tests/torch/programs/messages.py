@@ -1,0 +1,108 @@
+"""Send and receive, groups, and the end: three ranks or more."""
+
+import threading
+
+import pytest
+import torch
+from torch import distributed as dist
+
+LONG = 300_000  # elements: many letters
+
+dist.init_process_group("netsum")
+rank, size = dist.get_rank(), dist.get_world_size()
+after, before = (rank + 1) % size, (rank - 1) % size
+
+# A ring in which everybody sends first, and a long message on its way while short ones of another tag overtake it.
+long, got = torch.arange(LONG) * (rank + 1), torch.empty(LONG, dtype=torch.int64)
+sent = dist.isend(long, after, tag=1)
+for number in range(20):
+    dist.isend(torch.tensor([rank, number]), after, tag=2)
+for number in range(20):
+    pair = torch.empty(2, dtype=torch.int64)
+    dist.recv(pair, before, tag=2)
+    assert pair.tolist() == [before, number]
+received = dist.irecv(got, before, tag=1)
+assert received.wait()
+assert sent.wait()
+assert torch.equal(got, torch.arange(LONG) * (before + 1))
+
+# Torch's batches, a type that numpy lacks, a view, and nothing at all.
+half, column = torch.full((4,), rank, dtype=torch.bfloat16), torch.zeros(4, 3)[:, 1]
+nothing = torch.empty(0)
+batch = [dist.P2POp(dist.irecv, column, before), dist.P2POp(dist.isend, torch.full((4,), float(rank)), after)]
+batch += [dist.P2POp(dist.irecv, torch.empty(0), before), dist.P2POp(dist.isend, nothing, after)]
+batch += [dist.P2POp(dist.isend, half, after), dist.P2POp(dist.irecv, torch.empty_like(half), before)]
+for work in dist.batch_isend_irecv(batch):
+    work.wait()
+assert column.tolist() == [before] * 4
+assert batch[-1].tensor.tolist() == [before] * 4
+
+# From anybody, and to oneself.
+if rank == 0:
+    senders = set()
+    for _ in range(size - 1):
+        tensor = torch.empty(1)
+        senders.add(dist.recv(tensor, tag=7))
+        assert tensor.item() in senders
+    assert senders == set(range(1, size))
+else:
+    dist.send(torch.tensor([float(rank)]), 0, tag=7)
+own = torch.empty(LONG)
+waiting = dist.irecv(own, rank)
+dist.isend(torch.ones(LONG), rank).wait()
+waiting.wait()
+assert own.sum() == LONG
+
+# Sizes that differ are an error on both sides, and the conversation goes on.
+if rank == 0:
+    with pytest.raises(RuntimeError, match="tensor of another size"):
+        dist.send(torch.ones(LONG), 1)
+    dist.send(torch.ones(2), 1)
+elif rank == 1:
+    with pytest.raises(RuntimeError, match=f"rank 0 sends {4 * LONG} bytes .*has {4 * LONG - 4}"):
+        dist.recv(torch.empty(LONG - 1), 0)
+    dist.recv(torch.empty(2), 0)
+
+# Groups: overlapping, in another order, of one rank; calls and messages of all of them are under way at once.
+low, high = dist.new_group([0, 1]), dist.new_group(list(range(1, size)))
+turned = dist.new_group(list(reversed(range(size))), sort_ranks=False)
+alone = [dist.new_group([each]) for each in range(size)][rank]
+mine = [group for group, ranks in ((low, [0, 1]), (high, range(1, size)), (turned, range(size))) if rank in ranks]
+sums = [torch.ones(3) for _ in [*mine, alone]]
+works = [
+    dist.all_reduce(tensor, group=group, async_op=True) for tensor, group in zip(sums, [*mine, alone], strict=True)
+]
+for work in works:
+    work.wait()
+assert [int(tensor[0]) for tensor in sums] == [group.size() for group in [*mine, alone]]
+assert dist.get_rank(turned) == size - 1 - rank
+every = torch.empty(size, dtype=torch.int64)
+dist.all_gather_single(every, torch.tensor([rank]), group=turned)
+assert every.tolist() == list(reversed(range(size)))
+if rank in (1, 2):
+    tensor = torch.tensor([float(rank)])
+    (dist.send if rank == 1 else dist.recv)(tensor, 3 - rank, group=high)
+    assert tensor.item() == 1
+with pytest.raises(ValueError, match="GLOO"):
+    dist.monitored_barrier()
+
+# Objects, as checkpoints and data loaders exchange them.
+objects = [None] * size
+dist.all_gather_object(objects, {"rank": rank})
+assert objects == [{"rank": each} for each in range(size)]
+
+# The end: nothing is left, a rank that has left is named, and a new beginning is possible.
+threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("netsum")]
+assert threads, "the mailbox has one"
+if rank == 0:
+    leaver = dist.irecv(torch.empty(1), 1, tag=99)
+    with pytest.raises(RuntimeError, match=r"rank 1 to send, which has left"):
+        leaver.wait()
+dist.destroy_process_group()
+left = [thread.name for thread in threading.enumerate() if thread.name.startswith("netsum")]
+assert not left, left
+dist.init_process_group("cpu:netsum")
+tensor = torch.ones(2)
+dist.all_reduce(tensor)
+assert tensor.tolist() == [size] * 2
+dist.destroy_process_group()
