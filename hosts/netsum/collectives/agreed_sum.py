@@ -55,7 +55,7 @@ def agreed_sum(
             history.predictions.learn(signature, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
         plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
-        lanes = keeping(plain, sender.cut, options)
+        lanes = plain if options.rest is None else keeping(plain, sender.cut, options.rest)
 
         def settle() -> Flow:
             assert marks is not None

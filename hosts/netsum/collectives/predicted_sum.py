@@ -87,7 +87,7 @@ class _PredictedSum:
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
-        self._lanes = keeping(lanes, cut, options)
+        self._lanes = lanes if options.rest is None else keeping(lanes, cut, options.rest)
         self.result = np.zeros(len(self._blocks), array.dtype)
 
     def send(self, signature: Signature) -> Flow:

@@ -183,7 +183,9 @@ class Reductions(Caller):
     ) -> Call[Array]:
         array = as_array(x)
         options = check_options(array.dtype, op, scale, late, nonfinite, degrade=self._degrades)
-        options = with_rest(compressed(options, array.dtype, bits, rounding, self.size), array, rest)
+        options = compressed(options, array.dtype, bits, rounding, self.size)
+        if rest is not None:
+            options = with_rest(options, array, rest)
         if exact:
             options = made_exact(options, array.dtype, scale)
         if not give and (not self._degrades or options.firm):

@@ -43,18 +43,14 @@ class Keeping:
         return self.inner.decode(lanes, numbers, data_cnt, src_cnt)
 
 
-def keeping(lanes: FloatLanes, cut: Cut, options: Options) -> FloatLanes | Keeping:
-    """The lanes, which keep the rest if the caller asks for it."""
-    if options.rest is None:
-        return lanes
-    options.rest[...] = 0  # blocks that are not sent leave none
-    return Keeping(lanes, cut, options.rest.reshape(-1))
+def keeping(lanes: FloatLanes, cut: Cut, rest: Array) -> Keeping:
+    """The lanes, which leave the rest in this array."""
+    rest[...] = 0  # blocks that are not sent leave none
+    return Keeping(lanes, cut, rest.reshape(-1))
 
 
 def with_rest(options: Options, array: Array, rest: Any) -> Options:
     """The options of a call that is to leave its rest in the array ``rest``; Unsupported if it cannot."""
-    if rest is None:
-        return options
     if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS:
         raise Unsupported(
             f"only sums and means of floats leave a rest; this is op={options.op!r} of {array.dtype.name}"
