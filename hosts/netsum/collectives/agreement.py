@@ -176,7 +176,7 @@ class Agreement:
 
 
 def _told(signature: Signature) -> tuple[Codes, str]:
-    """A call's signature as lanes, and in words."""
+    """A call's signature as lanes, and in words. (Parts at the same place have the same type, so equal ones have equal words.)"""
     try:
         return _remembered(signature)
     except TypeError:  # it cannot be a key, since a list is part of it
