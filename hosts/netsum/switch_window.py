@@ -224,7 +224,10 @@ class SwitchWindow:
         if not ordinary(run.like, header, size - HEADER_BYTES, self._workers, self._degrade, for_me=for_me):
             return 0
         row = first - sent.origin
-        rows = packets.rows[at : at + min(run.alike(row), sent.end - first), :size]
+        most = min(run.alike(row), sent.end - first)
+        if not most:
+            return 0
+        rows = packets.rows[at : at + most, :size]
         number = count_alike(rows, packets.sizes[at : at + len(rows)])
         self.stats.packets_received += number
         self.stats.bytes_received += number * size

@@ -165,6 +165,8 @@ class Story:
             if not self._gens or (self.members[0].window.queued < 20 and self.rng.random() < 0.3):
                 self.submit()
             self._now += self.rng.choice([0.0, 0.001, 0.001, 0.5])
+            if self.rng.random() < self._odd / 4:
+                self.look()
             packets = self.packets()
             one, many = (member.receive(packets, self._now) for member in self.members)
             assert many == one
@@ -172,11 +174,15 @@ class Story:
             assert many_state == one_state
             if one:
                 break
+        self.look()
+        return sum(run.together for run in self.members[1].runs)
+
+    def look(self) -> None:
+        """Ask for blocks that are under way, as the end of a call and recovery do."""
         first, second = (member.window for member in self.members)
         overruled = [[b"".join(packet) for packet in window.overrule(Status.ABORT)] for window in (first, second)]
         assert overruled[0] == overruled[1]
         assert self._told(first) == self._told(second)
-        return sum(run.together for run in self.members[1].runs)
 
     def _told(self, window: SwitchWindow) -> list[tuple[Any, ...]] | None:
         """What the window would send again in another epoch."""
