@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, overload
 
@@ -53,14 +52,15 @@ class Run(Sequence[Block]):
         row = range(len(self))[at]
         if not self._asked[row]:
             self._asked[row] = True
-            self._blocks[row] = replace(
-                self.like,
-                payload=self.rows[row, HEADER_BYTES:].data if self.like.payload else b"",
-                delivered=bool(self._delivered[row]),
-                more=self.like.more or row < len(self) - 1,
-                on_result=partial(self._taker.record_result, row),
-                on_lost=partial(self._taker.record_loss, row),
+            like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
+            block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
+            block.delivered, block.source = bool(self._delivered[row]), like.source
+            block.more = like.more or row < len(self) - 1
+            block.on_result, block.on_lost = (
+                partial(self._taker.record_result, row),
+                partial(self._taker.record_loss, row),
             )
+            self._blocks[row] = block
         return self._blocks[row]
 
     def alike(self, row: int) -> int:

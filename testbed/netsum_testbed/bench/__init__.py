@@ -1,6 +1,6 @@
 """``netsum bench``: what a contribution costs compared with plain forwarding, and collectives end to end.
 
 blast and loads make the traffic, switches measures it, floor what is
-possible without one, collective times calls of the host library;
+possible without one, collective times calls of the host library, host what they cost a host;
 :mod:`~netsum_testbed.bench.command` is the command.
 """
