@@ -30,10 +30,12 @@ from netsum.report import Report
 from netsum.silence import Silence
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
-from netsum.window import FAREWELLS, WAIT_SLICE, Whom, Window
+from netsum.window import FAREWELLS, LONE_SLICE, WAIT_SLICE, Whom, Window
 from netsum.wire.schema import Outcome, Status
 from netsum.work import SUBMITTED, Ended, Flow, Work
 
+_SHARES: Final = 8
+"""Results are taken a share of a window at a time, if they come more slowly than that: the rest of it keeps the links busy."""
 _LISTENINGS: Final = 256
 """Most batches received between calls: more than a socket's buffer holds, and a bound if somebody floods it."""
 
@@ -64,6 +66,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closed = False
+        self._batch = 0  # how many packets came last
         self._keeper: Keeper | None = None
         self._keep()
 
@@ -123,7 +126,7 @@ class Engine:
                 continue
             try:
                 if not work.done():
-                    self._step()
+                    self._step(until)
             finally:
                 self._lock.release()
 
@@ -178,13 +181,16 @@ class Engine:
                     continue
             time.sleep(0)  # let another thread take the lock
 
-    def _step(self, *, wait: bool = True) -> None:
-        """Send, receive one batch, resume the flows whose results have arrived."""
+    def _step(self, until: float | None = None, *, wait: bool = True) -> None:
+        """Send, receive one batch (waiting for it at most ``until`` then), resume the flows whose results have arrived."""
         try:
             self._advance()
             self._recover()
             self._send()
-            packets = self._transport.recv(self._patience(time.monotonic()) if wait else 0.0)
+            if wait:
+                self._gather()
+            packets = self._transport.recv(self._patience(time.monotonic(), until) if wait else 0.0)
+            self._batch = len(packets)
             now = time.monotonic()
             self.window.receive_all(packets, now)
             self._advance()
@@ -242,9 +248,17 @@ class Engine:
         if packets:
             self._transport.send(packets)
 
-    def _patience(self, now: float) -> float:
+    def _gather(self) -> None:
+        """While a window of results is on its way, let some gather: a turn costs much more than a packet."""
+        window = self.window
+        pause = min(window.stats.rtt / _SHARES, WAIT_SLICE)
+        if pause and self._batch < (window.next_serial - window.base) // _SHARES:
+            time.sleep(pause)
+
+    def _patience(self, now: float, until: float | None) -> float:
         deadline = self.window.next_deadline()
-        moments = [now + WAIT_SLICE] + ([deadline] if deadline is not None else [])
+        alone = self._thread is None and not self.window.needs_tending  # nobody begins a call meanwhile
+        moments = [each for each in (now + (LONE_SLICE if alone else WAIT_SLICE), deadline, until) if each is not None]
         moments += [work.deadline for work in list(self._works) if work.deadline is not None]
         return max(0.0, min(moments) - now) if self._works else 0.0
 

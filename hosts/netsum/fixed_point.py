@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +40,8 @@ _UNSIGNED: Final = {lane: np.dtype(f"u{lane.bytes}") for lane in Lane}
 _SIGNED: Final = {lane: np.dtype(f"i{lane.bytes}") for lane in Lane}
 
 _FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
+type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
+"""A type's name, which numpy puts together each time."""
 _LANES_BY_BYTES: Final = {lane.bytes: lane for lane in Lane}
 
 
@@ -53,7 +57,7 @@ def scale_bits(lane: Lane, workers: int) -> int:
 
 def float_lane(dtype: np.dtype[Any]) -> Lane:
     """The lane that carries a float type's sum: float16 and float32 in 32 bits, float64 in 64."""
-    return _FLOAT_LANES[dtype.name]
+    return _FLOAT_LANES[type_name(dtype)]
 
 
 def coarsest_quantum(exponents: NDArray[np.int64], lane: Lane, workers: int) -> float:
@@ -84,7 +88,11 @@ def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
 
 
 def encode_floats(
-    values: Array, exponents: NDArray[np.int64], lane: Lane, workers: int, dither: np.random.Generator | None = None
+    values: Array,
+    exponents: NDArray[np.int64],
+    lane: Lane,
+    workers: int,
+    dither: np.random.Generator | None = None,
 ) -> Array:
     """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
 
@@ -133,11 +141,14 @@ def decode_floats(
 ) -> Array:
     """The sums as ``dtype``, or the means if a ``divisor`` is given for each row. Rounded once from the exact sum, twice for
     float64 lanes and means."""
-    sums = decode_integers(lanes, data_cnt, lane, workers).astype(np.float64)
-    if divisor is not None:
-        sums /= divisor[:, None]
+    integers, shift = decode_integers(lanes, data_cnt, lane, workers), exponents - scale_bits(lane, workers)
     with np.errstate(over="ignore", under="ignore"):
-        return _scaled(sums, exponents - scale_bits(lane, workers)).astype(dtype)
+        if divisor is None and dtype == np.float32 and lane <= Lane.L32 and np.abs(shift).max(initial=0) <= 126:
+            return _scaled(integers.astype(np.float32), shift)  # a product of normal numbers, and so not rounded again
+        sums = integers.astype(np.float64)
+        if divisor is not None:
+            sums /= divisor[:, None]
+        return _scaled(sums, shift).astype(dtype)
 
 
 def _own_bits(values: Array) -> Array:
@@ -161,7 +172,7 @@ def encode_order(values: Array) -> Array:
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = _own_bits(values)
-    if values.dtype.name in FLOATS:
+    if type_name(values.dtype) in FLOATS:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":
         bits = bits ^ top
@@ -173,7 +184,7 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     unsigned = _UNSIGNED[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = lanes.astype(unsigned)
-    if dtype.name in FLOATS:
+    if type_name(dtype) in FLOATS:
         bits = np.where(bits & top, bits ^ top, ~bits)
     elif dtype.kind == "i":
         bits = bits ^ top

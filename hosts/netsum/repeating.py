@@ -124,6 +124,7 @@ class Repeating:
     def came_twice(self, serial: int) -> None:
         self._twice += serial in self._repeated
 
-    def forget(self, serial: int) -> None:
-        """The block is no longer kept."""
-        self._repeated.discard(serial)
+    def forget(self, serials: range) -> None:
+        """These blocks are no longer kept."""
+        if self._repeated:
+            self._repeated.difference_update(serials)

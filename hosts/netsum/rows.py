@@ -57,10 +57,10 @@ class Received(Sequence[memoryview]):
         self.sizes = sizes
 
     @classmethod
-    def of(cls, packets: Sequence[bytes | memoryview], room: int = 0) -> Received:
-        """Copies of these packets, in rows of at least ``room`` bytes."""
+    def of(cls, packets: Sequence[bytes | memoryview]) -> Received:
+        """Copies of these packets."""
         sizes = np.array([len(packet) for packet in packets], np.int64)
-        rows = np.zeros((len(packets), max(room, int(sizes.max(initial=0)))), np.uint8)
+        rows = np.zeros((len(packets), int(sizes.max(initial=0))), np.uint8)
         for row, packet in zip(rows, packets, strict=True):
             row[: len(packet)] = np.frombuffer(packet, np.uint8)
         return cls(rows, sizes)

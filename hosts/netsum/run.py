@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, overload
 
@@ -27,8 +26,9 @@ class Taker(Protocol):
 
 
 class Run(Sequence[Block]):
-    """A row is room for a header, and a payload. A block is an object only once somebody asks for it, and may then be changed;
-    the others are *alike*, and can be sent and received many at a time."""
+    """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
+    object only once somebody asks for it, and may then be changed; the others are *alike*, and can be sent and received many at
+    a time."""
 
     def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
         """``like`` is what the blocks have in common; its payload is as long as theirs."""
@@ -52,14 +52,15 @@ class Run(Sequence[Block]):
         row = range(len(self))[at]
         if not self._asked[row]:
             self._asked[row] = True
-            self._blocks[row] = replace(
-                self.like,
-                payload=self.rows[row, HEADER_BYTES:].data,
-                delivered=bool(self._delivered[row]),
-                more=self.like.more or row < len(self) - 1,
-                on_result=partial(self._taker.record_result, row),
-                on_lost=partial(self._taker.record_loss, row),
+            like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
+            block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
+            block.delivered, block.source = bool(self._delivered[row]), like.source
+            block.more = like.more or row < len(self) - 1
+            block.on_result, block.on_lost = (
+                partial(self._taker.record_result, row),
+                partial(self._taker.record_loss, row),
             )
+            self._blocks[row] = block
         return self._blocks[row]
 
     def alike(self, row: int) -> int:

@@ -224,7 +224,10 @@ class SwitchWindow:
         if not ordinary(run.like, header, size - HEADER_BYTES, self._workers, self._degrade, for_me=for_me):
             return 0
         row = first - sent.origin
-        rows = packets.rows[at : at + min(run.alike(row), sent.end - first), :size]
+        most = min(run.alike(row), sent.end - first)
+        if not most:
+            return 0
+        rows = packets.rows[at : at + most, :size]
         number = count_alike(rows, packets.sizes[at : at + len(rows)])
         self.stats.packets_received += number
         self.stats.bytes_received += number * size
@@ -351,8 +354,9 @@ class SwitchWindow:
                 self._held.remove(self.base)
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
-            while self._kept_from < self.base - self._size:
-                self._kept.pop(self._kept_from, None)
-                self._repeating.forget(self._kept_from)
-                self._kept_from += 1
+            gone = range(self._kept_from, self.base - self._size)
+            for at in gone:
+                self._kept.pop(at, None)
+            self._repeating.forget(gone)
+            self._kept_from = max(self._kept_from, gone.stop)
         self.stats.fast_retransmissions += self._repeating.find_overtaken(self._sent)

@@ -24,6 +24,8 @@ Whom = tuple[str, tuple[int, ...]]
 
 WAIT_SLICE: Final = 0.002
 """Longest single wait for packets, in seconds: how soon Ctrl-C, a new call or a deadline is noticed."""
+LONE_SLICE: Final = 0.02
+"""The same where no other thread makes calls: a deadline is noticed anyway, and so is Ctrl-C."""
 FAREWELLS: Final = 3
 """How often a member that leaves says so: nothing repeats it later."""
 

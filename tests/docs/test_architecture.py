@@ -77,7 +77,7 @@ def test_no_room_handles_the_array_more_often_than_it_must(walk: Walk) -> None:
     """Those that convert it do so on the way out and on the way in; nobody else has it twice, but who makes an array of ``x``."""
     often = {
         "collectives/reductions.py": 2,
-        "collectives/sending.py": 4,  # cuts, puts together; a run's rows, their results
+        "collectives/sending.py": 4,  # cuts, submits, takes results, puts together
         "collectives/layout.py": 3,  # pads, cuts, puts together
         "fixed_point.py": 3,  # widens, encodes, decodes
         "rows.py": 2,  # what is sent, what is received

@@ -71,9 +71,10 @@ class Member:
         self.log: list[Any] = []
         self.runs: list[Results] = []
 
-    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int) -> None:
+    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int, empty: bool) -> None:
         self.runs.append(Results(self.window.submitted, self.log))
-        like = Block(len(self.runs), Op.SUM, Lane.L32, rows[0, HEADER_BYTES:].data, dest=dest)
+        payload = b"" if empty else rows[0, HEADER_BYTES:].data
+        like = Block(len(self.runs), Op.SUM, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
         run = Run(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
             for name, value in changes.items():
@@ -126,6 +127,7 @@ class Story:
     def submit(self) -> None:
         number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([255, 255, 1])
         rows = np.frombuffer(self.rng.randbytes(number * (HEADER_BYTES + CHUNK_BYTES)), np.uint8).reshape(number, -1)
+        empty = self.rng.random() < 0.2
         changes: list[dict[str, Any]] = [
             {"final": True},
             {"payload": b"", "status": Status.RANGE},
@@ -133,7 +135,7 @@ class Story:
         ]
         odd = {row: self.rng.choice(changes) for row in range(number) if self.rng.random() < self._odd}
         for member in self.members:
-            member.submit(rows, odd, dest)
+            member.submit(rows * (not empty), odd, dest, empty)
         self._gens += [(len(self.members[0].runs), dest)] * number
 
     def packets(self) -> list[bytes]:
@@ -163,6 +165,8 @@ class Story:
             if not self._gens or (self.members[0].window.queued < 20 and self.rng.random() < 0.3):
                 self.submit()
             self._now += self.rng.choice([0.0, 0.001, 0.001, 0.5])
+            if self.rng.random() < self._odd / 4:
+                self.look()
             packets = self.packets()
             one, many = (member.receive(packets, self._now) for member in self.members)
             assert many == one
@@ -170,11 +174,15 @@ class Story:
             assert many_state == one_state
             if one:
                 break
+        self.look()
+        return sum(run.together for run in self.members[1].runs)
+
+    def look(self) -> None:
+        """Ask for blocks that are under way, as the end of a call and recovery do."""
         first, second = (member.window for member in self.members)
         overruled = [[b"".join(packet) for packet in window.overrule(Status.ABORT)] for window in (first, second)]
         assert overruled[0] == overruled[1]
         assert self._told(first) == self._told(second)
-        return sum(run.together for run in self.members[1].runs)
 
     def _told(self, window: SwitchWindow) -> list[tuple[Any, ...]] | None:
         """What the window would send again in another epoch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from netsum.block import Block
 from netsum.collectives.call import Context
-from netsum.collectives.history import Signature
+from netsum.collectives.history import KINDS, Signature
 from netsum.collectives.layout import chunked
 from netsum.errors import Aborted, CallError, Desynchronized, Mismatch
 from netsum.exponents import (
@@ -175,13 +175,27 @@ class Agreement:
         return float_exponents(self.values[np.asarray(numbers, np.int64)])
 
 
+def _told(signature: Signature) -> tuple[Codes, str]:
+    """A call's signature as lanes, and in words. (Parts at the same place have the same type, so equal ones have equal words.)"""
+    try:
+        return _remembered(signature)
+    except TypeError:  # it cannot be a key, since a list is part of it
+        return signature_lanes(*signature), spoken(*signature)
+
+
+@lru_cache(maxsize=KINDS)
+def _remembered(signature: Signature) -> tuple[Codes, str]:
+    return signature_lanes(*signature), spoken(*signature)
+
+
 def open_call(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Agreement:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
+    told, words = _told(signature)
     lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
-    lanes[:SIGNATURE_LANES] = signature_lanes(*signature)
+    lanes[:SIGNATURE_LANES] = told
     head = codes[:FIRST_CODES]
     lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
-    context.outline.call, context.outline.opening = spoken(*signature), 1
+    context.outline.call, context.outline.opening = words, 1
     agreed = Agreement(codes, lanes.astype(np.uint16), context.outline.call)
     agreed.mute = not context.give
     block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)

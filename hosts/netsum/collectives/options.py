@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane
+from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
 from netsum.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
@@ -80,7 +80,7 @@ def check_options(
     A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
     not see it fail.
     """
-    name = dtype.name
+    name = type_name(dtype)
     given = {
         "op": (op, OPERATIONS),
         "scale": (scale, SCALES),

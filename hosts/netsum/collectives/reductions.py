@@ -31,7 +31,7 @@ from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.collectives.rest import with_rest
 from netsum.errors import Behind, CallError, Degraded, Unsupported
-from netsum.fixed_point import INTEGERS, Array
+from netsum.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 from netsum.work import SUBMITTED, Flow, Work
 
@@ -41,7 +41,7 @@ def reduce_array(
 ) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
     segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
-    signature: Signature = (collective, array.dtype.name, array.shape, options.agreed)
+    signature: Signature = (collective, type_name(array.dtype), array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         signature += (layout.counts, layout.owners)
     if not array.size:
@@ -60,7 +60,7 @@ def reduce_array(
         error = error or not_finite(context.rank, array)
     if options.op not in ARITHMETIC:
         parts = yield from lanewise(context, array, layout, options, signature, error)
-    elif array.dtype.name in INTEGERS:
+    elif type_name(array.dtype) in INTEGERS:
         parts = yield from integer_sum(context, array, layout, signature)
     else:
         known = options.scale == "predicted" and signature in history.predictions.exponents

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -192,8 +191,7 @@ class Sender:
 
     def finish(self, group: Group) -> None:
         """Note how a complete group went."""
-        for status in group.statuses:
-            self.verdict.add(status)
+        self.verdict.add(max(group.statuses))
         group.report_to(self._context.report, unfit=self._context.give)
         self.missed += group.missed()
 
@@ -213,9 +211,9 @@ class Sender:
         source: int = EVERYONE,
         more: bool = False,
     ) -> Group:
-        """Submit rows of lanes as the blocks ``numbers``. A row whose status is not OK becomes an empty contribution with that
-        status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other has payloads for these
-        blocks; ``more`` says that the call's next blocks go together with these."""
+        """Submit rows of lanes, which are copied, as the blocks ``numbers``. A row whose status is not OK becomes an empty
+        contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other
+        has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
         group = Group(numbers, self._lanes, self._lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
@@ -243,12 +241,11 @@ class Sender:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
         they are ``wanted``; ``more`` is as in :meth:`submit`."""
         group = Group(numbers, self._lanes, self._lane)
+        like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
+        like.room, like.more, like.source = self._context.block_bytes if wanted else 0, more, source
+        run = Run(like, np.zeros((len(numbers), HEADER_BYTES + like.room), np.uint8), group)
         for row, number in enumerate(numbers):
-            dest, firm = self.cut.owner[number], self._context.firm
-            block = Block(self._context.gen, self._op, self._lane, dest=dest, firm=firm)
-            block.room = self.cut.sizes[number] if wanted else 0
-            block.more, block.source = more or row < len(numbers) - 1, source
-            block.on_result = partial(group.record_result, row)
-            block.on_lost = partial(group.record_loss, row)
-            self._context.window.submit(block)
+            if (wanted and self.cut.sizes[number] != like.room) or self.cut.owner[number] != like.dest:
+                run[row].room, run[row].dest = self.cut.sizes[number] if wanted else 0, self.cut.owner[number]
+        self._context.window.submit_all(run)
         return group

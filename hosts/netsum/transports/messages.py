@@ -7,14 +7,15 @@ import ctypes
 import os
 import socket
 import struct
+import sys
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_libc = ctypes.CDLL(None, use_errno=True)
-AVAILABLE: Final = hasattr(_libc, "sendmmsg") and hasattr(_libc, "recvmmsg")
-"""Whether this system has the two calls."""
+AVAILABLE: Final = sys.platform == "linux"
+"""Whether this system has the two calls, with the structures below."""
+_libc: Any = ctypes.CDLL(None, use_errno=True) if AVAILABLE else None
 
 
 class _Vector(ctypes.Structure):
