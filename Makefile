@@ -23,10 +23,10 @@ MISSING = $(shell scripts/missing)
 TESTERS = $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
-.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection p4 p4-check lint format clean
+.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
@@ -73,6 +73,9 @@ stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that
 
 detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every available switch; last line JSON
 	@scripts/as-root $(TRIALS) detection --switch $(SWITCH) $(ARGS)
+
+torch-conformance: $(READY)  ## torch's own tests of torch.distributed on the backend netsum; last line JSON
+	@$(TRIALS) torch-conformance $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py

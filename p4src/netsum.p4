@@ -1,6 +1,6 @@
 // netsum: gradient sums computed inside the network. This file is the table of contents; each stage is a file.
 //
-//   contribution -> parser -> ports -> aggregator -> check -> job -> member -> block -> aggregate -> priority -> deliver -> reply
+//   contribution -> parser -> ports -> aggregator -> check -> job -> member -> block -> aggregate -> deliver -> priority -> reply
 //                -> (multicast to the job's sources, or unicast to the one that asked again) -> rewrite -> result
 //                -> uplink (on a switch that has a parent) -> partial
 //   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> reply -> (multicast) -> rewrite -> result
@@ -29,8 +29,8 @@
 #include "stages/parent.p4"
 #include "stages/sweep.p4"
 #include "stages/aggregate.p4"
-#include "stages/priority.p4"
 #include "stages/deliver.p4"
+#include "stages/priority.p4"
 #include "stages/reply.p4"
 #include "stages/uplink.p4"
 #include "stages/rewrite.p4"
@@ -46,8 +46,8 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Parent()     parent;
     Sweep()      sweep;
     Aggregate()  aggregate;
-    Priority()   priority;
     Deliver()    deliver;
+    Priority()   priority;
     Reply()      reply;
     Uplink()     uplink;
     Arp()        arp;
@@ -66,9 +66,9 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             else if (meta.from == FROM_PARENT) { parent.apply(hdr, meta); }
             else                               { sweep.apply(hdr, meta, standard); }
             aggregate.apply(hdr, meta);
-            priority.apply(meta, standard);
             deliver.apply(hdr, meta, standard);
             if (meta.reply != REPLY_NOTHING) {
+                priority.apply(hdr, meta, standard);
                 reply.apply(hdr, meta);
                 uplink.apply(hdr, meta, standard);
             }
@@ -92,7 +92,7 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     apply {
         if (hdr.packet_out.isValid() && standard.egress_port == CPU_PORT) {
             sweep_on.apply(hdr, meta, standard);
-        } else if (meta.copies != COPY_TO_NONE) {
+        } else if (REPLY_TO_SOURCES(meta.reply)) {
             rewrite.apply(hdr, meta, standard);
         } else {
             prune.apply(standard);

@@ -6,8 +6,8 @@
 
 #include "headers.p4"
 
-#define IPV4_FIELDS { hdr.ipv4.version_ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, \
-                      hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
+#define IPV4_FIELDS { hdr.ipv4.version_ihl_tos, hdr.ipv4.total_length, hdr.ipv4.identification_fragment, \
+                      hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
 #define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
                       hdr.netsum.degraded, hdr.netsum.firm, hdr.netsum.give_way, hdr.netsum.src_id, hdr.netsum.src_cnt, \

@@ -34,11 +34,9 @@ header arp_h {                      // IPv4 over Ethernet
 }
 
 header ipv4_h {
-    bit<8>  version_ihl;
-    bit<8>  tos;
+    bit<16> version_ihl_tos;        // some in one field: BMv2 pays for each
     bit<16> total_length;
-    bit<16> identification;
-    bit<16> fragment;               // flags and offset
+    bit<32> identification_fragment;    // fragment: flags and offset
     bit<8>  ttl;
     bit<8>  protocol;
     bit<16> checksum;
@@ -88,16 +86,17 @@ const bit<8> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
 const bit<8> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
 const bit<8> COMBINE_BY      = 16;  // plus the operation: buffer and payload both become what they combine to
 
-// What the packet becomes: deliver.p4 decides, reply.p4 writes it.
-const bit<2> REPLY_NOTHING = 0;
-const bit<2> REPLY_RESULT  = 1;   // what the slot holds, for the job's sources
-const bit<2> REPLY_PARTIAL = 2;   // what the slot holds, for the switch's parent
-const bit<2> REPLY_ANSWER  = 3;   // STALE, REFUSED or AGAIN, without payload
-
-// Which copies get their addresses from rewrite.p4: none, one (to the source that asks), or one for each source.
-const bit<2> COPY_TO_NONE = 0;
-const bit<2> COPY_TO_ONE  = 1;
-const bit<2> COPY_TO_ALL  = 2;
+// What the packet becomes, and for whom: deliver.p4 decides, reply.p4 writes it. An answer is STALE, REFUSED or AGAIN, without
+// payload; a result or a partial is what the slot holds.
+const bit<3> REPLY_NOTHING       = 0;
+const bit<3> REPLY_PARTIAL       = 1;   // for the switch's parent
+const bit<3> REPLY_ANSWER        = 2;   // for whoever sent the packet
+const bit<3> REPLY_ANSWER_TO_ALL = 3;   // for the job's sources
+const bit<3> REPLY_RESULT_TO_ALL = 4;   // the same
+const bit<3> REPLY_RESULT        = 5;   // for the source that sent the packet
+#define REPLY_IS_ANSWER(x)    (x == REPLY_ANSWER || x == REPLY_ANSWER_TO_ALL)
+#define REPLY_IS_RESULT(x)    (x >= REPLY_RESULT_TO_ALL)
+#define REPLY_TO_SOURCES(x)   (x >= REPLY_ANSWER_TO_ALL)    // rewrite.p4 knows their addresses
 
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
@@ -105,45 +104,50 @@ const bit<5> OUTCOME_PENDING = 31;
 // What a sweep keeps when it recirculates.
 const bit<8> SWEEP_FIELDS = 0;
 
-// BMv2 clears every field for each packet and copies it for each replica, used or not: a field costs 0.2 % of a contribution.
-// The same goes for a control's variables, and for those that p4c adds where an argument is not a plain field.
+// BMv2 clears every field for each packet and copies it for each replica, used or not: a field costs 0.3 % of a contribution
+// (docs/performance.md), so what few packets need shares one. The same goes for a control's variables, and for those that p4c adds
+// where an argument is not a plain field.
 struct metadata_t {
     bit<2>   from;            // see FROM_*
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
-    bit<1>   elsewhere;       // that address is another switch's
+    bit<1>   unwelcome;       // a contribution to another switch, or a packet from an address that is not behind its port
     bit<32>  address;         // where a contribution goes, or what an ARP request asks for; other traffic: where it is from
-    bit<1>   imposter;        // that address is not behind the port
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
     bit<32>  epoch;           // job: its epoch; claim: the last epoch that had been claimed
     bit<256> all_sources;     // job: one bit for each source
-    bit<32>  lap;             // job: how many slots it has, so how far apart the ids of two blocks of a slot are
-    bit<32>  first_block_id;  // job: first block of the epoch
-    bit<32>  block_exp;       // job: age at which a block may be closed, microseconds; 0: never, and the next two are 0 as well
-    bit<8>   quorum;          // job: workers that a block needs for that
-    bit<32>  window;          // job: blocks that may be open at a time
-    bit<8>   role;            // job: see ROLE_*, what the switch does with a complete block
-    bit<8>   stripe;          // job, leaf: which parent the block has
-    bit<8>   priority;        // job: its class among jobs that compete; 0: it does not compete
+    bit<88>  job;             // job: what few packets ask for, see JOB_*
+    bit<56>  ageing;          // job: when a block may be closed, see AGEING_*; 0: never
+    bit<8>   stripe;          // leaf: which parent the block has
     bit<256> source;          // member: its bit
-    bit<32>  slot;            // index into the registers
+    bit<32>  slot;            // index into the registers; claim: which epochs; deliver: index into the counters
     bit<8>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result, or this copy of it, goes out without payload
-    bit<1>   give_way;        // a job of a higher priority is busy
-    bit<2>   reply;           // see REPLY_*
-    bit<2>   copies;          // see COPY_TO_*
-    bit<16>  replica;         // egress: source id of the receiver
+    bit<3>   reply;           // see REPLY_*
     @field_list(SWEEP_FIELDS)
-    bit<16>  closed;          // sweep: blocks closed so far
-    @field_list(SWEEP_FIELDS)
-    bit<48>  now;             // sweep: when it began; a packet that recirculates has no timestamp
-    @field_list(SWEEP_FIELDS)
-    bit<32>  first;           // sweep: block that it began with
-    @field_list(SWEEP_FIELDS)
-    bit<32>  range;           // sweep: how many blocks it looks at
+    bit<160> sweep;           // what it knows from its earlier passes, see SWEEP_*
     frontier_raw_t frontier;  // of a job whose blocks age out, see FRONTIER_* in wire.p4
     record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
 }
+
+// meta.job, as job.p4 puts it together.
+#define JOB_FIRST_BLOCK(m) m.job[87:56]    // of the epoch
+#define JOB_LAP(m)         m.job[55:24]    // how many slots it has, so how far apart the ids of two blocks of a slot are
+#define JOB_STRIPES(m)     m.job[23:16]    // leaf: the bits of a block's id that say which parent it has
+#define JOB_ROLE(m)        m.job[15:8]     // see ROLE_*, what the switch does with a complete block
+#define JOB_PRIORITY(m)    m.job[7:0]      // its class among jobs that compete; 0: it does not compete
+
+// meta.ageing
+#define AGEING_EXP(m)      m.ageing[55:24]    // age at which a block may be closed, microseconds
+#define AGEING_QUORUM(m)   m.ageing[23:16]    // workers that a block needs for that
+#define AGEING_WINDOW(m)   m.ageing[15:0]     // blocks that may be open at a time
+
+// meta.sweep
+#define SWEEP_BASE(m)      m.sweep[159:128]    // the job's first slot
+#define SWEEP_FIRST(m)     m.sweep[127:96]     // block that it began with
+#define SWEEP_RANGE(m)     m.sweep[95:64]      // how many blocks it looks at
+#define SWEEP_NOW(m)       m.sweep[63:16]      // when it began; a packet that recirculates has no timestamp
+#define SWEEP_CLOSED(m)    m.sweep[15:0]       // blocks closed so far
 
 #endif

@@ -40,13 +40,20 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state arp {
         packet.extract(hdr.arp);
+        transition select(hdr.arp.operation) {
+            ARP_REQUEST: arp_request;
+            default:     accept;
+        }
+    }
+    state arp_request {
+        meta.address = hdr.arp.target_ip;
         transition accept;
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
         // Packets with options, fragments and other protocols are not ours.
-        transition select(hdr.ipv4.version_ihl, hdr.ipv4.fragment, hdr.ipv4.protocol) {
-            (0x45, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
+        transition select(hdr.ipv4.version_ihl_tos, hdr.ipv4.identification_fragment, hdr.ipv4.protocol) {
+            (0x4500 &&& 0xff00, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
             default: accept;
         }
     }
@@ -59,6 +66,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state netsum {
         packet.extract(hdr.netsum);
+        meta.address = hdr.ipv4.dst_addr;
         // UDP length = 8 + 16 + 256 * chunks: bits 8..12 are the chunks.
         transition select(hdr.udp.length) {
             0x1018:            chunks16;

@@ -29,8 +29,8 @@ register<frontier_raw_t, bit<8>>(256) frontier_register;    // by job
 // have waited long enough for the late; or only suspects are missing, who have not been heard of since they were late the
 // last time. A sweep's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(m) (m.block_exp != 0 && HAS_FIRM(m.record, 0) && RECORD_SRC_CNT(m.record) >= m.quorum)
-#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)m.block_exp)
+#define MAY_CLOSE(m) (m.ageing != 0 && HAS_FIRM(m.record, 0) && RECORD_SRC_CNT(m.record) >= AGEING_QUORUM(m))
+#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)AGEING_EXP(m))
 #define ALL_BUT_SUSPECTS(m) (MAY_CLOSE(m) \
     && ((RECORD_SEEN(m.record) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
 
@@ -49,14 +49,14 @@ control StoreRecord(in metadata_t meta) {
 // Ends an open block: a root's is DONE, a leaf's SENT.
 control CloseBlock(inout metadata_t meta) {
     apply {
-        meta.record = meta.record + AS_STATE(meta.role);
+        meta.record = meta.record + AS_STATE(JOB_ROLE(meta));
     }
 }
 
 // The same without those who are late: what is in it is partial.
 control CloseWithoutLate(inout metadata_t meta) {
     apply {
-        meta.record = (meta.record | AS_DEGRADED(1w1)) + AS_STATE(meta.role);
+        meta.record = (meta.record | AS_DEGRADED(1w1)) + AS_STATE(JOB_ROLE(meta));
     }
 }
 
@@ -65,7 +65,8 @@ control LoadFrontier(in headers_t hdr, inout metadata_t meta) {
     apply {
         frontier_register.read(meta.frontier, hdr.netsum.job_id);
         if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
-            meta.frontier = AS_FRONTIER_EPOCH(meta.epoch) | AS_NEWEST(meta.first_block_id + meta.window - 1);
+            meta.frontier = AS_FRONTIER_EPOCH(meta.epoch)
+                | AS_NEWEST(JOB_FIRST_BLOCK(meta) + (bit<32>)AGEING_WINDOW(meta) - 1);
         }
     }
 }

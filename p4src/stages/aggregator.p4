@@ -8,7 +8,9 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     }
     @id(ELSEWHERE)
     action elsewhere() {
-        meta.elsewhere = 1;
+        if (hdr.netsum.isValid()) {
+            meta.unwelcome = 1;
+        }
     }
     @id(AGGREGATOR_TABLE)
     table aggregator {
@@ -18,13 +20,6 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta) {
         size = 1024;
     }
     apply {
-        if (hdr.netsum.isValid()) {
-            meta.address = hdr.ipv4.dst_addr;
-        } else if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
-            meta.address = hdr.arp.target_ip;
-        }
-        if (meta.address != 0) {
-            aggregator.apply();
-        }
+        aggregator.apply();
     }
 }

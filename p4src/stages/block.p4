@@ -22,8 +22,8 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
 
     // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
     action read_as_closed() {
-        meta.record = AS_BLOCK_ID(meta.first_block_id - meta.lap
-            + ((hdr.netsum.block_id - meta.first_block_id) & (meta.lap - 1)));
+        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_LAP(meta)
+            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_LAP(meta) - 1)));
     }
     action open_block() {
         meta.record = AS_START(standard.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
@@ -42,9 +42,12 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         meta.combine = COMBINE_STORE;
     }
     action count_in() {
-        meta.record = (meta.record | AS_SEEN(meta.source) | AS_DEGRADED(hdr.netsum.degraded))
+        meta.record = (meta.record | AS_SEEN(meta.source))
             + (AS_SRC_CNT(hdr.netsum.src_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
         meta.outcome = OUTCOME_ACCEPTED;
+    }
+    action say_degraded() {
+        meta.record = meta.record | AS_DEGRADED(1w1);
     }
     action raise_status() {
         meta.record = meta.record + AS_STATUS(hdr.netsum.status - RECORD_STATUS(meta.record));
@@ -56,17 +59,17 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
                 read_as_closed();
             }
-            if (meta.block_exp != 0) {
+            if (meta.ageing != 0) {
                 load_frontier.apply(hdr, meta);
                 if (!IS_QUESTION(hdr.netsum) && (FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
-                        && (BEHIND < meta.window || IS_NEWEST)) {
+                        && (BEHIND < (bit<32>)AGEING_WINDOW(meta) || IS_NEWEST)) {
                     clear_suspect.apply(hdr, meta);
                 }
             }
             delta = hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record);
 
             // The slot: a block exactly one lap ahead of a closed one opens it, one behind is stale, any other is refused.
-            if (delta == 0) {
+            if (hdr.netsum.block_id == RECORD_BLOCK_ID(meta.record)) {
                 if (HAS_STATE(meta.record, STATE_OPEN)) {
                     if ((RECORD_SEEN(meta.record) & meta.source) != 0) {
                         meta.outcome = OUTCOME_DUPLICATE;
@@ -77,7 +80,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                             close_without_late.apply(meta);
                             meta.outcome = OUTCOME_AGED;
                             suspect_missing.apply(hdr, meta);
-                        } else if (meta.role == ROLE_LEAF && meta.block_exp != 0) {
+                        } else if (JOB_ROLE(meta) == ROLE_LEAF && meta.ageing != 0) {
                             meta.outcome = OUTCOME_ASKED;    // the parent may have gone on without this switch
                         }
                         if (meta.outcome == OUTCOME_AGED) {
@@ -100,7 +103,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 }
             } else if (delta >= 0x80000000) {
                 meta.outcome = OUTCOME_STALE;
-            } else if (delta == meta.lap && !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
+            } else if (delta == JOB_LAP(meta) && !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
                 open_block();
             } else {
                 meta.outcome = OUTCOME_WINDOW;
@@ -134,13 +137,18 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
 
             if (meta.outcome == OUTCOME_PENDING) {
                 count_in();
-                if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
-                    raise_status();
+                if (hdr.netsum.degraded == 1) {
+                    say_degraded();
+                }
+                if (hdr.netsum.status != STATUS_OK) {
+                    if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
+                        raise_status();
+                    }
                 }
                 if (ALL_IN(meta)) {
                     close_block.apply(meta);
                     meta.outcome = OUTCOME_COMPLETED;
-                } else if (meta.block_exp != 0) {
+                } else if (meta.ageing != 0) {
                     if (IS_NEWEST) {
                         move_frontier.apply(hdr, meta);
                     }
@@ -158,10 +166,12 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             // Room: a result leaves with its payload only in a packet that came in with room for it. BMv2's buffers grow by
             // 512 bytes at most, and a switch that never sends more than it received amplifies nobody's forgeries. Without
             // room, the header tells the members that the result can be fetched with a padded contribution.
-            if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.room) {
-                meta.header_only = 1;
-                if (meta.combine == COMBINE_LOAD) {
-                    meta.combine = COMBINE_NOTHING;
+            if (meta.outcome != OUTCOME_ACCEPTED) {
+                if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.room) {
+                    meta.header_only = 1;
+                    if (meta.combine == COMBINE_LOAD) {
+                        meta.combine = COMBINE_NOTHING;
+                    }
                 }
             }
         }

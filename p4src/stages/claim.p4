@@ -6,11 +6,14 @@
 register<bit<32>, bit<1>>(1) claim_register;
 
 control Claim(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action find_last() {        // which epoch it claims last; apart, or p4c would add a variable
+        meta.slot = hdr.packet_out.slot ++ hdr.packet_out.closed;
+    }
     apply {
-        bit<32> claimed = hdr.packet_out.slot ++ hdr.packet_out.closed;
+        find_last();
         claim_register.read(meta.epoch, 0);    // what had been claimed before
-        if (claimed > meta.epoch) {
-            claim_register.write(0, claimed);
+        if (meta.slot > meta.epoch) {
+            claim_register.write(0, meta.slot);
         }
         hdr.packet_in.setValid();
         hdr.packet_in.kind = hdr.packet_out.kind;

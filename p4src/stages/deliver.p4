@@ -5,76 +5,95 @@
 
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @id(OUTCOMES_COUNTER)
-    counter<bit<13>>(OUTCOME_COUNTERS, CounterType.packets) outcomes;
+    counter<bit<32>>(OUTCOME_COUNTERS, CounterType.packets) outcomes;
 
-    // Who gets it.
-    action nobody() {
+    action find_counter() {     // apart, or p4c would add a variable
+        meta.slot = (bit<32>)(hdr.netsum.job_id ++ meta.outcome);
+    }
+    action count() {
+        outcomes.count(meta.slot);
+    }
+
+    // What it becomes. Each counts.
+    action nothing() {
+        count();
         mark_to_drop(standard);
     }
-    action sender() {           // whoever sent the packet, even a stranger
-        standard.egress_spec = standard.ingress_port;
-    }
-    action source() {           // the source that sent the packet
-        standard.egress_spec = standard.ingress_port;
-        meta.replica = (bit<16>)hdr.netsum.src_id;
-        meta.copies = COPY_TO_ONE;
-    }
-    action sources() {          // all that the job has here, hosts and child switches
-        standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
-        meta.copies = COPY_TO_ALL;
-    }
-    action sources_and_sweep() {
-        standard.mcast_grp = SWEEP_GROUPS + (bit<16>)hdr.netsum.job_id;
-        meta.copies = COPY_TO_ALL;
-    }
-    action controller() {
-        standard.egress_spec = CPU_PORT;
-    }
-
-    // What they get.
-    action result() {
+    action result() {           // to the source that sent the packet
+        count();
         meta.reply = REPLY_RESULT;
+        standard.egress_spec = standard.ingress_port;
+        standard.egress_rid = (bit<16>)hdr.netsum.src_id;    // as on a copy: rewrite.p4 looks up whose it is
+    }
+    action result_to_all() {    // all sources that the job has here, hosts and child switches
+        count();
+        meta.reply = REPLY_RESULT_TO_ALL;
+        standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
+    }
+    action result_of_sweep() {    // the same, and the sweep goes on
+        count();
+        meta.reply = REPLY_RESULT_TO_ALL;
+        standard.mcast_grp = SWEEP_GROUPS + (bit<16>)hdr.netsum.job_id;
     }
     action partial() {          // to the parent: uplink.p4 knows the way
+        count();
         meta.reply = REPLY_PARTIAL;
     }
-    action answer(bit<4> status, bit<4> reason) {
-        meta.reply = REPLY_ANSWER;
+    action say(bit<4> status, bit<4> reason) {
+        count();
         hdr.netsum.status = status;
         hdr.netsum.age_op = reason;
     }
+    action answer(bit<4> status, bit<4> reason) {    // to whoever sent the packet, even a stranger
+        meta.reply = REPLY_ANSWER;
+        standard.egress_spec = standard.ingress_port;
+        say(status, reason);
+    }
+    action answer_to_all(bit<4> status, bit<4> reason) {
+        meta.reply = REPLY_ANSWER_TO_ALL;
+        standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
+        say(status, reason);
+    }
+    action answer_of_sweep(bit<4> status, bit<4> reason) {
+        meta.reply = REPLY_ANSWER_TO_ALL;
+        standard.mcast_grp = SWEEP_GROUPS + (bit<16>)hdr.netsum.job_id;
+        say(status, reason);
+    }
+    action controller() {
+        count();
+        standard.egress_spec = CPU_PORT;
+    }
 
     apply {
-        outcomes.count(hdr.netsum.job_id ++ meta.outcome);
-
-        if (meta.outcome == OUTCOME_ACCEPTED)                   { nobody(); }
+        find_counter();
+        if (meta.outcome == OUTCOME_ACCEPTED)                   { nothing(); }
 
         // A leaf's partial goes up in a packet that has room for it; else whoever can bring such a packet is asked to.
         // Or its question goes up, which has no payload.
-        else if (meta.role == ROLE_LEAF && OUTCOME_GOES_UP(meta.outcome)) {
-            if (meta.from == FROM_CONTROLLER)                   { sources_and_sweep(); answer(STATUS_AGAIN, 0); }
-            else if (LACKS_ROOM(meta))                          { sender(); answer(STATUS_AGAIN, 0); }
+        else if (JOB_ROLE(meta) == ROLE_LEAF && OUTCOME_GOES_UP(meta.outcome)) {
+            if (meta.from == FROM_CONTROLLER)                   { answer_of_sweep(STATUS_AGAIN, 0); }
+            else if (LACKS_ROOM(meta))                          { answer(STATUS_AGAIN, 0); }
             else                                                { partial(); }
         }
 
-        else if (meta.outcome == OUTCOME_REPLAYED)              { source(); result(); }
-        else if (meta.outcome == OUTCOME_RETURNED)              { sources(); result(); }
         else if (OUTCOME_IS_CLOSING(meta.outcome)) {
-            if (meta.from == FROM_CONTROLLER)                   { sources_and_sweep(); result(); }
-            else                                                { sources(); result(); }
+            if (meta.from == FROM_CONTROLLER)                   { result_of_sweep(); }
+            else                                                { result_to_all(); }
         }
+        else if (meta.outcome == OUTCOME_REPLAYED)              { result(); }
+        else if (meta.outcome == OUTCOME_RETURNED)              { result_to_all(); }
         else if (meta.outcome == OUTCOME_SWEPT)                 { controller(); }
 
         // What the parent says about a block is told to all below. AGAIN stands for a notice, too.
         else if (meta.outcome == OUTCOME_TOLD) {
-            if (hdr.netsum.status == STATUS_STALE)              { sources(); answer(STATUS_STALE, 0); }
-            else if (hdr.netsum.status == STATUS_REFUSED)       { sources(); answer(STATUS_REFUSED, hdr.netsum.age_op); }
-            else                                                { sources(); answer(STATUS_AGAIN, 0); }
+            if (hdr.netsum.status == STATUS_STALE)              { answer_to_all(STATUS_STALE, 0); }
+            else if (hdr.netsum.status == STATUS_REFUSED)       { answer_to_all(STATUS_REFUSED, hdr.netsum.age_op); }
+            else                                                { answer_to_all(STATUS_AGAIN, 0); }
         }
 
-        else if (hdr.netsum.hop == HOP_DOWN)                    { nobody(); }    // a parent is never answered
-        else if (meta.outcome == OUTCOME_STALE)                 { sender(); answer(STATUS_STALE, 0); }
-        else if (OUTCOME_IS_REFUSAL(meta.outcome))              { sender(); answer(STATUS_REFUSED, REASON(meta.outcome)); }
-        else                                                    { nobody(); }
+        else if (hdr.netsum.hop == HOP_DOWN)                    { nothing(); }    // a parent is never answered
+        else if (meta.outcome == OUTCOME_STALE)                 { answer(STATUS_STALE, 0); }
+        else if (OUTCOME_IS_REFUSAL(meta.outcome))              { answer(STATUS_REFUSED, REASON(meta.outcome)); }
+        else                                                    { nothing(); }
     }
 }

@@ -26,7 +26,7 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
     @id(COMES_THROUGH)
     action comes_through(bit<512> ports) {
         bit<8> half = standard.ingress_port[8:1];
-        meta.imposter = ~(((ports >> half) >> half) >> standard.ingress_port[0:0])[0:0];
+        meta.unwelcome = meta.unwelcome | ~(((ports >> half) >> half) >> standard.ingress_port[0:0])[0:0];
     }
     @id(SENDER_TABLE)
     table sender {
@@ -45,7 +45,7 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
                 meta.address = hdr.arp.sender_ip;
             }
             sender.apply();
-            if (meta.imposter == 1 || (meta.elsewhere == 1 && hdr.netsum.isValid())
+            if (meta.unwelcome == 1
                     || hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_OUTER_VLAN) {
                 dropped.count(standard.ingress_port);
                 mark_to_drop(standard);

@@ -6,16 +6,10 @@ control Job(in headers_t hdr, inout metadata_t meta) {
                     bit<32> block_exp, bit<8> quorum, bit<16> window, bit<8> role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
-        meta.lap = (bit<32>)slot_mask + 1;
-        meta.first_block_id = first_block_id;
-        meta.role = role;
-        meta.stripe = hdr.netsum.block_id[7:0] & stripe_mask;
-        meta.priority = priority;
+        meta.job = first_block_id ++ ((bit<32>)slot_mask + 1) ++ stripe_mask ++ role ++ priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
         if (block_exp != 0) {
-            meta.block_exp = block_exp;
-            meta.quorum = quorum;
-            meta.window = (bit<32>)window;
+            meta.ageing = block_exp ++ quorum ++ window;
         }
     }
     @id(UNKNOWN_JOB)

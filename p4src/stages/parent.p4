@@ -57,7 +57,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     }
                 }
             } else {
-                if (meta.block_exp != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
+                if (meta.ageing != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
                     // The parent did not wait for this switch, so this switch does not wait for those it still lacked.
                     // Otherwise each result would find the next block open, and nothing would ever go up again.
                     load_frontier.apply(hdr, meta);

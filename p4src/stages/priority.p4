@@ -7,28 +7,28 @@ register<bit<56>, bit<1>>(1) busy_register;    // the highest priority that is b
 
 #define NOW standard.ingress_global_timestamp
 
-control Priority(inout metadata_t meta, in standard_metadata_t standard) {
+control Priority(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard) {
     bit<56> busy;
 
     action load() {
         busy_register.read(busy, 0);
     }
     action busy_now() {
-        busy = meta.priority ++ NOW;
+        busy = JOB_PRIORITY(meta) ++ NOW;
     }
     action give_way() {
-        meta.give_way = 1;
+        hdr.netsum.give_way = 1;
     }
     apply {
-        if (meta.outcome != OUTCOME_ACCEPTED) {         // what is only accepted has no reply
-            if (meta.priority != 0 && NOW != 0) {       // a sweep's later passes know no time
-                load();
-                if (meta.priority < busy[55:48] && NOW - busy[47:0] < GIVE_WAY_US) {
+        if (JOB_PRIORITY(meta) != 0 && NOW != 0) {      // a sweep's later passes know no time
+            load();
+            if (JOB_PRIORITY(meta) < busy[55:48] && NOW - busy[47:0] < GIVE_WAY_US) {
+                if (!REPLY_IS_ANSWER(meta.reply)) {
                     give_way();
-                } else if (OUTCOME_IS_CLOSING(meta.outcome)) {
-                    busy_now();
-                    busy_register.write(0, busy);
                 }
+            } else if (OUTCOME_IS_CLOSING(meta.outcome)) {
+                busy_now();
+                busy_register.write(0, busy);
             }
         }
     }

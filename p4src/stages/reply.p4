@@ -11,6 +11,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.udp.checksum = 0;
     }
     action from_record() {
+        from_us();
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = NETSUM_PORT;
         hdr.netsum.final = 0;
@@ -26,7 +27,6 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.lane = RECORD_LANE(meta.record);
         hdr.netsum.status = RECORD_STATUS(meta.record);
         hdr.netsum.dest = RECORD_DEST(meta.record);
-        hdr.netsum.give_way = hdr.netsum.give_way | meta.give_way;
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
     action aged() {
@@ -64,8 +64,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.reply == REPLY_ANSWER) {
-            if (meta.copies == COPY_TO_ALL) {
+        if (REPLY_IS_ANSWER(meta.reply)) {
+            if (meta.reply == REPLY_ANSWER_TO_ALL) {
                 to_sources();
             } else {
                 back_to_sender();
@@ -82,10 +82,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
                 how_much();
             }
         } else {
-            from_us();
             from_record();
             set_lengths.apply(hdr, (bit<16>)RECORD_CHUNKS(meta.record) << 8);
-            if (meta.reply == REPLY_RESULT) {
+            if (REPLY_IS_RESULT(meta.reply)) {
                 if (HAS_DEGRADED(meta.record, 1)) {
                     aged();
                 }

@@ -9,7 +9,8 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
-        hdr.netsum.src_id = meta.replica[7:0];
+        hdr.netsum.src_id = standard.egress_rid[7:0];
+        hdr.packet_out.setInvalid();    // of a sweep
         if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != rank) {
             meta.header_only = 1;
         }
@@ -20,8 +21,9 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
-        hdr.netsum.src_id = meta.replica[7:0];
+        hdr.netsum.src_id = standard.egress_rid[7:0];
         hdr.netsum.hop = HOP_DOWN;
+        hdr.packet_out.setInvalid();
     }
     action late() {
         hdr.netsum.age_op = AGE_LATE;
@@ -33,27 +35,22 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     @id(REWRITE_TABLE)
     table rewrite {
         key = {
-            hdr.netsum.job_id: exact @name("job_id");
-            meta.replica:      exact @name("replica");
+            hdr.netsum.job_id:   exact @name("job_id");
+            standard.egress_rid: exact @name("replica");
         }
         actions = { to_member; to_switch; drop; }
         const default_action = drop();
         size = 4096;
     }
     apply {
-        if (meta.copies == COPY_TO_ALL) {
-            meta.replica = standard.egress_rid;
-        }
-        if (hdr.packet_out.isValid()) {
-            hdr.packet_out.setInvalid();    // of a sweep
-        }
         rewrite.apply();
-        if (meta.reply == REPLY_RESULT) {
+        // One condition, since both are rare: BMv2 would pay for three.
+        if (REPLY_IS_RESULT(meta.reply) && (meta.header_only == 1 || hdr.netsum.degraded == 1)) {
             if (meta.header_only == 1) {
                 header_only.apply(hdr);
             }
             if (hdr.netsum.degraded == 1) {
-                if ((RECORD_SEEN(meta.record) >> meta.replica[7:0])[0:0] == 0) {
+                if ((RECORD_SEEN(meta.record) >> standard.egress_rid[7:0])[0:0] == 0) {
                     late();
                 }
             }

@@ -9,15 +9,15 @@
 // A sweep has no room for payloads: its results are notices, and the members fetch them (see "Room" in block.p4). A leaf's
 // partial does not fit either: the members are asked to send again, which brings it up.
 
-// Where the pass looks, relative to meta.first.
+// Where the pass looks, relative to the sweep's first block.
 #define POSITION(h) ((bit<32>)h.packet_out.slot)
 
 #define LOOK(i) \
-    if (meta.outcome == OUTCOME_PENDING && POSITION(hdr) + i < meta.range) { \
+    if (meta.outcome == OUTCOME_PENDING && POSITION(hdr) + i < SWEEP_RANGE(meta)) { \
         look_at(i); \
         load_record.apply(meta.record, meta.slot); \
         if (HAS_STATE(meta.record, STATE_OPEN) && RECORD_EPOCH(meta.record) == meta.epoch \
-                && (ALL_IN(meta) || EXPIRED(meta, meta.now))) { \
+                && (ALL_IN(meta) || EXPIRED(meta, SWEEP_NOW(meta)))) { \
             meta.outcome = OUTCOME_AGED; \
             hdr.packet_out.slot = hdr.packet_out.slot + (i + 1); \
         } \
@@ -30,28 +30,27 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     CloseWithoutLate() close_without_late;
     LoadFrontier()     load_frontier;
     SuspectMissing()   suspect_missing;
-    bit<32> base;    // the job's first slot
 
     action begin_pass() {
-        base = meta.slot - (hdr.netsum.block_id & (meta.lap - 1));
+        SWEEP_BASE(meta) = meta.slot - (hdr.netsum.block_id & (JOB_LAP(meta) - 1));
         meta.header_only = 1;
     }
     // Open blocks are less than a window behind the newest.
     action look_at_window() {
-        meta.first = FRONTIER_NEWEST(meta.frontier) + 1 - meta.window;
-        meta.range = meta.window;
+        SWEEP_FIRST(meta) = FRONTIER_NEWEST(meta.frontier) + 1 - (bit<32>)AGEING_WINDOW(meta);
+        SWEEP_RANGE(meta) = (bit<32>)AGEING_WINDOW(meta);
     }
     action look_at_all() {
-        meta.first = 0;
-        meta.range = meta.lap;
+        SWEEP_FIRST(meta) = 0;
+        SWEEP_RANGE(meta) = JOB_LAP(meta);
     }
     // Relative to where the pass begins.
     action look_at(bit<32> ahead) {
-        meta.slot = base + ((meta.first + POSITION(hdr) + ahead) & (meta.lap - 1));
+        meta.slot = SWEEP_BASE(meta) + ((SWEEP_FIRST(meta) + POSITION(hdr) + ahead) & (JOB_LAP(meta) - 1));
     }
     action tell() {
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
-        meta.closed = meta.closed + 1;
+        SWEEP_CLOSED(meta) = SWEEP_CLOSED(meta) + 1;
     }
     action go_on() {
         meta.outcome = OUTCOME_SWEPT;
@@ -59,18 +58,18 @@ control Sweep(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t
     }
     action give_up() {
         meta.outcome = OUTCOME_SWEPT;
-        meta.range = 0;
+        SWEEP_RANGE(meta) = 0;
     }
 
     apply {
         if (meta.outcome == OUTCOME_PENDING) {
             begin_pass();
-            if (meta.block_exp != 0) {
+            if (meta.ageing != 0) {
                 load_frontier.apply(hdr, meta);
             }
             if (hdr.packet_out.slot == 0) {
-                meta.now = standard.ingress_global_timestamp;
-                if (meta.block_exp != 0) {
+                SWEEP_NOW(meta) = standard.ingress_global_timestamp;
+                if (meta.ageing != 0) {
                     look_at_window();
                 } else {
                     look_at_all();
@@ -115,7 +114,7 @@ control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t 
         hdr.packet_in.kind = hdr.packet_out.kind;
         hdr.packet_in.slot = hdr.packet_out.slot;
         hdr.packet_in.cookie = hdr.packet_out.cookie;
-        hdr.packet_in.closed = meta.closed;
+        hdr.packet_in.closed = SWEEP_CLOSED(meta);
         hdr.packet_out.setInvalid();
         hdr.ethernet.setInvalid();
         hdr.ipv4.setInvalid();
@@ -124,7 +123,7 @@ control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t 
     }
 
     apply {
-        if ((bit<32>)hdr.packet_out.slot < meta.range) {
+        if ((bit<32>)hdr.packet_out.slot < SWEEP_RANGE(meta)) {
             next_pass();
         } else {
             end();

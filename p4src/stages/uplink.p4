@@ -26,6 +26,9 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
     }
+    action find_stripe() {
+        meta.stripe = hdr.netsum.block_id[7:0] & JOB_STRIPES(meta);
+    }
     action ask() {
         hdr.netsum.final = 1;
     }
@@ -41,6 +44,7 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
     apply {
         if (meta.reply == REPLY_PARTIAL) {
+            find_stripe();
             uplink.apply();
             if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_ASKED) {
                 // A partial without payload stays as long as its packet: the result may have one, and needs the room.

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.launch.ranks import fabric_programs
 
 
-def start(stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int) -> subprocess.Popen[str]:
-    """A rank's process; it does not outlive the stack."""
+def start(
+    stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """A rank's process, with ``more`` in its environment; it does not outlive the stack."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", str(script)],
-        env={**os.environ, "NETSUM_TIMEOUT": "60", **fabric.environment(job, rank)},
+        env={**os.environ, "NETSUM_TIMEOUT": "60", **fabric.environment(job, rank), **(more or {})},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -28,8 +32,9 @@ def start(stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int) -
 
 def run_ranks(script: Path, fabric: Fabric, job: Job) -> list[str]:
     """What each rank of the job prints; all of them must end well."""
+    environments = [program.environment for program in fabric_programs(fabric, job, ())]
     with ExitStack() as stack:
-        workers = [start(stack, script, fabric, job, rank) for rank in range(job.workers)]
+        workers = [start(stack, script, fabric, job, rank, environments[rank]) for rank in range(job.workers)]
         printed = [worker.communicate(timeout=120) for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * job.workers, printed
     return [out for out, _ in printed]

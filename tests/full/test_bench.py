@@ -7,6 +7,7 @@ import pytest
 from netsum_testbed.bench.blast import Blasted, Load
 from netsum_testbed.bench.collective import Line, parse_size
 from netsum_testbed.bench.command import bench
+from netsum_testbed.bench.instructions import parts
 from netsum_testbed.bench.loads import HOSTS, LANES
 from netsum_testbed.bench.report import remarks
 from netsum_testbed.bench.rigs import ADDER, adder_rig
@@ -77,6 +78,15 @@ def test_a_collective_is_timed_beside_a_flood(switch: str) -> None:
     (alone,), flooded = found[switch], found["flooded"][switch]
     assert flooded["flood_pps"] > 0
     assert [line["wrong"] for line in (alone, *flooded["lines"])] == [[0, 0], [0, 0]]
+
+
+def test_instructions_are_those_of_the_whole_function() -> None:
+    listing = """
+ 1,600 (100.0%)  PROGRAM TOTALS
+ 1,000 (62.50%)  ???:bm::Parser::parse(bm::Packet*) const [/bin/simple_switch_grpc]
+    90 ( 5.63%)  parser.cpp:bm::Parser::parse(bm::Packet*) const [/bin/simple_switch_grpc]
+"""
+    assert parts(listing) == {"all": 1600, "parser": 1000}
 
 
 @pytest.mark.full

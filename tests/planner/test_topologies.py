@@ -79,6 +79,8 @@ def test_what_is_down_is_left_out() -> None:
     }
     with pytest.raises(PlanError, match="no path from h1 to h2"):
         left.require_connected()
+    with pytest.raises(PlanError, match="no node or link h1 - spine1"):
+        whole.without([("h1", "spine1")])
 
 
 def test_networkx_gets_the_same_graph() -> None:
@@ -141,6 +143,8 @@ def test_a_controllers_link_without_a_rate_takes_the_one_given(tmp_path: Path) -
     assert set(read_topology(path, rate_mbps=8000).rates.values()) == {1}
     with pytest.raises(InputError, match=r"hosts\.h1 has no rate_mbps"):
         read_topology(path)
+    with pytest.raises(InputError, match=r"only TACCL's \.json describes a box"):
+        read_topology(path, rate_mbps=8000, boxes=2)
 
 
 ASTRA = """\

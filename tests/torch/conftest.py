@@ -12,14 +12,14 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.launch.ranks import fabric_programs
-from netsum_testbed.opening import fabric_of
-from netsum_testbed.side_by_side import run_side_by_side
+from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.side_by_side import Program, run_side_by_side
 
 PROGRAMS = Path(__file__).parent / "programs"
 HOSTS = 4
 FABRICS = [
-    "rootless-embedded",
-    pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full]),
+    "embedded",
+    pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full]),
 ]
 
 Run = Callable[..., None]
@@ -27,24 +27,38 @@ Run = Callable[..., None]
 
 @pytest.fixture(scope="session", params=FABRICS)
 def torch_fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    wires, switch = request.param.split("-")
-    with fabric_of(star(HOSTS), switch, rootless=wires == "rootless") as fabric:
+    """Rootless, or in Mininet, where each rank has a namespace of its own."""
+    if request.param == "embedded":
+        made: Fabric = RootlessFabric(star(HOSTS))
+    else:
+        from netsum_testbed.mininet_fabric import MininetFabric
+
+        made = MininetFabric(star(HOSTS), request.param, print)
+    with made as fabric:
         yield fabric
 
 
 @pytest.fixture
 def run_ranks(torch_fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Run]:
-    """``run_ranks(program, ranks, *arguments)`` runs a file of ``programs/`` as the ranks of a new job, as `netsum run` does;
-    all must end well."""
+    """``run_ranks(program, ranks, *arguments)`` runs a program as the ranks of a new job, as `netsum run` does; or with one
+    torchrun for all of them (``torchrun=True``). All must end well."""
     made: list[str] = []
 
-    def run(program: str, ranks: int, *arguments: str, **options: Any) -> None:
+    def run(program: Path, ranks: int, *arguments: str, torchrun: bool = False, **options: Any) -> None:
         name = f"torch-{request.node.originalname.replace('_', '-')[:40]}-{len(made)}"
         spec = JobSpec(name=name, members=tuple(f"h{host + 1}" for host in range(ranks)), **options)
         job = torch_fabric.create_job(spec)
         made.append(name)
-        command = [sys.executable, str(PROGRAMS / program), *arguments]
-        run_side_by_side(fabric_programs(torch_fabric, job, command))
+        command = [sys.executable, str(program), *arguments]
+        programs = fabric_programs(torch_fabric, job, command)
+        if torchrun:
+            first = programs[0]
+            words = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", str(program)]
+            environment = {
+                name: first.environment[name] for name in ("NETSUM_JOB", "NETSUM_TOKEN", "NETSUM_CONTROLLER")
+            }
+            programs = [Program("torchrun", "", [sys.executable, *words, *arguments], environment)]
+        run_side_by_side(programs)
 
     yield run
     for name in made:

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.torch.conftest import Run
+from tests.house.tree import ROOT
+from tests.torch.conftest import PROGRAMS, Run
 
 pytestmark = pytest.mark.torch
 
 
 def test_messages_and_groups(run_ranks: Run) -> None:
-    run_ranks("messages.py", 3)
+    run_ranks(PROGRAMS / "messages.py", 3)
 
 
 def test_data_parallel_and_mixed_precision(run_ranks: Run) -> None:
-    run_ranks("training.py", 2, "ddp", "amp")
+    run_ranks(PROGRAMS / "training.py", 2, "ddp", "amp")
 
 
 @pytest.mark.full
 def test_what_else_torch_builds_on_a_process_group(run_ranks: Run) -> None:
-    run_ranks("training.py", 4, "fsdp", "tensor_parallel", "checkpoints", "zero", "power")
+    run_ranks(PROGRAMS / "training.py", 4, "fsdp", "tensor_parallel", "checkpoints", "zero", "power")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
 def test_without_a_switch(run_ranks: Run, algorithm: str) -> None:
-    run_ranks("training.py", 4, "ddp", "fsdp", algorithm=algorithm)
+    run_ranks(PROGRAMS / "training.py", 4, "ddp", "fsdp", algorithm=algorithm)
 
 
 @pytest.mark.full
 def test_the_hook_for_those_who_keep_another_backend(run_ranks: Run) -> None:
-    run_ranks("training.py", 2, "hooks")
+    run_ranks(PROGRAMS / "training.py", 2, "hooks")
+
+
+def test_an_example_under_torchrun(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run_ranks(ROOT / "examples" / "ddp_digits.py", 2, torchrun=True)
+    assert "weights: the same on all ranks" in capsys.readouterr().out
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("torchrun", [False, True])
+def test_the_transformer_learns(run_ranks: Run, torchrun: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    run_ranks(ROOT / "examples" / "fsdp_text.py", 2, torchrun=torchrun)
+    losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", capsys.readouterr().out)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.full
+def test_the_classifier_learns(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run_ranks(ROOT / "examples" / "ddp_digits.py", 4)
+    said = capsys.readouterr().out
+    assert float(re.findall(r"accuracy ([0-9.]+)%", said)[-1]) > 95
+    assert "weights: the same on all ranks" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from netsum_controller.cli import cli, main
 
 from netsum_trials.bytes.command import links
+from netsum_trials.conformance.command import conformance
 from netsum_trials.exact.command import matrix
 from netsum_trials.soak.command import soak
 from netsum_trials.stragglers.command import stragglers
@@ -12,6 +13,6 @@ from netsum_trials.stragglers.detection_command import detection
 from netsum_trials.strangers.command import fuzz
 
 if __name__ == "__main__":
-    for command in (matrix, links, fuzz, soak, stragglers, detection):
+    for command in (matrix, links, fuzz, soak, stragglers, detection, conformance):
         cli.add_command(command)
     main(program="python -m netsum_trials")

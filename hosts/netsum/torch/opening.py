@@ -17,8 +17,8 @@ from netsum.join import join
 from netsum.torch.process_group import ProcessGroup
 from netsum.torch.words import as_torch_raises
 
-PATIENCE: Final = 120.0
-"""Most seconds that joining may take: torch's half hour would hide that there is no controller."""
+PATIENCE: Final = 60.0
+"""Seconds that joining may take. The timeout that torch gives is for calls: half an hour, or a moment."""
 
 
 @dataclass
@@ -48,12 +48,11 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
     ranks = list(options.global_ranks_in_group)
     first = not ranks  # the default group
     rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
-    seconds = options.timeout.total_seconds()
     with as_torch_raises(), _lock:
-        job = _jobs[0] if _jobs else _join(rank, size, min(seconds, PATIENCE))
+        job = _jobs[0] if _jobs else _join(rank, size, PATIENCE)
         try:
             name, members = str(options.group_id), ranks or list(range(size))
-            comm = _communicator(job, members, name, min(seconds, PATIENCE))
+            comm = _communicator(job, members, name, PATIENCE)
             job.users += 1
 
             def another() -> Communicator:

@@ -19,11 +19,12 @@ from torch.distributed import distributed_c10d as c10d
 from netsum.communicator import Communicator
 from netsum.errors import Unsupported
 from netsum.fixed_point import Array
+from netsum.torch.futures import Futures
 from netsum.torch.mailbox import Mailbox
 from netsum.torch.operations import Operation, operation
 from netsum.torch.tensors import Lent, lend
 from netsum.torch.words import as_torch_raises
-from netsum.torch.work import Done, Futures, Pending, Work
+from netsum.torch.work import Done, Pending, Work
 
 Tensors = Sequence[Tensor]
 After = Callable[[list[Any]], None]

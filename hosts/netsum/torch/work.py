@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor, distributed
 
+from netsum.torch.futures import CallFuture, Futures, future_for_cpp
 from netsum.torch.words import as_torch_raises
 
 
@@ -34,47 +34,6 @@ class Done:
 
     def wait(self, timeout: float | None = None) -> Any:  # noqa: ARG002  it has nothing to wait for
         return self._value
-
-
-class Futures:
-    """Completes the futures of one process group in the order of its calls, on a thread that lives while there are any.
-
-    A callback on a future may make further calls and wait for theirs (PowerSGD's does), so futures made in a callback are
-    completed by threads of their own.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def here(self) -> bool:
-        """Whether this is called from a callback."""
-        return threading.current_thread().name == _CALLBACKS
-
-    def later(self, complete: Callable[[], None]) -> None:
-        if self.here:
-            threading.Thread(target=complete, name=_CALLBACKS, daemon=True).start()
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=_CALLBACKS, daemon=True)
-            self._thread.start()
-        self._waiting.put(complete)
-
-    def _run(self) -> None:
-        while (complete := self._waiting.get()) is not None:
-            complete()
-
-    def close(self) -> None:
-        """End the thread once every future is complete."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._waiting.put(None)
-            if thread is not threading.current_thread():
-                thread.join()
-
-
-_CALLBACKS: Final = "netsum futures"
 
 
 class Work(distributed.Work):  # type: ignore[misc]
@@ -144,16 +103,19 @@ class Work(distributed.Work):  # type: ignore[misc]
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A future of the tensors. Its callbacks run on a thread of the process group."""
+        """A future of the tensors. Its callbacks run on a thread of the process group, in the order in which they were given."""
+        # Two kinds of futures, since only one made in C++ shows an error to C++, and only one of ours orders its callbacks.
+        if "get_future" not in sys._getframe(1).f_code.co_names:
+            return future_for_cpp(self._futures, self._value, self._devices())
         with self._lock:
             if self._future is None:
-                devices = sorted({each.device for each in self._tensors if each.device.type == "cuda"}, key=str)
-                ended = torch.futures.Future(devices=devices)
-                # What a callback raises is an error to C++ as well; set_exception's is to Python alone.
-                self._future = ended.then(self._value)
-                self._futures.later(lambda: ended.set_result(None))
+                self._future = CallFuture(self._futures, self._devices())
+                self._futures.later(lambda: self._future.complete(self._value))
         return self._future
 
-    def _value(self, _: Any) -> list[Tensor]:
+    def _devices(self) -> list[Any]:
+        return sorted({each.device for each in self._tensors if each.device.type == "cuda"}, key=str)
+
+    def _value(self) -> list[Tensor]:
         self.wait()
         return self._tensors

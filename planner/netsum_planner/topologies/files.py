@@ -18,6 +18,7 @@ In the controller's YAML every switch can sum; a link that has no ``rate_mbps`` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -101,6 +102,27 @@ def exact(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
+def to_yaml(topology: Topology) -> str:
+    """The planner's YAML, a line for each wire, which :func:`read_topology` reads back as the same network."""
+    lines = [f"name: {topology.name}", f"hosts: [{', '.join(topology.hosts)}]"]
+    if topology.switches:
+        lines.append("switches:")
+        lines += [f"  {name}: {{sums: {'true' if sums else 'false'}}}" for name, sums in topology.switches.items()]
+    lines.append("links:")
+    left = list(topology.links)
+    while left:
+        link = left.pop(0)
+        back = replace(link, source=link.target, target=link.source)
+        delay = f", delay_us: {link.delay_us:g}" if link.delay_us else ""
+        told = f"from: {link.source}, to: {link.target}, rate_GBps: {float(link.rate):.15g}{delay}"
+        if back in left:
+            left.remove(back)
+            lines.append(f"  - {{{told}}}")
+        else:
+            lines.append(f"  - {{{told}, one_way: true}}")
+    return "\n".join([*lines, ""])
+
+
 def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: int = 1) -> Topology:
     """The topology of a file. ``rate_mbps``: of those links of the controller's YAML that have none;
     ``boxes``: how many there are of the box that TACCL's JSON describes.
@@ -113,10 +135,12 @@ def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: in
         raise InputError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if path.suffix == ".json":
+        return read_taccl(text, str(path), boxes)
+    if boxes != 1:
+        raise InputError(f"{path}: only TACCL's .json describes a box, of which there can be {boxes}")
     if path.suffix == ".topo":
         return read_htsim(text, str(path))
-    if text.lstrip().startswith("{") and path.suffix == ".json":
-        return read_taccl(text, str(path), boxes)
     document = parse_yaml(text, str(path))
     if isinstance(document.data, dict) and "npus_count" in document.data:
         return read_astra_sim(document, path.stem)

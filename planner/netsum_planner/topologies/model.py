@@ -97,7 +97,8 @@ class Topology:
         """What is left if these nodes, and all links between these pairs of nodes in both directions, are down."""
         known: set[str | Pair] = {*self.nodes, *self.rates, *((two, one) for one, two in self.rates)}
         if unknown := [each for each in down if each not in known]:
-            raise PlanError(f"{self.name} has no node or link {unknown[0]}")
+            told = unknown[0] if isinstance(unknown[0], str) else " - ".join(unknown[0])
+            raise PlanError(f"{self.name} has no node or link {told}")
         gone = {each for each in down if isinstance(each, tuple)}
         gone |= {(two, one) for one, two in gone}
         links = tuple(link for link in self.links if (link.source, link.target) not in gone)
@@ -107,6 +108,10 @@ class Topology:
     def only_forwarding(self) -> Topology:
         """The same network if no switch sums."""
         return replace(self, switches=dict.fromkeys(self.switches, False))
+
+    def reversed(self) -> Topology:
+        """All links turned round: what a sum goes through as a copy comes."""
+        return replace(self, links=tuple(replace(each, source=each.target, target=each.source) for each in self.links))
 
     def _restricted(self, to: Collection[str], hosts: tuple[str, ...]) -> Topology:
         return replace(

@@ -316,7 +316,8 @@ class Module:
                 source.line(f"truncated = {_WHOLE}")  # BMv2 makes whole copies
         source.line(f"elif {spec} == {self._drop_port}: return")
         with source.block("else:"):
-            source.line(f"copies = (({spec}, 0),)")
+            rid = field_var(_STANDARD, "egress_rid")
+            source.line(f"copies = (({spec}, {rid if rid in words else 0}),)")  # what ingress made it stays
             source.line(f"instance = {NORMAL}")
         source.line(f"payload = frame[at:]; packed = [None] * {len(self._shared)}")
         source.extend(packing)

@@ -59,7 +59,10 @@ def _forward(writer: PacketWriter) -> None:
     with out.when(writer.dropped()):
         out.give("i32 0")
     port = writer.expressions.emit(lowered.variables.standard("egress_spec"), 64)
-    writer.call("egress", "ptr %s", "ptr %c", f"i64 {port}", "i64 0", f"i64 {NORMAL}")
+    rid: Register = "0"  # what ingress made it stays
+    if lowered.variables.has("standard_metadata", "egress_rid"):
+        rid = writer.expressions.emit(lowered.variables.standard("egress_rid"), 64)
+    writer.call("egress", "ptr %s", "ptr %c", f"i64 {port}", f"i64 {rid}", f"i64 {NORMAL}")
 
 
 def write_process(module: Module) -> None:

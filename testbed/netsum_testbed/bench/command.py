@@ -36,7 +36,9 @@ from netsum_testbed.bench.host import (
     kernel_us,
     measure_hosts,
 )
+from netsum_testbed.bench.instructions import bench_instructions
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
+from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
 from netsum_testbed.checking import comma, list_option, switch_option
@@ -132,6 +134,23 @@ def switch(**given: Any) -> None:
     Needs root: the packets are raw frames in network namespaces.
     """
     bench_switch(Measures(**given))
+
+
+@bench.command()
+@_count_option("--rounds", 200, "packets a host")
+def instructions(rounds: int) -> None:
+    """Count what simple_switch_grpc executes for a contribution, and for the bare adder.
+
+    Needs root, and valgrind.
+    """
+    bench_instructions(rounds)
+
+
+@bench.command()
+@_count_option("--repetitions", 3, "of each")
+def start(repetitions: int) -> None:
+    """Time the start of a switch with netsum's program: cold, where it is compiled, and warm."""
+    bench_start(repetitions)
 
 
 @bench.command()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+import click
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
@@ -21,7 +23,7 @@ from netsum_testbed.bench.floor import host_links, passing_on
 from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, aggregate_load, forward_load, raw_load
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import NetworkNamespace
-from netsum_testbed.switches import SwitchProcess
+from netsum_testbed.switches import BMV2, SwitchProcess, runs_machine_code, usable_switches
 
 SIZES: Final = (64, 1500, FRAME_BYTES)
 """Bytes of the frames that are forwarded."""
@@ -36,8 +38,8 @@ class Rig:
     """A running switch. ``loads``: what can be sent to it, by name; ``prepare`` makes them, and says the first block to use."""
 
     def __init__(self, blaster: Blaster, pid: int, prepare: Callable[[], tuple[Mapping[str, Load], int]]) -> None:
+        self.pid = pid
         self._blaster = blaster
-        self._pid = pid
         self._prepare = prepare
         self.renew()
 
@@ -50,7 +52,7 @@ class Rig:
         first = self._next
         if name == AGGREGATE:
             self._next = first + rounds & 0xFFFFFFFF
-        return self._blaster.run(self.loads[name], rounds, window, first_block=first, switch_pid=self._pid)
+        return self._blaster.run(self.loads[name], rounds, window, first_block=first, switch_pid=self.pid)
 
 
 def _forwarded(make: Callable[[int], Load]) -> dict[str, Load]:
@@ -65,12 +67,23 @@ def floor_rig() -> Iterator[Rig]:
         yield Rig(blaster, pid, lambda: (loads, 0))
 
 
+class _WrappedFabric(NamespaceFabric):
+    """Its switch is started by ``wrapper``."""
+
+    wrapper: Sequence[str] = ()
+
+    @property
+    def _prefix(self) -> Sequence[str]:
+        return (*super()._prefix, *self.wrapper)
+
+
 @contextmanager
-def netsum_rig(engine: str) -> Iterator[Rig]:
-    """netsum's program, for contributions and plain traffic."""
+def netsum_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
+    """netsum's program, for contributions and plain traffic. ``wrapper`` precedes the switch's command line."""
     with ExitStack() as undo:
-        fabric = NamespaceFabric(star(HOSTS), ENGINES[engine])
-        with _chosen(engine):
+        fabric = _WrappedFabric(star(HOSTS), ENGINES[engine])
+        fabric.wrapper = wrapper
+        with environment(**{ENGINE_VARIABLE: engine}):
             undo.enter_context(fabric)
         hosts = list(fabric.topology.hosts)
         fabric.create_job(JobSpec(name="bench", members=tuple(hosts), window=64, chunks=16))
@@ -85,7 +98,7 @@ def netsum_rig(engine: str) -> Iterator[Rig]:
 
 
 @contextmanager
-def adder_rig(engine: str) -> Iterator[Rig]:
+def adder_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
     """The bare adder, without a controller."""
     (address,) = star(HOSTS).switches.values()
     ports = range(1, HOSTS + 1)
@@ -93,8 +106,8 @@ def adder_rig(engine: str) -> Iterator[Rig]:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="netsum-"))
         namespace = undo.enter_context(closing(NetworkNamespace(host_links(), 9500)))
         interfaces = [f"{port}@{end}" for port, (end, _) in zip(ports, host_links(), strict=True)]
-        with _chosen(engine):
-            prefix = ("ip", "netns", "exec", namespace.name)
+        with environment(**{ENGINE_VARIABLE: engine}):
+            prefix = ("ip", "netns", "exec", namespace.name, *wrapper)
             switch = SwitchProcess(ENGINES[engine], interfaces, Path(folder), prefix)
         undo.callback(switch.stop)
         switch.wait_ready()
@@ -109,14 +122,26 @@ def adder_rig(engine: str) -> Iterator[Rig]:
 
 
 @contextmanager
-def _chosen(engine: str) -> Iterator[None]:
-    """Switches that start meanwhile run programs on that engine."""
-    asked = os.environ.get(ENGINE_VARIABLE)
-    os.environ[ENGINE_VARIABLE] = engine
+def environment(**changes: str) -> Iterator[None]:
+    """Processes that start meanwhile have these variables."""
+    before = dict(os.environ)
+    os.environ.update(changes)
     try:
         yield
     finally:
-        if asked is None:
-            del os.environ[ENGINE_VARIABLE]
-        else:
-            os.environ[ENGINE_VARIABLE] = asked
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def engines_here() -> list[str]:
+    """The engines of this machine; that one is missing is said on standard error."""
+    missing = {}
+    if not runs_machine_code():
+        missing["native"] = f"llvmlite is not installed, or {ENGINE_VARIABLE} is python"
+    if shutil.which(BMV2) is None:
+        missing["bmv2"] = f"{BMV2} is not on PATH"
+    elif "bmv2" not in usable_switches():  # which says why
+        missing["bmv2"] = f"{BMV2} does not work here, or this is not root"
+    for engine, reason in missing.items():
+        click.echo(f"*** {engine} IS NOT MEASURED: {reason} ***", err=True)
+    return [engine for engine in ENGINES if engine not in missing]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, PAYLOAD_BYTES
-from netsum_testbed.bench.rigs import ADDER, AGGREGATE, ENGINES, SIZES, adder_rig, floor_rig, netsum_rig
+from netsum_testbed.bench.rigs import ADDER, AGGREGATE, ENGINES, SIZES, adder_rig, engines_here, floor_rig, netsum_rig
 from netsum_testbed.bench.turns import Case, take_turns
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.switches import BMV2, runs_machine_code, switch_version, usable_switches
+from netsum_testbed.switches import switch_version
 from netsum_testbed.tables import make_table
 
 FLOOR: Final = "floor"
@@ -47,7 +46,7 @@ def bench_switch(measures: Measures) -> None:
     if os.geteuid() != 0:
         raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
     deadline = time.monotonic() + 60 * measures.minutes
-    engines = _engines()
+    engines = engines_here()
     before = os.getloadavg()
     with ExitStack() as undo:
         progress = undo.enter_context(_progress())
@@ -69,20 +68,6 @@ def bench_switch(measures: Measures) -> None:
 
 
 _LOADS: Final = [*map(str, SIZES), AGGREGATE, ADDER]
-
-
-def _engines() -> list[str]:
-    """Those of this machine; that one is missing is said on standard error."""
-    missing = {}
-    if not runs_machine_code():
-        missing["native"] = "llvmlite is not installed, or NETSUM_SWITCH_ENGINE is python"
-    if shutil.which(BMV2) is None:
-        missing["bmv2"] = f"{BMV2} is not on PATH"
-    elif "bmv2" not in usable_switches():  # which says why
-        missing["bmv2"] = f"{BMV2} does not start"
-    for engine, reason in missing.items():
-        click.echo(f"*** {engine} IS NOT MEASURED: {reason} ***", err=True)
-    return [engine for engine in ENGINES if engine not in missing]
 
 
 @contextmanager
@@ -172,6 +157,9 @@ def _remarks(found: Cases, before: Sequence[float]) -> list[str]:
         notes.append(f"The generator was busy most of the time, and may have set the pace: {'; '.join(busy)}.")
     for engine in [name for name in ENGINES if name in found]:
         share = _own_logic(found[engine])
+        if share["time"] <= 0:
+            notes.append(f"{engine}: a contribution takes no longer than the bare adder.")
+            continue
         notes.append(
             f"{engine}: {share['time']:.0%} of a contribution is netsum's own logic, the rest what the bare adder does "
             f"({share['cpu']:.0%} of the CPU time)."

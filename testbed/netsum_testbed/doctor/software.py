@@ -37,7 +37,7 @@ def examine_software() -> Iterator[Finding]:
     yield _bmv2()
     yield _program("p4c", "p4c-bm2-ss", "install p4lang-p4c; only to change the P4 program")
     yield _program("tshark", "tshark", "apt install tshark; only for netsum's packets in Wireshark")
-    yield _module("torch", "only for netsum.integrations.torch")
+    yield _module("torch", "only for training with torch")
     if _there("netsum_switch.native"):
         yield _module("llvmlite", "without it the embedded switch runs as Python, several times slower")
 

@@ -41,6 +41,10 @@ def test_unicast(switch: StartProgram) -> None:
     assert run(switch("replication"), 0, 3, 3) == [(3, Trace(NORMAL, 3, 0, 2, SIZE, 0x11, 0x77, 17), frame(0, 3))]
 
 
+def test_unicast_keeps_the_instance_that_ingress_gave_it(switch: StartProgram) -> None:
+    assert run(switch("replication"), 13, 3, 3) == [(3, Trace(NORMAL, 3, 0x99, 2, SIZE, 0x11, 0x77, 17), frame(13, 3))]
+
+
 def test_multicast_copies_keep_the_metadata(switch: StartProgram) -> None:
     device = switch("replication")
     device.group(5, [(1, 10), (3, 11), (4, 300)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 from netsum_switch.hashes import csum16
+from netsum_switch.pipeline import load_pipeline
 
 from tests.switch.core.conftest import StartProgram
 from tests.switch.core.switches import Switch, ethernet
+from tests.switch.harness.controller import PROGRAMS
 
 PLAIN, COPY, TAKE, REMOVE = range(4)
 PAYLOAD = b"payload"
@@ -52,6 +55,19 @@ def test_removed(switch: StartProgram) -> None:
     checksum, _, _, size, out = run(switch("varbits"), option(REMOVE, b"abc") + second + PAYLOAD)
     assert (out, size) == (second + PAYLOAD, 14 + 6 + len(second + PAYLOAD))
     assert checksum == csum16(b"")
+
+
+def test_a_calculation_need_not_be_of_whole_bytes_before_the_varbit(engine: str) -> None:
+    document = json.loads((PROGRAMS / "varbits.json").read_text())
+    for calculation in document["calculations"]:
+        first, last = ({"type": "hexstr", "value": value, "bitwidth": 4} for value in ("0xa", "0x5"))
+        calculation["input"] = [first, *calculation["input"], last]
+    pipeline = load_pipeline(json.dumps(document), engine=engine)
+    for data in (b"", b"abc", b"abcdefgh"):
+        [(_, out)] = pipeline.process(1, ethernet() + option(PLAIN, data) + option(PLAIN, b"") + PAYLOAD)
+        whole = option(PLAIN, data)
+        moved = (0xA << 8 * len(whole) + 4 | int.from_bytes(whole, "big") << 4 | 0x5).to_bytes(len(whole) + 1, "big")
+        assert out[14:16] == struct.pack(">H", csum16(moved))
 
 
 @pytest.mark.parametrize(

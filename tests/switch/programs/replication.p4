@@ -50,6 +50,7 @@ control IngressImpl(inout headers_t hdr, inout metadata_t meta, inout standard_m
         else if (hdr.ethernet.op == 7) { clone(CloneType.I2E, 7); mark_to_drop(standard); }
         else if (hdr.ethernet.op == 10) { hdr.ethernet.setInvalid(); }
         else if (hdr.ethernet.op == 12) { exit; }
+        else if (hdr.ethernet.op == 13) { standard.egress_rid = 0x99; }
         meta.passes = meta.passes + 16;
     }
 }

@@ -1,0 +1,1 @@
+"""The best that a network can do for a collective, exactly."""

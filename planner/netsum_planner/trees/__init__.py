@@ -1,0 +1,1 @@
+"""Trees that reach the optimum of a broadcast, and the schedules that they are."""

@@ -1,0 +1,1 @@
+"""torch's own tests of its distributed package, run on the backend netsum."""

@@ -1,0 +1,84 @@
+"""The ``torch-conformance`` trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.side_by_side import run_side_by_side
+from netsum_testbed.tables import wide_console
+from rich.table import Table
+
+from netsum_trials.conformance.chosen import UNSUPPORTED, chosen
+
+RANKS: Final = 4
+FOLDERS: Final = ("barrier", "test_dir", "init_dir")
+"""That torch's tests expect in their temporary folder."""
+WORKER: Final = ("-m", "netsum_trials.conformance.worker")
+
+
+@click.command("torch-conformance")
+@click.argument("tests", nargs=-1)
+def conformance(tests: tuple[str, ...]) -> None:
+    """Run torch's own tests of torch.distributed (those TESTS, or all that are for netsum) on the backend netsum.
+
+    Four ranks on the embedded switch, without root. What is not supported is listed by name, with the reason: our own, or that
+    with which torch skips the test. The last line is one JSON object; the exit code is 1 if a test fails.
+    """
+    trials = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = f"{trials}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder:
+        for name in FOLDERS:
+            Path(folder, name).mkdir()
+        names = list(tests) or chosen(_every(folder))
+        with RootlessFabric(star(RANKS)) as fabric:
+            job = fabric.create_job(JobSpec(name="conformance", members=tuple(fabric.topology.hosts)))
+            run_side_by_side(fabric_programs(fabric, job, [sys.executable, *WORKER, folder, *names]))
+        results = _results(Path(folder))
+    unsupported = {} if tests else dict(UNSUPPORTED)
+    unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
+    failed = {name: why for name, (came, why) in results.items() if came == "failed"}
+    table = Table("not supported", "why")
+    for name, why in sorted(unsupported.items()):
+        table.add_row(name, why)
+    console = wide_console()
+    console.print(table)
+    for name, why in failed.items():
+        console.print(f"{name} failed:\n{why}", markup=False, highlight=False)
+    passed = len(results) - len(failed) - sum(came == "skipped" for came, _ in results.values())
+    click.echo(json.dumps({"passed": passed, "unsupported": len(unsupported), "failed": len(failed)}))
+    sys.exit(bool(failed))
+
+
+def _every(folder: str) -> list[str]:
+    """The names of torch's tests."""
+    said = subprocess.run(
+        [sys.executable, *WORKER, folder, "--list"],
+        env={**os.environ, "WORLD_SIZE": str(RANKS)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return said.stdout.split()
+
+
+def _results(folder: Path) -> dict[str, tuple[str, str]]:
+    """By test, what came of it on all ranks together: the worst, and why."""
+    worst = ["passed", "skipped", "failed"]
+    results: dict[str, tuple[str, str]] = {}
+    for file in sorted(folder.glob("results.*")):
+        for line in file.read_text("utf-8").splitlines():
+            name, came, why = json.loads(line)
+            before = results.get(name, ("passed", ""))
+            results[name] = max(before, (came, why), key=lambda each: worst.index(each[0]))
+    return results
