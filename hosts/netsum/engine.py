@@ -188,7 +188,7 @@ class Engine:
             self._recover()
             self._send()
             if wait:
-                self._gather()
+                self._gather(until)
             packets = self._transport.recv(self._patience(time.monotonic(), until) if wait else 0.0)
             self._batch = len(packets)
             now = time.monotonic()
@@ -248,10 +248,10 @@ class Engine:
         if packets:
             self._transport.send(packets)
 
-    def _gather(self) -> None:
+    def _gather(self, until: float | None) -> None:
         """While a window of results is on its way, let some gather: a turn costs much more than a packet."""
         window = self.window
-        pause = min(window.stats.rtt / _SHARES, WAIT_SLICE)
+        pause = min(window.stats.rtt / _SHARES, self._patience(time.monotonic(), until))
         if pause and self._batch < (window.next_serial - window.base) // _SHARES:
             time.sleep(pause)
 
