@@ -12,5 +12,5 @@ from click.testing import CliRunner
 def invoke(command: click.Command, words: str) -> tuple[str, Any]:
     """What a command that must succeed prints, and its last line parsed."""
     ran = CliRunner().invoke(command, words.split())
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 0, (ran.output, ran.exception)
     return ran.output, json.loads(ran.output.splitlines()[-1])
