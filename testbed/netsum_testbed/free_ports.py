@@ -1,14 +1,18 @@
 """Free UDP and TCP ports of the loopback, for sockets that another process opens.
 
-They lie below the kernel's ephemeral ports, so that the kernel gives none away before it is opened.
+They lie below the kernel's ephemeral ports, so that the kernel gives none away before it is opened. Until then a name in the
+kernel's abstract namespace keeps other processes of ours from choosing the same (Linux only; nothing is left behind).
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import random
 import socket
-from contextlib import ExitStack
+import sys
+from collections import deque
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +23,9 @@ _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL: Final = 32768
 _SPAN: Final = 12_000
 _TRIES: Final = 1000
+_RECENT: Final = 512
+_claims: deque[int] = deque()
+"""Descriptors that claim the ports chosen last: any before them have long been opened, or given up."""
 
 
 def hold_address(stack: ExitStack) -> str:
@@ -28,6 +35,7 @@ def hold_address(stack: ExitStack) -> str:
     for _ in range(_TRIES):
         port = random.randrange(first - _SPAN, first)
         try:
+            _claim(port)
             for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
                 stack.enter_context(socket.socket(socket.AF_INET, kind)).bind((LOOPBACK, port))
         except OSError as error:
@@ -36,3 +44,14 @@ def hold_address(stack: ExitStack) -> str:
             continue
         return f"{LOOPBACK}:{port}"
     raise TestbedError(f"no port from {first - _SPAN} to {first - 1} is free on {LOOPBACK}")
+
+
+def _claim(port: int) -> None:
+    """OSError (EADDRINUSE) if another process has it."""
+    if sys.platform != "linux":
+        return
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as claim:
+        claim.bind(f"\0netsum.port.{port}")
+        _claims.append(claim.detach())
+    if len(_claims) > _RECENT:
+        os.close(_claims.popleft())
