@@ -15,6 +15,7 @@ _came = threading.Event()
 
 def end_on_signals() -> None:
     """All three raise KeyboardInterrupt, so that SIGTERM and SIGHUP clean up as Ctrl-C does."""
+    _came.clear()
     for number in _ENDING:
         signal.signal(number, _interrupt)
 

@@ -31,6 +31,7 @@ def told(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
+@pytest.mark.full
 def test_commands_print_what_the_page_says(folder: Path) -> None:
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = 0

@@ -42,10 +42,10 @@ def test_the_transform_is_its_own_inverse_and_keeps_lengths() -> None:
 
 
 @pytest.mark.parametrize("make", COMPRESSORS, ids=["8 bits", "4 bits", "top blocks"])
-@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("op", ["mean", pytest.param("sum", marks=pytest.mark.full)])
 def test_over_many_calls_nothing_is_lost(make: Any, op: str) -> None:
     """Their mean approaches the exact one as the number of calls grows: what is left over stays bounded."""
-    arrays = [np.ldexp(each, 3 * rank) for rank, each in enumerate(data("float32", (37, 41), 2, 3))]
+    arrays = [np.ldexp(each, 3 * rank) for rank, each in enumerate(data("float32", (17, 41), 2, 3))]
     exact = np.sum(arrays, axis=0) / (3 if op == "mean" else 1)
     results = repeated(make, arrays, 64, op)
     errors = [np.linalg.norm(np.mean(results[:steps], axis=0) - exact) for steps in (4, 64)]

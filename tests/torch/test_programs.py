@@ -12,6 +12,7 @@ from tests.torch.conftest import PROGRAMS, Run
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.full
 def test_messages_and_groups(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "messages.py", 3)
 
@@ -36,6 +37,7 @@ def test_the_hook_for_those_who_keep_another_backend(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "training.py", 2, "hooks")
 
 
+@pytest.mark.full
 def test_an_example_under_torchrun(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run_ranks(ROOT / "examples" / "ddp_digits.py", 2, torchrun=True)
     assert "weights: the same on all ranks" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.checking import Screen, numbers_from, option_words
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.interrupts import raise_if_interrupted
 from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.members import joined
@@ -81,6 +82,7 @@ class Checks:
             checker = Checker(members.communicators[0].descriptor.block_bytes)
             waiting: dict[int, list[Answer]] = {}
             for answer in ranks:
+                raise_if_interrupted()
                 answers = waiting.setdefault(answer.cell.index, [])
                 answers.append(answer)
                 if len(answers) == len(members.communicators):
