@@ -207,12 +207,14 @@ class RandomRequests:
                 group.members.add(member_id=number if self._mostly(0.98) else 1, weight=weight)
 
     def _meter_config(self, config: Any) -> None:
-        """Never one that is refused for its rates, of which the reference keeps half. Rates are 0 or high, so time is nothing."""
+        """Never one that is refused for its rates, of which the reference keeps half. Rates are 0 or high, so time is nothing.
+        The highest, -1, overflows in the reference unless it means that there is no configuration."""
         config.cburst, config.pburst = self._chance.choice((0, 1, 3, 70)), self._chance.choice((0, 2, 5, 200))
         if self._mostly(0.1):
             config.cburst, config.pburst = self._chance.choice((-1, -2, 1 << 32)), -1
         if self._mostly(0.1):
-            config.cir = config.pir = self._chance.choice((-1, -2, 10**12))
+            none = config.cburst == config.pburst == -1
+            config.cir = config.pir = self._chance.choice((-1 if none else 10**12, -2, 10**12))
 
     def _reference(self, action: Any, table: Any) -> None:
         """What an entry of a table with an action profile does."""
