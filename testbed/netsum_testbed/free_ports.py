@@ -46,6 +46,12 @@ def hold_address(stack: ExitStack) -> str:
     raise TestbedError(f"no port from {first - _SPAN} to {first - 1} is free on {LOOPBACK}")
 
 
+def free_port() -> int:
+    """A port that is free now."""
+    with ExitStack() as stack:
+        return int(hold_address(stack).rpartition(":")[2])
+
+
 def _claim(port: int) -> None:
     """OSError (EADDRINUSE) if another process has it."""
     if sys.platform != "linux":

@@ -22,7 +22,7 @@ from netsum_controller.p4runtime.channel import open_channel
 from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.free_ports import hold_address
+from netsum_testbed.free_ports import free_port
 from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
@@ -62,10 +62,8 @@ def bmv2_trouble() -> str | None:
     if 0 < len(lacking) < len(_NEEDED):  # one that lacks all cannot show its help: its own words, below, say why
         return f"{shutil.which(BMV2)} does not know {', '.join(lacking)}, which netsum needs"
     with tempfile.TemporaryDirectory(prefix="netsum-") as folder, ExitStack() as stack:
-        port = int(hold_address(stack).rpartition(":")[2])
-        stack.close()
         try:
-            process = SwitchProcess("bmv2", [], Path(folder), thrift_port=port)
+            process = SwitchProcess("bmv2", [], Path(folder), thrift_port=free_port())
             stack.callback(process.stop)
             process.wait_ready()
         except TestbedError as error:

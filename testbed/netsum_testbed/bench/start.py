@@ -21,7 +21,7 @@ from rich.console import Console
 
 from netsum_testbed.bench.blast import process_cpu_seconds
 from netsum_testbed.bench.rigs import ENGINES, engines_here, environment
-from netsum_testbed.free_ports import hold_address
+from netsum_testbed.free_ports import free_port
 from netsum_testbed.switches import SwitchProcess
 from netsum_testbed.tables import make_table
 
@@ -75,7 +75,7 @@ def _measure(engine: str, cache: str) -> Start:
     program = Program(netsum_p4.p4info_text(), netsum_p4.json_text())
     with ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="netsum-"))
-        port = _free_port()
+        port = free_port()
         began = time.monotonic()
         with environment(**{ENGINE_VARIABLE: engine, "XDG_CACHE_HOME": cache}):
             switch = SwitchProcess(ENGINES[engine], [], Path(folder), thrift_port=port)
@@ -87,11 +87,6 @@ def _measure(engine: str, cache: str) -> Start:
             client.push_pipeline()
         loaded = time.monotonic() - connected
         return Start(answers - began, loaded, process_cpu_seconds(switch.pid), _resident_mib(switch.pid))
-
-
-def _free_port() -> int:
-    with ExitStack() as stack:
-        return int(hold_address(stack).rpartition(":")[2])
 
 
 def _resident_mib(pid: int) -> float:
