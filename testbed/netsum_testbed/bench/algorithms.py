@@ -22,7 +22,8 @@ from netsum.collectives.layout import GROUP
 from netsum.counting import counted
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
 
-from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
+from netsum_testbed.bench.calls import Calls
+from netsum_testbed.bench.collective import Line, time_collective, time_ranks
 from netsum_testbed.free_ports import LOOPBACK, hold_address
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import Child
@@ -76,7 +77,7 @@ def _median(lines: Sequence[Line]) -> Line:
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
     """Time the calls through a switch."""
     with open_fabric(name, hosts=calls.workers) as fabric:
-        yield from time_allreduce(fabric, calls)
+        yield from time_collective(fabric, calls)
 
 
 def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
@@ -92,12 +93,9 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
             command = [*calls.command(), *(str(directory / f"{name}.{rank}.json") for name in HOST_ALGORITHMS)]
             ranks.append(Child(command, output=directory / f"rank{rank}.log", piped=True))
             stack.callback(ranks[-1].stop)
-        for line in time_ranks(ranks, calls):
-            for which, name in enumerate(HOST_ALGORITHMS):
-                only = slice(which, which + 1)
-                timed[name].append(
-                    replace(line, seconds=line.seconds[only], wrong=line.wrong[only], sent=line.sent[only])
-                )
+        for lines in time_ranks(ranks, calls):
+            for name, line in zip(HOST_ALGORITHMS, lines, strict=True):
+                timed[name].append(line)
     return timed
 
 
