@@ -1,4 +1,4 @@
-"""Times the host algorithms and the switches, and makes the table by which ``auto`` chooses.
+"""Times the host algorithms and the switches, and makes a table by which ``auto`` can choose.
 
 Each rank is a process, and the members talk over the loopback, without a controller. The algorithms take turns call by
 call, and all of them and the switches several times, so that a load on the machine affects all alike. Figures are medians.
@@ -6,7 +6,6 @@ call, and all of them and the switches several times, so that a load on the mach
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import secrets
@@ -21,6 +20,7 @@ from typing import Final
 from netsum.collectives.layout import GROUP
 from netsum.counting import counted
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
+from netsum.state_folder import write_json
 
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_collective, time_ranks
@@ -193,4 +193,4 @@ def figures(timed: Timed) -> dict[str, object]:
 
 def write_table(path: Path, found: Mapping[str, object]) -> None:
     """Write the file that :mod:`netsum.peers.choice` reads."""
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(path, found)

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 from netsum.counting import counted
+from netsum.peers.choice import PLACE_TABLE
+from netsum.state_folder import state_folder
 from netsum_controller.config.job_spec import JobSpec
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
@@ -156,7 +158,11 @@ def compression(switch: str, workers: int, steps: int) -> None:
 @list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
 @count_option("--iterations", default=Trial.iterations, told="of each call")
 @count_option("--repetitions", default=Trial.turns, told="of everything")
-@click.option("--table", type=click.Path(dir_okay=False, path_type=Path), help="write which is fastest")
+@click.option(
+    "--table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="where to write which is fastest [default: the user's state folder]",
+)
 def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) -> None:
     """Time an allreduce of float32 by the host algorithms and through the switches."""
     names, trial = names_of(switch), Trial(turns=repetitions, **given)
@@ -166,8 +172,9 @@ def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) 
     click.echo(algorithms_table(timed))
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = {**figures(timed), "cores": os.cpu_count()}
-    if table is not None:
-        write_table(table, found)
+    table = state_folder() / PLACE_TABLE if table is None else table
+    write_table(table, found)
+    click.echo(f"wrote {table}")
     click.echo(json.dumps(found))
 
 
