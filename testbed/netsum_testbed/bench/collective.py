@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from netsum.descriptor import SWITCH
@@ -22,6 +23,9 @@ from netsum_testbed.bench.operations import OPERATIONS
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
+
+_LEAVES: Final = 120.0
+"""Seconds that a rank may take to leave its jobs, on a machine that is busy."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def time_ranks(ranks: Sequence[Child], calls: Calls, rate_mbps: int | None = Non
         jobs = len(timed[0]) // calls.places
         yield [_line(calls, size, [each[job::jobs] for each in timed], rate_mbps) for job in range(jobs)]
     for rank in ranks:
-        rank.wait()
+        rank.wait(_LEAVES)
 
 
 def _line(calls: Calls, size: int, timed: Sequence[Sequence[Timing]], rate_mbps: int | None) -> Line:
