@@ -1,4 +1,4 @@
-"""The controller over a fake switch, in a folder of the test's own."""
+"""The controller over a fake switch, in the test's own folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def topology(switch: FakeSwitch) -> Topology:
 
 @pytest.fixture
 def open_controller(topology: Topology, tmp_path: Path) -> Iterator[Callable[[], Controller]]:
-    """Opens a controller on the test's state file; again, as a new process would."""
+    """Opens a controller on the test's state file; each call opens another, as a new process would."""
     opened: list[Controller] = []
 
     def make() -> Controller:

@@ -103,7 +103,7 @@ Once = Callable[..., Result]
 
 @pytest.fixture
 def once(run: Run) -> Once:
-    """What `job top` prints that looks only once."""
+    """What `job top --once` prints."""
     return lambda *more: run("job", "top", "--once", "--interval", "0.2", *more)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_shown(watched: Watched, switch: FakeSwitch, once: Once) 
 
 
 class Page(http.server.BaseHTTPRequestHandler):
-    """Metrics of rank 1, and of a rank 2 that is no member."""
+    """A server with metrics of rank 1, and of a rank 2 that is not a member."""
 
     def do_GET(self) -> None:
         text = {

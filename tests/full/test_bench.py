@@ -1,4 +1,4 @@
-"""The bench measures what it says: a few rounds on each switch, and its last line for programs."""
+"""The bench measures what it claims: a few rounds on each switch, and its last line for programs."""
 
 from __future__ import annotations
 

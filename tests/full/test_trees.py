@@ -1,4 +1,4 @@
-"""Collectives over trees of switches, with losses on every wire; what goes wrong on one leaf is told on all."""
+"""Collectives over trees of switches, with losses on every wire; an error on one leaf is reported on all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def net(request: pytest.FixtureRequest, shape: str) -> Iterator[Fabric]:
 
 
 def spec_of(fabric: Fabric, workers: int, **options: Any) -> JobSpec:
-    """A job whose ranks are on all leaves, turn by turn."""
+    """A job whose ranks are on all leaves in turn."""
     hosts = sorted(fabric.topology.hosts, key=lambda name: (int(name[1:]) % 3, name))
     return JobSpec(name=f"trees-{next(_numbers)}", members=tuple(hosts[:workers]), **options)
 

@@ -1,4 +1,4 @@
-"""`netsum verify` itself: what it prints, how it ends, and that a wrong sum does not pass."""
+"""`netsum verify` itself: what it prints, how it ends, and that it catches a wrong sum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_last_line_is_one_json_object() -> None:
 
 
 def run_with(spoil: Callable[[np.ndarray[Any, Any]], Any]) -> tuple[CellTotals, list[str]]:
-    """A short run in which every rank's every float32 result goes through ``spoil``."""
+    """A short run in which ``spoil`` changes every float32 result of every rank."""
     said: list[str] = []
     totals = CellTotals("embedded", seed=SHORT.seed)
     honest = Communicator.allreduce

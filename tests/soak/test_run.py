@@ -1,4 +1,4 @@
-"""Short soaks on both switches: chosen faults are really done, and everything comes out right."""
+"""Short soaks on both switches: the chosen faults really happen, and everything comes out right."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def round_of(shape: str, workers: int = 3) -> int:
 
 
 def soak(fabric: ServesOutside, round_: int, scenario: Scenario | None = None) -> tuple[SoakTotals, list[str]]:
-    """One round, and what it said."""
+    """Run one round; return its totals and what it printed."""
     totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
     Soak(fabric, Options(60.0, 1, round_, scenario or Scenario(), Possible()), totals, Screen(said.append)).run()
     return totals, said

@@ -24,7 +24,7 @@ NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
 TRIALS = {"stragglers", "detection"}
 ENDS = 60.0
-"""Seconds until everything that a command started must be gone."""
+"""Seconds within which everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -105,7 +105,7 @@ class Netsum:
         return json.loads(self.lines[-1])
 
     def marked(self) -> dict[int, str]:
-        """The processes that carry the mark, the command itself left out: pid -> command line."""
+        """The processes that carry the mark, except the command itself: pid -> command line."""
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:

@@ -1,4 +1,4 @@
-"""``make links``: what the switches count is what the formulas say, and never less."""
+"""``make links``: the switches count what the formulas say, and never less."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_formulas() -> None:
 
 @pytest.fixture(autouse=True)
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sent again is allowed for below: no call need be made twice."""
+    """Retransmissions are allowed for below, so no call need be made twice."""
     monkeypatch.setattr(links, "TRIES", 1)
 
 
