@@ -1,4 +1,4 @@
-"""Runs of the fuzzer: that they find nothing on our switches, and that they would find something."""
+"""Runs of the fuzzer: they find nothing on our switches, and they would find a fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKETS = 3000
 
 
 def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[FuzzTotals, list[str]]:
-    """What a run on the target came to, and what it said."""
+    """The totals of a run on the target, and what it printed."""
     totals, said = FuzzTotals("any"), list[str]()
     Run(target, Plan(packets, **options), "any", totals, Screen(said.append)).run()
     return totals, said

@@ -66,13 +66,13 @@ def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window:
 
 
 def asks(comm: Communicator) -> None:
-    """As if it had heard nothing for long."""
+    """Make a member ask as if it had heard nothing for long."""
     assert comm._recovery is not None
     comm._recovery.wonder()
 
 
 class BadNetwork(MovingNetwork):
-    """Whoever combines, the way there loses, doubles and reorders."""
+    """Packets to whoever combines are lost, duplicated and reordered."""
 
     opened = 0
 
