@@ -76,6 +76,7 @@ def test_a_call_that_times_out_is_counted_as_that() -> None:
     assert any("Timeout: no result for block 7" in line for line in said)
 
 
+@pytest.mark.full
 def test_a_round_can_be_made_again_alone() -> None:
     _, last = invoke(verify, f"{EMBEDDED} --only 2 --seed 4 --max-elements 500")
     assert (last["rounds"], last["calls"]) == (1, 40)
