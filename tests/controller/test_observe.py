@@ -170,7 +170,15 @@ def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 63, 64, 511, 512, 513, 5000, 8191, 8192, 20000])
-@pytest.mark.parametrize(("window", "slots"), [(8, 16), (64, 128), (64, 512), (512, 1024), (4096, 8192)])
+@pytest.mark.parametrize(
+    ("window", "slots"),
+    [
+        (8, 16),
+        (64, 128),
+        (4096, 8192),
+        *(pytest.param(w, s, marks=pytest.mark.full) for w, s in ((64, 512), (512, 1024))),
+    ],
+)
 def test_the_sample_has_what_is_open(
     controller: Controller, spec: JobSpec, newest: int, window: int, slots: int
 ) -> None:

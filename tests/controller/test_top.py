@@ -237,7 +237,7 @@ def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
 
 
 @pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_ctrl_c_ends_it_well(where: list[str], terminal: bool) -> None:
     reader, writer = pty.openpty() if terminal else os.pipe()
     command = [*NETSUM, *where, "job", "top", "--interval", "0.2"]

@@ -42,8 +42,9 @@ def test_every_block_of_code_is_a_program_of_two_ranks() -> None:
 
 
 def needs(program: Block) -> list[pytest.MarkDecorator]:
-    """The markers of what the program asks for in its title, such as ``needs=torch``."""
-    return [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    """The markers of what the program asks for in its title, such as ``needs=torch``, and `full`: it is slow to import."""
+    marks = [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    return [*marks, pytest.mark.full] if marks else []
 
 
 @pytest.mark.parametrize("number", [pytest.param(n, marks=needs(program)) for n, program in enumerate(PROGRAMS)])

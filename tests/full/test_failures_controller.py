@@ -109,6 +109,7 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         training.finish()
 
 
+@pytest.mark.full
 def test_nobody_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()

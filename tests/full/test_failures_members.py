@@ -113,7 +113,8 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
             ]
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param(DEGRADE, marks=pytest.mark.full)], ids=["wait", "degrade"])
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
     with crew(fragile, "elastic", range(WORKERS - 1), **options) as communicators:

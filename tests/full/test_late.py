@@ -106,7 +106,8 @@ def test_fewer_than_the_quorum_wait(members: Members) -> None:
         np.testing.assert_array_equal(communicators[3].allreduce(share(3, 0), timeout=PATIENCE), got[0])
 
 
-@pytest.mark.parametrize("dtype", ["int64", pytest.param("float64", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Members, dtype: str) -> None:
     """Behind, or Desynchronized when it cannot know what the others have called. Either way resync brings all together."""
     nap = Nap(2, 5)

@@ -64,6 +64,7 @@ def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fab
     assert {comm.descriptor.algorithm for comm in communicators} == {"ring"}
 
 
+@pytest.mark.full
 @ONE_FABRIC
 def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
     with joined(mortal, 4, algorithm="auto") as communicators:

@@ -175,6 +175,7 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
         assert training.kinds() == [None] * 4
 
 
+@pytest.mark.full
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
     """Each leaf lacks one of its two members, and the quorum is all four: nobody continues before they have called."""
     with joined(leaves, 4, late="degrade", block_exp=30.0, quorum=4, window=16) as communicators:

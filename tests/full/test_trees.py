@@ -63,6 +63,7 @@ def test_collectives_are_exact_whatever_is_lost_between_switches(net: Fabric, wo
         assert sum(comm.stats.retransmissions for comm in there.communicators) > 0
 
 
+@pytest.mark.full
 def test_two_jobs_over_the_same_switches(net: Fabric) -> None:
     with (
         joined(net, spec_of(net, 4, window=8)) as first,
@@ -90,7 +91,7 @@ def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
         assert sums == [12] * 6
 
 
-@pytest.mark.parametrize("odd", [0, 1, 5])
+@pytest.mark.parametrize("odd", [0, pytest.param(1, marks=pytest.mark.full), 5])
 def test_a_rank_that_makes_another_call_ends_it_for_all(net: Fabric, odd: int) -> None:
     def differing(comm: Communicator) -> Any:
         return comm.allreduce(np.ones(3000 + (comm.rank == odd), np.int32), timeout=PATIENCE)

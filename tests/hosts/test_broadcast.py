@@ -76,6 +76,7 @@ def test_what_the_others_hold_does_not_count() -> None:
         assert held.tobytes() == arrays[1].tobytes()
 
 
+@pytest.mark.full
 def test_packets_that_are_lost_doubled_and_reordered() -> None:
     network = make_network(3)
     faults = Faults(drop=0.1, duplicate=0.1, reorder=0.1)

@@ -25,7 +25,9 @@ from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each te
 from tests.hosts.patience import patient_ranks
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize(
+    "name", ["allreduce", *(pytest.param(n, marks=pytest.mark.full) for n in COLLECTIVES if n != "allreduce")]
+)
 def test_every_operation_and_type(name: str) -> None:
     kinds = [kind for kind in KINDS if kind.collective == name]
     for workers in (1, 3, 6):

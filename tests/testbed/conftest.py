@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from netsum_trials import SEARCH_PATH
 
+from tests.full.commands import shell_code
+
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
@@ -92,13 +94,13 @@ class Netsum:
         assert text in self.output, self.output
 
     def finish(self, timeout: float = 240.0) -> int:
-        """The exit code."""
+        """The exit code, as a shell shows it."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout} s:\n{self.output}")
         self._reader.join(timeout)
-        return code
+        return shell_code(code)
 
     def json(self) -> Any:
         """The last line."""

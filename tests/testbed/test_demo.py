@@ -32,6 +32,7 @@ def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_rootless_on_the_embedded_switch(netsum: Start) -> None:
     command = netsum("demo", "--rootless", "--topology", "mininet/star2.yaml", "--steps", "60")
     check(command, "embedded", "rootless", 2)

@@ -49,7 +49,7 @@ def check_exact_sums(fabric: Fabric, workers: int) -> None:
     fabric.controller.delete_job("exact")
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.full), 4])
 def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
     with RootlessFabric(star(workers)) as fabric:
         check_exact_sums(fabric, workers)

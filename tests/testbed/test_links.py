@@ -75,7 +75,7 @@ def test_collectives_on_a_tree(leaves: Fabric) -> None:
             check(line.down, line.collective == "all_to_all")
 
 
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: int) -> None:
     with network(leaves, [*list(leaves.topology.hosts)[:hosts], "h5"]) as made:
         line = below(made, "leaf1")
