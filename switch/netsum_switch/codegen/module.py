@@ -18,16 +18,18 @@ from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var,
 from netsum_switch.codegen.statements import StatementWriter
 from netsum_switch.hashes import HASHES
 from netsum_switch.lowering import Lowered, lower
+from netsum_switch.lowering.standard import (
+    EGRESS_CLONE,
+    EGRESS_FIELDS,
+    INGRESS_CLONE,
+    NORMAL,
+    RECIRC,
+    REPLICATION,
+    RESUBMIT,
+)
 from netsum_switch.program import Program
 
-# simple_switch's PKT_INSTANCE_TYPE_*
-NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
-
 _STANDARD = "standard_metadata"
-_EGRESS_FIELDS = (
-    "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
-    "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
-)  # fmt: skip
 # Arrays by section of the JSON: what the code calls them, and where the environment has them.
 _BOUND = {
     "register_arrays": (("register", "registers"),),
@@ -60,7 +62,7 @@ class Module:
         ParserWriter(lowered, self._expressions).write(self._parser)
         self._ingress = self._ingress_source()
         self._truncates = "truncated" in self._ingress.words() | egress_words
-        self._set_by_egress = {field_var(_STANDARD, name) for name in _EGRESS_FIELDS}
+        self._set_by_egress = {field_var(_STANDARD, name) for name in EGRESS_FIELDS}
         words = egress_words | self._deparser_words()
         self._arguments = [name for name in self._state() if name in words and name not in self._set_by_egress]
 
