@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from pathlib import Path
-from typing import Any
 
 import click
 from netsum.counting import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
-from netsum_controller.errors import InputError
 
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Bound, Collective, Optimum
 from netsum_planner.optimum.optimum import optimum as find_optimum
+from netsum_planner.options import topology_options
+from netsum_planner.ranks.command import ranks
 from netsum_planner.topologies import boxes, shapes
-from netsum_planner.topologies.files import exact, read_topology, to_yaml
-from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.topologies.files import exact, to_yaml
+from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
 from netsum_planner.trees.packing import Packing, Tree, pack
 from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
@@ -52,40 +50,6 @@ def plan() -> None:
     TOPOLOGY is a file: the controller's YAML, the planner's (`netsum plan make` writes one), ASTRA-sim's network .yml, htsim's
     .topo, or TACCL's .json.
     """
-
-
-def topology_options(command: Any) -> Any:
-    """The argument TOPOLOGY, and what is changed in it; the command gets ``topology``."""
-
-    @wraps(command)
-    def told(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
-        found = read_topology(file, rate_mbps=rate, boxes=boxes)
-        if down:
-            found = found.without([_part(found, each) for each in down])
-        if hosts is not None:
-            found = found.subset(hosts.split(","))
-        return command(found, **more)
-
-    for option in (
-        click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path)),
-        click.option("--hosts", metavar="H,H...", help="Only these hosts take part, and no other forwards."),
-        click.option(
-            "--down", multiple=True, metavar="NODE|NODE,NODE", help="A node or a link that is down; repeatable."
-        ),
-        click.option(
-            "--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."
-        ),
-        click.option("--boxes", type=click.IntRange(1), default=1, help="How many of the box in TACCL's JSON."),
-    ):
-        told = option(told)
-    return told
-
-
-def _part(topology: Topology, text: str) -> str | Pair:
-    one, comma, other = text.partition(",")
-    if not comma and one not in topology.nodes:
-        raise InputError(f"--down {text}: {topology.name} has no node {one}; a link is written NODE,NODE")
-    return (one, other) if comma else one
 
 
 @plan.command()
@@ -236,3 +200,6 @@ def make(shape: str, numbers: tuple[int, ...], rate: float | None, delay: float 
             raise click.UsageError(f"{shape} needs --rate")
         made = builder(*numbers, rate=exact(rate), delay_us=delay or 0.0)
     click.echo(to_yaml(made.only_forwarding() if forward_only else made), nl=False)
+
+
+plan.add_command(ranks)
