@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 from netsum.counting import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
+from netsum_controller.errors import InputError
 
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Bound, Collective, Optimum
@@ -18,6 +21,7 @@ from netsum_planner.topologies.files import exact, to_yaml
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
 from netsum_planner.trees.packing import Packing, Tree, pack
+from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
 
 _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
@@ -131,6 +135,35 @@ def _words(tree: Tree) -> str:
     for path in tree.paths:
         sent.setdefault(path[0], []).append(path[-1])
     return "; ".join(f"{host}: {' '.join(others)}" for host, others in sent.items())
+
+
+@plan.command()
+@topology_options
+@click.option("--chunk-bytes", type=click.IntRange(1), metavar="N", help="Bytes that hosts sum at a time.")
+@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="[default: standard output]")
+def schedule(topology: Topology, chunk_bytes: int | None, out: Path | None) -> None:
+    """Write the plan of an allreduce, as JSON.
+
+    Hosts carry it out: `netsum job create --algorithm plan:FILE`, NETSUM_ALGORITHM or netsum.join(algorithm=...). Its trees have
+    several roots and reach 95 % of the optimum without sums in the network. If switches sum, it also has the weights with which
+    they share the blocks: `netsum job create --root plan:FILE`.
+    """
+    with console().status(f"{topology.name}: packing trees"):
+        found = plan_allreduce(topology, chunk_bytes)
+    if out is None:
+        print_json(found.to_json())
+        return
+    try:
+        out.write_text(json.dumps(found.to_json(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise InputError(f"{out}: {error.strerror or error}") from None
+    packing = found.schedule.packing
+    rate = f"{float(found.schedule.rate):.2f} of {float(packing.optimum):.2f} GB/s"
+    steps = counted(found.schedule.steps, "step")
+    click.echo(f"{topology.name}: {counted(len(packing.trees), 'tree')}, {rate}, {steps}")
+    if found.roots:
+        shared = ", ".join(f"{root} {weight}" for root, weight in found.roots.items())
+        click.echo(f"roots: {shared}; {float(found.in_network):.2f} GB/s with sums in the network")
 
 
 @plan.command()
