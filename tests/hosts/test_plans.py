@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,7 +97,8 @@ class Network:
                 self.under_way[rank, send.peer].append((member.time, send.rows, rows))
             member.sent = True
             return True
-        if any(not member.inboxes[receive.peer] for receive in one.receives):
+        needed = Counter(receive.peer for receive in one.receives)
+        if any(len(member.inboxes[peer]) < count for peer, count in needed.items()):
             return False
         for receive in one.receives:
             time, numbers, rows = member.inboxes[receive.peer].popleft()
