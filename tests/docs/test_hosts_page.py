@@ -42,8 +42,9 @@ def test_every_block_of_code_is_a_program_of_two_ranks() -> None:
 
 
 def needs(program: Block) -> list[pytest.MarkDecorator]:
-    """The markers of what the program asks for in its title, such as ``needs=torch``."""
-    return [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    """The markers of what the program asks for in its title, such as ``needs=torch``, and `full`: it is slow to import."""
+    marks = [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    return [*marks, pytest.mark.full] if marks else []
 
 
 @pytest.mark.parametrize("number", [pytest.param(n, marks=needs(program)) for n, program in enumerate(PROGRAMS)])
@@ -73,7 +74,8 @@ def test_every_error_is_on_the_page() -> None:
 
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
     assert environment.__doc__ is not None
-    assert in_first_column("Environment") - {"RANK"} == set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
+    ours = set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
+    assert in_first_column("Environment") == ours | set(environment.RANKS)
     assert f"; {environment.DEFAULT_CALL_TIMEOUT:g} |" in TEXT
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from netsum.descriptor import AUTO
+from netsum.descriptor import AUTO, PLAN
 from netsum.peers.plan import Plan, Rows
 from netsum.peers.plans import binomial_tree, double_binary_tree, halving_doubling, parameter_server, ring
+from netsum.peers.plans.from_file import read_plan
 from netsum.peers.plans.rows import Ranks, only, owner
 from netsum.wire.schema import EVERYONE
 
@@ -32,7 +33,8 @@ def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ra
 
     Rows from one rank for one other go there directly, whatever the algorithm. ``auto`` takes the binomial tree where all rows
     are put together at one rank (reduce, broadcast), else the algorithm ``chosen`` for the batch, on every rank alike; but not
-    two trees for rows that belong to ranks (reduce_scatter, all_gather), which would go to the trees' tops besides.
+    two trees for rows that belong to ranks (reduce_scatter, all_gather), which would go to the trees' tops besides. It also takes
+    the place of a file's plan, which is for all ranks, if some are evicted.
     """
     rows: Rows = tuple(range(len(dests)))
     direct = tuple(row for row in rows if EVERYONE not in (dests[row], sources[row]))
@@ -41,6 +43,11 @@ def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ra
         first = parameter_server.plan(rank, workers, *_at(direct, dests, sources))
         others = make_plan(algorithm, rank, workers, *_at(rest, dests, sources), chosen)
         return Plan(only(first, direct).rounds + only(others, rest).rounds)
+    if algorithm.startswith(PLAN):
+        known = read_plan(algorithm.removeprefix(PLAN))
+        if len(known.hosts) == workers:
+            return known.plan(rank, workers, dests, sources)
+        algorithm = AUTO
     if algorithm != AUTO:
         return ALGORITHMS[algorithm](rank, workers, dests, sources)
     roots = {owner(dest, source) for dest, source in zip(dests, sources, strict=True)}
