@@ -176,7 +176,7 @@ def collective_table(lines: Sequence[Line]) -> str:
         cells = [str(line.size), str(line.count)]
         for which in (0, 1):
             cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.percentile(which, 99) * 1e6:.0f}"]
-            cells += [f"{line.algbw(which):.4f}", f"{line.busbw(which):.5f}", str(line.wrong[which])]
+            cells += [f"{line.algbw(which):.5f}", f"{line.busbw(which):.5f}", str(line.wrong[which])]
         rows.append(cells)
     table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
     return "\n".join([places, *table])
