@@ -65,6 +65,9 @@ def test_join_and_leave(controller: Controller, call: Caller) -> None:
         ("h2", True, True),
         ("h4", False, False),
     ]
+    assert [one["address"] for one in body["members"]] == [
+        controller.site.topology.hosts[host].ip for host in ("h1", "h2", "h4")
+    ]
 
 
 def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> None:

@@ -57,6 +57,7 @@ def opened(job: Job, record: Record, block_id: int) -> Record:
         grad_cnt=0,
         degraded=0,
         firm=0,
+        congested=0,
     )
 
 
@@ -114,6 +115,7 @@ def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Rec
         data_cnt=(record.data_cnt + h.data_cnt) & 0xFF,
         degraded=record.degraded | h.degraded,
         status=max(record.status, h.status) if rules.sticky_status else h.status,
+        congested=packet.congested | (record.congested if rules.congestion_stays else 0),
     )
 
 

@@ -89,6 +89,7 @@ def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules
         grad_cnt=h.grad_cnt,
         degraded=h.degraded,
         firm=h.firm,
+        congested=packet.congested if rules.congestion_comes_down else 0,
         buffer=packet.payload if h.grad_cnt else (),
     )
     return Came(Outcome.RETURNED, record, frontier, results(job, packet, record, rules))

@@ -16,6 +16,8 @@ ETHERNET, IPV4, UDP = 14, 20, 8
 TYPE_IPV4, TYPE_ARP = 0x0800, 0x0806
 TAGS = 0x8100, 0x88A8
 """Ether types of VLAN tags."""
+CE = 3
+"""The two low bits of ``tos`` of a packet that a congested link has marked (RFC 3168)."""
 RIGHT = -1
 """A length or checksum that is computed."""
 
@@ -101,6 +103,10 @@ class Datagram:
             frame[at:end], version_ihl, tos, identification, fragment, ttl, protocol, total, ip_checksum, fields[12],
             fields[13], b"", frame[max(at, end) :],
         )  # fmt: skip
+
+    @property
+    def congested(self) -> bool:
+        return self.tos & CE == CE
 
     @property
     def header(self) -> Header:

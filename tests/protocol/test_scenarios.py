@@ -21,7 +21,7 @@ from tests.model.scenarios import SCENARIOS
 from tests.protocol import star
 from tests.protocol.conftest import ENGINES
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
-from tests.protocol.frames import Datagram, chunks_of, netsum_body
+from tests.protocol.frames import CE, Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Sweep, compare_state, follow, play
 from tests.protocol.targets import Target
 
@@ -50,7 +50,9 @@ class Run:
         """Put one frame through model and target; what leaves flies back."""
         at = star.station(packet.port)
         body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body).to_bytes()
+        frame = Datagram(
+            star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body, tos=CE * packet.congested
+        ).to_bytes()
         expected = sorted(self.model.process(packet.port, frame))
         got = sorted(self.target.exchange(packet.port, frame))
         assert got == expected, packet
@@ -123,7 +125,11 @@ class Run:
         """Send what has left the switch to the hosts."""
         for port, answer in sent:
             datagram = Datagram.parse(answer)
-            self.flying.append(Reply(port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload)))
+            self.flying.append(
+                Reply(
+                    port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload), int(datagram.congested)
+                )
+            )
 
     def die(self, rank: int) -> None:
         """A process is gone; sooner or later it is evicted, if that is how the scenario goes."""

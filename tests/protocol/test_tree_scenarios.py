@@ -13,7 +13,7 @@ from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel, Sent, without_padding
-from tests.protocol.frames import RIGHT, Datagram, chunks_of, netsum_body
+from tests.protocol.frames import CE, RIGHT, Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Event, Step, Sweep, compare_state, follow, play
 from tests.protocol.targets import Target
 from tests.protocol.test_scenarios import Run
@@ -22,6 +22,7 @@ SCENARIOS = (
     forest.TREE, forest.MIXED, forest.DEEP, forest.TREE_BARE, forest.DEEP_BARE, forest.TREE_DEST, forest.TREE_REDO,
     forest.TREE_ABORT, forest.LEAVES_DIFFER, forest.TREE_RESTART, forest.STRIPES, forest.TREE_LATE, forest.LATE_REUSE,
     forest.DEEP_LATE, forest.BARE_LATE, forest.LATE_DIFFER, forest.TREE_EVICTED, forest.LEAF_EVICTED,
+    forest.TREE_CONGESTED,
 )  # fmt: skip
 
 
@@ -93,7 +94,15 @@ class TreeRun(Run):
     def to_switch(self, packet: Packet) -> None:
         member = star.station(packet.port)
         body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(star.SWITCH_MAC, member.mac, member.ip, star.SWITCH_IP, packet.udp_port, body=body).to_bytes()
+        frame = Datagram(
+            star.SWITCH_MAC,
+            member.mac,
+            member.ip,
+            star.SWITCH_IP,
+            packet.udp_port,
+            body=body,
+            tos=CE * packet.congested,
+        ).to_bytes()
         nodes = enumerate(self.scenario.nodes)
         number = next(number for number, node in nodes if packet.port in {child.port for child in node.children})
         self.process(number, Step(packet.port, frame))
@@ -127,7 +136,16 @@ class TreeRun(Run):
             if datagram.header.hop:
                 self.flying.append(Crossing(self.wires[end], frame))
             else:
-                self.flying.append(Reply(port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload)))
+                self.flying.append(
+                    Reply(
+                        port,
+                        None,
+                        datagram.udp_dst,
+                        datagram.header,
+                        chunks_of(datagram.payload),
+                        int(datagram.congested),
+                    )
+                )
 
     def age(self, block_exp: int) -> None:
         for number, job in enumerate(self.jobs):

@@ -135,7 +135,7 @@ class Traffic:
             )
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(
-            tos=rng.choice((0, 8)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
+            tos=rng.choice((0, 0, 8, 1, 2, 3, 11)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
         )
         return datagram, member.port, about
 

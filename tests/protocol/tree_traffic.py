@@ -37,7 +37,7 @@ class TreeTraffic(Traffic):
             return self._contribution()
         header, payload, about = self._of_parent(block_id)
         datagram = star.from_parent(star.LEAF, up, header, payload).but(
-            tos=rng.choice((0, 8)), identification=rng.getrandbits(16), trailer=bytes(rng.choice((0, 0, 2)))
+            tos=rng.choice((0, 8, 1, 2, 3)), identification=rng.getrandbits(16), trailer=bytes(rng.choice((0, 0, 2)))
         )
         return self._wrong(datagram, up.port) if rng.random() < 0.15 else Step(up.port, datagram.to_bytes(), about)
 
