@@ -41,6 +41,7 @@ from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.bench.train_command import train
 from netsum_testbed.checking import comma, list_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
@@ -81,6 +82,9 @@ def _names(switch: str) -> list[str]:
 def bench() -> None:
     """Measure what netsum costs, on every switch on this machine. The last line of each command is one JSON object."""
     end_on_signals()
+
+
+bench.add_command(train)
 
 
 @bench.command()
