@@ -8,7 +8,7 @@
 ``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
-``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on (docs/hosts.md), the same on every rank
+``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the same on every rank
 ``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
 ``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final
 
-from netsum.descriptor import ALGORITHMS
+from netsum.descriptor import ALGORITHMS, PLAN, is_algorithm
 from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
@@ -59,11 +59,16 @@ class Environment:
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
-            algorithm=_one_of(source, "NETSUM_ALGORITHM", ALGORITHMS),
+            algorithm=_algorithm(source, "NETSUM_ALGORITHM"),
             peer=source.get("NETSUM_PEER") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),
             log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )
+
+
+def _algorithm(source: Mapping[str, str], name: str) -> str | None:
+    text = source.get(name) or ""
+    return text if text.startswith(PLAN) and is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 
 
 def _rank(source: Mapping[str, str]) -> int | None:

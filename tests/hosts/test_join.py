@@ -34,7 +34,7 @@ CUT = b"as many bytes as are announced, of which none comes: the controller was 
 
 
 class Controller(ThreadingHTTPServer):
-    """Gives ``answers`` one after the other, the last for ever; remembers what it was asked."""
+    """Gives ``answers`` one after the other, repeating the last, and remembers what it was asked."""
 
     daemon_threads = True
 

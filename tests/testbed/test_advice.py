@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from netsum_testbed.bench.advice import GLOO, MEASURED, check, forecast, read
+from netsum_testbed.bench.advice import MEASURED, check, forecast, read
 from netsum_testbed.bench.advice_command import advise
+from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.bench.train import BACKENDS, Training
 
 from tests.docs.pages import ROOT

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.errors import TestbedError
 
-GLOO: Final = "gloo"
 MEASURED: Final = Path(__file__).with_name("training.json")
 """The last line of a `netsum bench train`, which docs/measuring.md shows."""
 

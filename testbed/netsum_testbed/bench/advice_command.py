@@ -10,20 +10,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from netsum_testbed.bench.advice import GLOO, MEASURED, check, forecast, read
-from netsum_testbed.bench.collective import parse_size
+from netsum_testbed.bench.advice import MEASURED, check, forecast, read
+from netsum_testbed.bench.collective_command import read_size
+from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.tables import make_table
 
 
-def _size(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(short_help="Say whether a switch would make a training faster.")
-@click.option("--gradients", "size", callback=_size, required=True, metavar="BYTES", help="of a step, such as 45M")
+@click.option("--gradients", "size", callback=read_size, required=True, metavar="BYTES", help="of a step, such as 45M")
 @click.option("--workers", type=click.IntRange(2), default=4, show_default=True, help="ranks, each on its own host")
 @click.option("--rate-mbps", type=click.FloatRange(0, min_open=True), help="of the hosts' links [default: no limit]")
 @click.option(

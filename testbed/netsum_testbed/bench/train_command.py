@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
@@ -14,27 +13,28 @@ from netsum.installing import advice
 from netsum_controller.config.topologies import star
 from rich.console import Console
 
+from netsum_testbed.bench.collective_command import count_option, every_switch, names_of
 from netsum_testbed.bench.train import Training, training_table
-from netsum_testbed.checking import list_option, switch_option
+from netsum_testbed.checking import list_option
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.switches import choose_switch, usable_switches
 from netsum_testbed.tables import wide_console
 
 
-def _option(name: str, kind: click.ParamType[Any], told: str) -> Callable[[Any], Any]:
-    default = getattr(Training, name.removeprefix("--").replace("-", "_"))
-    return click.option(name, type=kind, default=default, show_default=True, help=told)
-
-
 @click.command()
-@switch_option("every switch on this machine; without root the embedded one")
+@every_switch
 @list_option("--rates", int, 0, 1000, "0,100,1000", "of the links, Mbit/s; 0: unlimited, all that goes without root")
-@_option("--workers", click.IntRange(2, 8), "ranks, each on its own host")
-@_option("--steps", click.IntRange(1), "timed, of each training")
-@_option("--width", click.IntRange(1), "of the model's layers")
-@_option("--batch", click.IntRange(1), "of each rank")
-@_option("--bucket-mib", click.FloatRange(0, min_open=True), "DDP's bucket_cap_mb")
+@count_option("--workers", default=Training.workers, told="ranks, each on its own host", least=2, most=8)
+@count_option("--steps", default=Training.steps, told="timed, of each training")
+@count_option("--width", default=Training.width, told="of the model's layers")
+@count_option("--batch", default=Training.batch, told="of each rank")
+@click.option(
+    "--bucket-mib",
+    type=click.FloatRange(0, min_open=True),
+    default=Training.bucket_mib,
+    show_default=True,
+    help="DDP's bucket_cap_mb",
+)
 def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
     """Train with DistributedDataParallel on netsum and on Gloo, in turns: step times, and what backward hides of the sums.
 
@@ -47,7 +47,7 @@ def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
         rates = (0,)
     training, console = Training(**given), Console()
     found: dict[str, list[dict[str, Any]]] = {}
-    for name in usable_switches() if switch == "auto" else [choose_switch(switch)]:
+    for name in names_of(switch):
         runs: dict[int, dict[str, Any]] = {}
         for rate in rates:
             topology = star(training.workers, rate_mbps=rate or None)
