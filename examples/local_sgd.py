@@ -13,7 +13,7 @@ import netsum
 import numpy as np
 from sklearn.datasets import load_digits
 
-STEPS, BATCH, RATE, EVERY = 400, 128, 0.3, 8
+STEPS, BATCH, RATE, EVERY = 240, 128, 0.5, 8
 
 images, labels = load_digits(return_X_y=True)
 images = (images / 16).astype(np.float32)

@@ -147,3 +147,19 @@ def test_sizes(text: str, size: int) -> None:
 def test_a_wrong_size_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size such as"):
         parse_size(text)
+
+
+@pytest.mark.full
+@pytest.mark.root
+@pytest.mark.torch
+def test_a_training_on_netsum_and_on_gloo(switch: str) -> None:
+    said, found = invoke(bench, f"train --switch {switch} --rates 100 --workers 2 --steps 2 --width 64 --batch 16")
+    (run,) = found[switch]
+    assert "100 Mbit/s" in said
+    assert run["rate_mbps"] == 100
+    assert run["replicas_equal"] == {"netsum": True, "gloo": True}
+    assert run["loss_difference"] < 1e-5
+    assert run["copied_per_byte"] == 0
+    assert run["gradient_bytes"] == 4 * (64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10)
+    for backend in ("netsum", "gloo"):
+        assert run[backend]["step_ms"] >= run[backend]["backward_ms"] > 0

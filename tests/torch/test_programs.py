@@ -76,8 +76,8 @@ def test_who_talks_seldom_learns_too(run_ranks: Run, capsys: pytest.CaptureFixtu
     run_ranks(ROOT / "examples" / "local_sgd.py", 2, torchrun=torchrun)
     found = re.findall(r"(\w+): accuracy ([0-9.]+)%, (\d+) kB", capsys.readouterr().out)
     sent = {way: int(bytes_sent) for way, _, bytes_sent in found}
-    assert all(float(accuracy) > 94 for _, accuracy, _ in found)
-    assert all(sent[way] * 6 < sent["every_step"] for way in ("local_sgd", "elastic", "stale"))
+    assert all(float(accuracy) > 93 for _, accuracy, _ in found)
+    assert all(sent[way] * 3 < sent["every_step"] for way in ("local_sgd", "elastic", "stale"))
 
 
 @ROOTLESS

@@ -42,6 +42,7 @@ from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.bench.train_command import train
 from netsum_testbed.checking import comma, list_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
@@ -57,6 +58,9 @@ PYTHON = "embedded_python"  # the embedded switch without machine code
 def bench() -> None:
     """Measure what netsum costs, on every switch on this machine. The last line of each command is one JSON object."""
     end_on_signals()
+
+
+bench.add_command(train)
 
 
 @bench.command()

@@ -1,0 +1,98 @@
+"""Which way to sum gradients makes a training step shortest: forecast from what `netsum bench train` has measured.
+
+A step is its computation and its sums, one after the other: where ranks and switch share a machine's cores, backward hides next
+to nothing. Sums of S bytes take ``S * cost + S * share / rate``: what a byte costs hosts and switch, measured over links without
+a limit, and how many bytes each link carries in one direction for a byte of gradients (a switch: 1, a ring: 2 (n - 1) / n).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from netsum_testbed.bench.compare_rank import GLOO
+from netsum_testbed.errors import TestbedError
+
+MEASURED: Final = Path(__file__).with_name("training.json")
+"""The last line of a `netsum bench train`, which docs/measuring.md shows."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to sum: the switch's name or ``gloo``, and what a byte costs, in seconds, for each rank that there is."""
+
+    name: str
+    cost: float
+
+    def sums(self, size: int, workers: int, rate_mbps: float | None) -> float:
+        """Seconds to sum ``size`` bytes over links of this rate (None: no limit)."""
+        share = 2 * (workers - 1) / workers if self.name == GLOO else 1.0
+        wire = 0.0 if rate_mbps is None else share * size * 8 / (rate_mbps * 1e6)
+        return size * self.cost * workers + wire
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a way is expected to take: milliseconds of the sums, and of a step."""
+
+    way: str
+    sums_ms: float
+    step_ms: float
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """What `netsum bench train` printed last. Raises TestbedError if it is something else."""
+    try:
+        found = json.loads(path.read_text("utf-8").strip().splitlines()[-1])
+        ways(found)
+    except OSError as error:
+        raise TestbedError(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise TestbedError(
+            f"{path}: its last line is not that of a `netsum bench train` whose --rates have 0"
+        ) from None
+    return dict(found)
+
+
+def runs(measured: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """The runs on each switch."""
+    return {name: each for name, each in measured.items() if isinstance(each, list)}
+
+
+def ways(measured: Mapping[str, Any]) -> list[Way]:
+    """The ways that were measured without a limit; Gloo's is the mean of those beside each switch."""
+    workers, found, gloo = measured["workers"], [], []
+    for switch, each in runs(measured).items():
+        free = {run["rate_mbps"]: run for run in each}[None]
+        scale = 1e3 * free["gradient_bytes"] * workers
+        found.append(Way(switch, free["netsum"]["communicate_ms"] / scale))
+        gloo.append(free[GLOO]["communicate_ms"] / scale)
+    return [*found, Way(GLOO, statistics.fmean(gloo))]
+
+
+def forecast(
+    measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None, compute_ms: float
+) -> list[Forecast]:
+    """The ways for gradients of ``size`` bytes and a step that computes for so long, the fastest first."""
+    found = []
+    for way in ways(measured):
+        sums = 1e3 * way.sums(size, workers, rate_mbps)
+        found.append(Forecast(way.name, sums, compute_ms + sums))
+    return sorted(found, key=lambda each: each.step_ms)
+
+
+def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, float]]:
+    """Way, rate, and the step in milliseconds as measured and as forecast from the computation and the costs, for each run."""
+    found = []
+    for switch, each in runs(measured).items():
+        for run in each:
+            for way, of in ((switch, run["netsum"]), (GLOO, run[GLOO])):
+                compute = of["step_ms"] - of["backward_ms"] + of["compute_ms"]
+                forecasts = forecast(measured, run["gradient_bytes"], measured["workers"], run["rate_mbps"], compute)
+                (expected,) = (each.step_ms for each in forecasts if each.way == way)
+                found.append((way, run["rate_mbps"], of["step_ms"], expected))
+    return found

@@ -1,0 +1,70 @@
+"""DistributedDataParallel on netsum and on Gloo, in one run: step times over links of some rates, and whether they agree."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from netsum.descriptor import SWITCH
+from netsum_controller.config.job_spec import JobSpec
+from rich.table import Table
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.tables import make_table
+
+BACKENDS: Final = ("netsum", "gloo")
+ENDS: Final = 300.0
+"""Seconds within which a rank ends after another."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """``workers`` ranks do so many timed ``steps``, each with a ``batch`` of its own, on a model of ``width`` whose gradients are
+    in buckets of ``bucket_mib``."""
+
+    workers: int = 4
+    steps: int = 20
+    width: int = 512
+    batch: int = 1024
+    bucket_mib: float = 0.25
+
+    def run(self, fabric: Fabric) -> dict[str, Any]:
+        """Train on a fabric, every rank a process on its own host; returns the figures."""
+        members = tuple(fabric.topology.hosts)[: self.workers]
+        job = fabric.create_job(JobSpec(name="bench", members=members, algorithm=SWITCH))
+        words = [str(self.steps), str(self.width), str(self.batch), str(self.bucket_mib)]
+        command = [sys.executable, "-m", "netsum_testbed.bench.train_rank", *words]
+        ranks = [
+            fabric.spawn(host, command, name=f"rank{rank}", environment=program.environment, piped=True)
+            for rank, (host, program) in enumerate(zip(members, fabric_programs(fabric, job, ()), strict=True))
+        ]
+        line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
+        failed = next((number for number, rank in enumerate(ranks) if rank.wait(ENDS)), None)
+        if failed is not None:
+            raise TestbedError(f"rank {failed} failed: {ranks[failed].last_words(1)}")
+        fabric.delete_job(job.name)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[str, Any]]) -> Table:
+    """A line for each rate and backend."""
+    columns = ("link", "", ">step\nms", ">backward\nms", ">alone\nms", ">sums alone\nms", ">hidden\n%", "replicas")
+    rows: list[Sequence[str]] = []
+    size = 0
+    for rate, found in runs.items():
+        size = found["gradient_bytes"]
+        for backend in BACKENDS:
+            of = found[backend]
+            times = [f"{of[f'{name}_ms']:.1f}" for name in ("step", "backward", "compute", "communicate")]
+            equal = "equal" if found["replicas_equal"][backend] else "DIFFERENT"
+            rows.append(
+                (f"{rate} Mbit/s" if rate else "unlimited", backend, *times, f"{100 * of['hidden']:.0f}", equal)
+            )
+    title = f"{switch} switch, {training.workers} workers, {size / 1e6:.1f} MB of gradients: medians of {training.steps} steps"
+    return make_table(title, columns, rows)
