@@ -37,6 +37,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.instructions import bench_instructions
+from netsum_testbed.bench.plan import bench_plan
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
@@ -347,3 +348,6 @@ def _time_on(fabric: Fabric, calls: Calls, status: Status) -> list[Line]:
         lines.append(line)
         status.update(f"{fabric.switch}: {following} bytes")
     return lines
+
+
+bench.add_command(bench_plan)
