@@ -2,7 +2,7 @@
 
 ======================  ============================================================================
 ``NETSUM_JOB``          name of the job
-``NETSUM_RANK``         this member's rank; else ``RANK``, as torchrun sets it
+``NETSUM_RANK``         this member's rank; else what the launcher set (:data:`RANKS`)
 ``NETSUM_TOKEN``        the job's secret token
 ``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
 ``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
@@ -21,13 +21,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Final
 
 from netsum.descriptor import ALGORITHMS, PLAN, is_algorithm
 from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
 DEFAULT_CALL_TIMEOUT = 60.0
+RANKS: Final = ("NETSUM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Variables that say a process's rank, the first that is set: ours, and those of torchrun, Open MPI, MVAPICH2, MPICH (also Intel
+MPI) and SLURM. SLURM's is last: what a job step starts, such as mpirun, has it in its environment too."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,9 @@ class Environment:
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
         """Read ``variables`` (default: the process's). Raises JoinError for an invalid value."""
         source = os.environ if variables is None else variables
-        rank = _rank(source, "NETSUM_RANK")
         return cls(
             job=source.get("NETSUM_JOB") or None,
-            rank=_rank(source, "RANK") if rank is None else rank,
+            rank=_rank(source),
             token=source.get("NETSUM_TOKEN") or None,
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
@@ -69,10 +71,11 @@ def _algorithm(source: Mapping[str, str], name: str) -> str | None:
     return text if text.startswith(PLAN) and is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 
 
-def _rank(source: Mapping[str, str], name: str) -> int | None:
-    text = source.get(name)
-    if not text:
+def _rank(source: Mapping[str, str]) -> int | None:
+    name = next((name for name in RANKS if source.get(name)), None)
+    if name is None:
         return None
+    text = source[name]
     if not (text.isascii() and text.isdigit()):
         raise JoinError(f"{name} is {text!r}, not a rank: 0, 1, 2, ...")
     return int(text)

@@ -35,12 +35,15 @@ EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
 @pytest.fixture(scope="module")
 def without() -> Iterator[Fabric]:
-    """A fabric whose switch nobody asks for anything."""
+    """A fabric whose switch nobody uses."""
     with open_fabric("embedded", hosts=9, rootless=True) as fabric:
         yield fabric
 
 
-@pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(a, marks=[pytest.mark.full] if a in EVERY_ALGORITHM[2:] else []) for a in EVERY_ALGORITHM],
+)
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
     options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
     totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
@@ -125,6 +128,7 @@ def test_verify_checks_an_algorithm() -> None:
     assert last["dropped"] > 0
 
 
+@pytest.mark.full
 def test_matrix_checks_an_algorithm() -> None:
     words = "--rootless --topology star --jobs 1 --workers 3 --sizes 0,65 --loss 0 --algorithm auto"
     output, last = invoke(matrix, f"--switch embedded {words}")

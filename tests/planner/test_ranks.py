@@ -51,7 +51,7 @@ def test_flows_are_those_of_the_host_algorithms(algorithm: str, ranks: int) -> N
     everyone = (EVERYONE,) * rows
     sent: Counter[tuple[int, int]] = Counter()
     for rank in range(ranks):
-        for one in make_plan(algorithm, rank, ranks, everyone, everyone, 0).rounds:
+        for one in make_plan(algorithm, rank, ranks, everyone, everyone, "ring").rounds:
             for send in one.sends:
                 sent[rank, send.peer] += len(send.rows)
     told: dict[tuple[int, int], Fraction] = {}

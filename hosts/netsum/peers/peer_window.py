@@ -17,12 +17,14 @@ from netsum.descriptor import PLAN, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.choice import Table, choose
 from netsum.peers.execution import Differ, Execution
 from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
 from netsum.peers.plans.from_file import read_plan
 from netsum.peers.wire import LONGEST, Flag, algorithm_name, algorithm_number
 from netsum.refusal import Disagreement, Refusal
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import FAREWELLS, WAIT_SLICE
@@ -62,6 +64,7 @@ class PeerWindow:
         self._number = {rank: number for number, rank in enumerate(self._ranks)} | {EVERYONE: EVERYONE}
         self.present = len(self._ranks)
         self._algorithm = algorithm_number(descriptor.algorithm)
+        self._table: Table | None = None
         self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
@@ -174,7 +177,8 @@ class PeerWindow:
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
-        plan = _plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
+        chosen = choose(len(self._ranks), len(blocks) * size, self._table)
+        plan = _plan(algorithm, number, len(self._ranks), dests, sources, chosen)
         return Execution(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
@@ -261,6 +265,9 @@ class PeerWindow:
             self.tend(transport, WAIT_SLICE)
         for _ in range(FAREWELLS):
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
+
+    def use(self, settings: Settings) -> None:
+        self._table = settings.table
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have
