@@ -23,7 +23,8 @@ from netsum_controller.config.topology import load_topology
 from netsum_controller.errors import InputError
 from rich.console import Console
 
-from netsum_testbed.bench.collective import Calls, parse_size, time_ranks
+from netsum_testbed.bench.calls import Calls, parse_size
+from netsum_testbed.bench.collective import time_ranks
 from netsum_testbed.checking import switch_option
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.fabric import Fabric
@@ -61,7 +62,7 @@ def rate_of(fabric: Fabric, plan: PlanFile, way: Way, name: str, calls: Calls) -
         )
         for rank, host in enumerate(job.members)
     ]
-    (line,) = time_ranks(ranks, calls)
+    ((line,),) = time_ranks(ranks, calls)
     fabric.controller.delete_job(name)
     return line.algbw(0)
 
