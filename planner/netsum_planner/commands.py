@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -158,12 +159,17 @@ def schedule(topology: Topology, chunk_bytes: int | None, out: Path | None) -> N
     except OSError as error:
         raise InputError(f"{out}: {error.strerror or error}") from None
     packing = found.schedule.packing
-    rate = f"{float(found.schedule.rate):.2f} of {float(packing.optimum):.2f} GB/s"
+    rate = f"{_told(found.schedule.rate)} of {_told(packing.optimum)} GB/s"
     steps = counted(found.schedule.steps, "step")
     click.echo(f"{topology.name}: {counted(len(packing.trees), 'tree')}, {rate}, {steps}")
     if found.roots:
         shared = ", ".join(f"{root} {weight}" for root, weight in found.roots.items())
-        click.echo(f"roots: {shared}; {float(found.in_network):.2f} GB/s with sums in the network")
+        click.echo(f"roots: {shared}; {_told(found.in_network)} of {_told(found.optimum)} GB/s in the network")
+
+
+def _told(rate: Fraction) -> str:
+    """Two places, and more of a rate that is small."""
+    return f"{float(rate):.2f}" if rate >= 1 else f"{float(rate):.3g}"
 
 
 @plan.command()

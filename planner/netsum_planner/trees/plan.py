@@ -8,7 +8,7 @@ from typing import Any
 
 from netsum.peers.plans.from_file import VERSION
 
-from netsum_planner.optimum.optimum import Collective
+from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.many_roots import pack_all
 from netsum_planner.trees.schedule import Schedule, many_to_many
@@ -18,11 +18,12 @@ from netsum_planner.trees.stripes import stripes
 @dataclass(frozen=True)
 class CollectivePlan:
     """``schedule``: an allreduce between hosts; ``roots``: the weights of the switches that make results, which reach
-    ``in_network`` GB/s; none if there are no such switches."""
+    ``in_network`` GB/s where ``optimum`` are possible; none if there are no such switches."""
 
     schedule: Schedule
     roots: dict[str, int]
     in_network: Fraction
+    optimum: Fraction
     chunk_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -50,12 +51,20 @@ class CollectivePlan:
             "GBps": float(self.schedule.rate),
             "optimum_GBps": float(self.schedule.packing.optimum),
             **({"chunk_bytes": self.chunk_bytes} if self.chunk_bytes else {}),
-            **({"in_network_GBps": float(self.in_network), "roots": self.roots} if self.roots else {}),
+            **self._switches(),
             "parts": parts,
         }
+
+    def _switches(self) -> dict[str, Any]:
+        if not self.roots:
+            return {}
+        rates = {"in_network_GBps": float(self.in_network), "in_network_optimum_GBps": float(self.optimum)}
+        return {**rates, "roots": self.roots}
 
 
 def plan_allreduce(topology: Topology, chunk_bytes: int | None = None) -> CollectivePlan:
     """Raises what :func:`~netsum_planner.trees.many_roots.pack_all` raises. Ranks are the hosts in the topology's order."""
+    schedule = many_to_many(pack_all(topology, Collective.ALLREDUCE), 1)
     roots, rate = stripes(topology)
-    return CollectivePlan(many_to_many(pack_all(topology, Collective.ALLREDUCE), 1), roots, rate, chunk_bytes)
+    best = optimum(topology, Collective.ALLREDUCE).in_network.rate if roots else Fraction(0)
+    return CollectivePlan(schedule, roots, rate, best, chunk_bytes)

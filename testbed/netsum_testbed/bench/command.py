@@ -38,6 +38,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.instructions import bench_instructions
+from netsum_testbed.bench.plan import bench_plan
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
@@ -278,3 +279,6 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
                 progress=status.update,
             )
         )
+
+
+bench.add_command(bench_plan)
