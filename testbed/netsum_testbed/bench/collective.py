@@ -20,16 +20,6 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    """Bytes of ``4096``, ``4K`` or ``1M``; ValueError for anything else."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if unit not in _UNITS or not number.isdigit():
-        raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
-    return int(number) * _UNITS[unit]
-
 
 @dataclass(frozen=True)
 class Calls:

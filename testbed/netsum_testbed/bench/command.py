@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from netsum.counting import counted
+from netsum.counting import counted, parse_size
 from netsum_controller.config.job_spec import JobSpec
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.status import Status
 
 from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
 from netsum_testbed.bench.algorithms import table as algorithms_table
-from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.collective import Calls, Line, collective_table, time_allreduce
 from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
