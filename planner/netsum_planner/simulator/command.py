@@ -18,7 +18,7 @@ from netsum_planner.simulator.flows import Progress
 from netsum_planner.simulator.outcome import Outcome
 from netsum_planner.simulator.packets import Faults
 from netsum_planner.simulator.plots import plot_outcomes
-from netsum_planner.simulator.run import run_flows, run_packets
+from netsum_planner.simulator.run import require_in_network, run_flows, run_packets
 from netsum_planner.simulator.scenario import JobPlan, Scenario, read_scenario
 from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.model import Topology
@@ -61,7 +61,7 @@ def _options(command: Callable[..., None]) -> Any:
             "algorithms",
             multiple=True,
             metavar="NAME|plan:FILE",
-            help=f"{', '.join(ALGORITHMS)}, or a plan of `netsum plan trees --json`; repeatable. [default: in_network, ring]",
+            help=f"{', '.join(ALGORITHMS)}, or a plan of `netsum plan trees`; repeatable. [default: in_network, ring]",
         ),
         click.option("--size", default="64M", show_default=True, callback=read_size, help="Bytes of the array."),
         click.option("--calls", type=click.IntRange(1), default=1, show_default=True, help="One after the other."),
@@ -75,7 +75,7 @@ def _options(command: Callable[..., None]) -> Any:
         click.option(
             "--window", type=click.IntRange(1, 1 << 15), default=Wire.window, show_default=True, help="Blocks."
         ),
-        click.option("--host-us", type=none, default=0.0, help="Microseconds of a host for a packet or a message."),
+        click.option("--host-us", type=none, default=0.0, help="Microseconds until a host reacts."),
         click.option(
             "--loss", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Of packets, on each link."
         ),
@@ -119,7 +119,10 @@ def simulate(
     if scenario is not None:
         runs = [read_scenario(scenario, topology)]
     else:
-        runs = [Scenario(jobs=(_job(name, size, calls),)) for name in algorithms or (IN_NETWORK, "ring")]
+        usual = (IN_NETWORK,) if asked.level == "packet" else (IN_NETWORK, "ring")
+        runs = [Scenario(jobs=(_job(name, size, calls),)) for name in algorithms or usual]
+    if asked.level == "packet":
+        require_in_network(*runs)
     if trace is not None:
         if len(runs) != 1 or len(runs[0].jobs) != 1:
             raise click.UsageError("--trace takes one --algorithm, or a scenario of one job")

@@ -25,7 +25,7 @@ _MOST: Final = GROUP
 
 class PacketHost:
     """Makes one allreduce of ``blocks`` blocks after the other: it agrees on the call with one small block, and then sends the
-    others as fast as the window takes them. Each packet that it sends or receives takes ``service`` seconds.
+    others as fast as the window takes them. ``pause`` seconds pass before it sends a packet, and before it takes one.
 
     Attributes:
         window: its window.
@@ -33,7 +33,7 @@ class PacketHost:
     """
 
     def __init__(
-        self, name: str, descriptor: Descriptor, job: int, clock: Clock, service: float, send: Send, over: Over
+        self, name: str, descriptor: Descriptor, job: int, clock: Clock, pause: float, send: Send, over: Over
     ) -> None:
         self.name = name
         self.rank = descriptor.rank
@@ -43,8 +43,7 @@ class PacketHost:
         self._payload = memoryview(bytes(descriptor.block_bytes))
         self._job = job
         self._clock = clock
-        self._service = service
-        self._free = 0.0
+        self._pause = pause
         self._send = send
         self._over = over
         self._left = self._waiting = 0
@@ -94,11 +93,10 @@ class PacketHost:
     def receive(self, data: bytes, marked: bool) -> None:
         """A result has arrived."""
         self.marked += marked
-        if not self._service:
+        if self._pause:
+            self._clock.at(self._clock.now + self._pause, self._take, data)
+        else:
             self._take(data)
-            return
-        self._free = max(self._clock.now, self._free) + self._service
-        self._clock.at(self._free, self._take, data)
 
     def _take(self, data: bytes) -> None:
         self.window.receive(memoryview(data), self._clock.now)
@@ -112,9 +110,8 @@ class PacketHost:
             whole = memoryview(packet[0])
             room = sum(map(len, packet)) - HEADER_BYTES
             part = Contribution(self._job, self.name, parse_header(whole[:HEADER_BYTES]), room)
-            if self._service:
-                self._free = max(now, self._free) + self._service
-                self._clock.at(self._free, self._send, part, False)
+            if self._pause:
+                self._clock.at(now + self._pause, self._send, part, False)
             else:
                 self._send(part, False)
         alarm = self.window.next_deadline()

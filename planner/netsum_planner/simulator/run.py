@@ -144,9 +144,8 @@ def run_packets(
     late = Lateness(scenario, seed)
     network = Network(topology, seed)
     jobs = []
+    require_in_network(scenario)
     for job in scenario.jobs:
-        if job.algorithm != IN_NETWORK or job.plan is not None:
-            raise PlanError(f"job {job.name}: packets are simulated of {IN_NETWORK} alone; flows, of everything")
         jobs.append(_packet_job(job, hosts_of(job, topology), wire, late))
     simulation = PacketSimulation(network, faults, jobs, seed)
     for change in _failures(network, scenario):
@@ -161,6 +160,13 @@ def run_packets(
         done.append(_job(job, topology, times))
     carried = np.array([float(simulation.wires[ends].tally.sent_bytes) for ends in network.pairs])
     return _outcome(network, "packet", seed, done, carried, simulation.clock.count, began, simulation.counts())
+
+
+def require_in_network(*scenarios: Scenario) -> None:
+    """:class:`PlanError` for a job whose packets cannot be simulated."""
+    for job in (job for scenario in scenarios for job in scenario.jobs):
+        if job.algorithm != IN_NETWORK or job.plan is not None:
+            raise PlanError(f"job {job.name}: packets are simulated of {IN_NETWORK} alone; flows, of everything")
 
 
 def _packet_job(job: JobPlan, hosts: tuple[str, ...], wire: Wire, late: Lateness) -> PacketJob:

@@ -17,8 +17,8 @@ TCP_IP: Final = 52
 
 @dataclass(frozen=True)
 class Wire:
-    """``block_bytes`` of gradients a packet, a ``window`` of blocks, the ``mtu`` between hosts. ``host_s``: seconds that a
-    host takes for a packet of a block, or for a message of another host."""
+    """``block_bytes`` of gradients a packet, a ``window`` of blocks, the ``mtu`` between hosts. ``host_s``: seconds until
+    a host has dealt with a packet or a message, while others are on their way."""
 
     block_bytes: int = CHUNK_BYTES * MAX_CHUNKS
     window: int = 4 * GROUP

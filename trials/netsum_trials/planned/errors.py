@@ -16,7 +16,7 @@ from rich.table import Table
 @dataclass(frozen=True)
 class Row:
     """``how``: the part that foresaw it, such as flow or packet. ``load``: processes that wanted a processor, on average over the
-    minute before."""
+    minute before; ``host_us``: what a host takes to react, found with a small call."""
 
     network: str
     hosts: int
@@ -25,6 +25,7 @@ class Row:
     foreseen_s: float
     measured_s: float
     load: float
+    host_us: float = 0.0
 
     @property
     def error(self) -> float:
@@ -41,6 +42,7 @@ class Row:
             "measured_ms": round(self.measured_s * 1e3, 2),
             "error": round(self.error, 4),
             "load": round(self.load, 2),
+            "host_us": round(self.host_us),
         }
 
 
@@ -72,7 +74,7 @@ class Errors(Totals):
 
 
 def errors_table(title: str, rows: Sequence[Row]) -> Table:
-    columns = ("network", ">hosts", "what", "by", ">foreseen\nms", ">measured\nms", ">error", ">load")
+    columns = ("network", ">hosts", "what", "by", ">foreseen\nms", ">measured\nms", ">error", ">host\nus", ">load")
     return make_table(
         title,
         columns,
@@ -85,6 +87,7 @@ def errors_table(title: str, rows: Sequence[Row]) -> Table:
                 f"{row.foreseen_s * 1e3:.1f}",
                 f"{row.measured_s * 1e3:.1f}",
                 f"{row.error:.1%}",
+                f"{row.host_us:.0f}",
                 f"{row.load:.1f}",
             )
             for row in rows

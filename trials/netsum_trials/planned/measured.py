@@ -27,14 +27,14 @@ def network(topology: Topology, switch: str) -> Iterator[Fabric]:
         yield fabric
 
 
-def time_call(fabric: Fabric, algorithm: str, size: int, iterations: int) -> float:
-    """Seconds of an allreduce of ``size`` bytes between all hosts: the median of the slowest rank's."""
+def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
+    """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
     hosts = tuple(fabric.topology.hosts)
     name = algorithm.replace("_", "-")
     job = fabric.create_job(
         JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm)
     )
-    calls = Calls((size,), "float32", len(hosts), iterations, places=1)
+    calls = Calls(sizes, "float32", len(hosts), iterations, places=1)
     ranks = [
         fabric.spawn(
             host,
@@ -46,11 +46,11 @@ def time_call(fabric: Fabric, algorithm: str, size: int, iterations: int) -> flo
         for rank, host in enumerate(hosts)
     ]
     try:
-        (line,) = time_ranks(ranks, calls)
+        lines = list(time_ranks(ranks, calls))
     finally:
         for rank in ranks:
             rank.stop()
         fabric.delete_job(name)
-    if line.wrong[0]:
-        raise TestbedError(f"{algorithm}: {line.wrong[0]} elements of the sum are wrong")
-    return line.seconds[0]
+    if wrong := sum(line.wrong[0] for line in lines):
+        raise TestbedError(f"{algorithm}: {wrong} elements of the sums are wrong")
+    return [line.seconds[0] for line in lines]
