@@ -166,13 +166,17 @@ def chakra() -> tuple[Any, Any]:
                 each.type_name = ".chakra.Attribute"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    factory = message_factory.MessageFactory(pool)
-    return (factory.GetPrototype(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("Metadata", "Node"))  # type: ignore[return-value]
+    factory: Any = message_factory.MessageFactory(pool)
+    metadata, node = (
+        factory.GetPrototype(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("Metadata", "Node")
+    )
+    return metadata, node
 
 
 def read_trace(path: Path) -> list[Any]:
     metadata, node = chakra()
-    data, at, found = path.read_bytes(), 0, []
+    found: list[Any] = []
+    data, at = path.read_bytes(), 0
     while at < len(data):
         size, shift = 0, 0
         while True:
