@@ -41,7 +41,8 @@ def test_buckets_are_filled_from_the_last_layer() -> None:
         (MIB, pytest.approx(1 / 6)),
     ]
     (one,) = JOB.model_copy(update={"bucket_mb": 25.0}).buckets()
-    assert (one.nbytes, one.work) == (4 * MIB, pytest.approx(1))
+    assert one.nbytes == 4 * MIB
+    assert one.work == pytest.approx(1)
 
 
 def test_a_step_by_hand() -> None:
@@ -70,7 +71,8 @@ def test_input_is_fetched_meanwhile_or_before(prefetch: bool, step: float) -> No
 def test_one_worker_calls_nobody_and_known_compute_counts() -> None:
     job = JOB.model_copy(update={"compute_ms": 300.0})
     found = predict(job, MACHINE, lambda _: 1.0, workers=1)
-    assert (found.forward, found.step, found.calls) == (pytest.approx(0.1), pytest.approx(0.3), ())
+    assert (found.forward, found.step) == pytest.approx((0.1, 0.3))
+    assert not found.calls
 
 
 def test_calls_take_what_the_simulator_says_and_the_blocks_take() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from netsum.descriptor import SWITCH
@@ -12,8 +12,10 @@ from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_testbed.bench.collective import Calls, time_ranks
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
 
-UNTIMED_SECONDS = 300.0
+TIMEOUT = 300
+"""Seconds of a call: a loaded machine is slow."""
 
 
 @contextmanager
@@ -27,30 +29,31 @@ def network(topology: Topology, switch: str) -> Iterator[Fabric]:
         yield fabric
 
 
-def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
-    """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
-    hosts = tuple(fabric.topology.hosts)
+@contextmanager
+def ranks_of(fabric: Fabric, algorithm: str, command: Sequence[str]) -> Iterator[list[Child]]:
+    """A job of all hosts, each with a process; both end with the block."""
     name = algorithm.replace("_", "-")
+    hosts = tuple(fabric.topology.hosts)
     job = fabric.create_job(
         JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm)
     )
-    calls = Calls(sizes, "float32", len(hosts), iterations, places=1)
-    ranks = [
-        fabric.spawn(
-            host,
-            calls.command(),
-            name=f"{name}{rank}",
-            environment={**fabric.environment(job, rank), "NETSUM_TIMEOUT": str(UNTIMED_SECONDS)},
-            piped=True,
-        )
-        for rank, host in enumerate(hosts)
-    ]
+    ranks = []
     try:
-        lines = list(time_ranks(ranks, calls))
+        for rank, host in enumerate(hosts):
+            environment = {**fabric.environment(job, rank), "NETSUM_TIMEOUT": str(TIMEOUT)}
+            ranks.append(fabric.spawn(host, command, name=f"{name}{rank}", environment=environment, piped=True))
+        yield ranks
     finally:
-        for rank in ranks:
-            rank.stop()
+        for each in ranks:
+            each.stop()
         fabric.delete_job(name)
+
+
+def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
+    """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
+    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1)
+    with ranks_of(fabric, algorithm, calls.command()) as ranks:
+        lines = list(time_ranks(ranks, calls))
     if wrong := sum(line.wrong[0] for line in lines):
         raise TestbedError(f"{algorithm}: {wrong} elements of the sums are wrong")
     return [line.seconds[0] for line in lines]
