@@ -11,7 +11,7 @@ import click
 from netsum.counting import counted, parse_size
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 
-from netsum_planner.commands import topology_options
+from netsum_planner.options import topology_options
 from netsum_planner.simulator.chakra import write_traces
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.simulator.flows import Progress

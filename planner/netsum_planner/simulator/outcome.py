@@ -57,7 +57,7 @@ class LinkLoad:
 
 @dataclass(frozen=True)
 class Counts:
-    """Packets, of a simulation that has them."""
+    """Packets, of a simulation that has them. ``longest_queue``: bytes in front of a switch's link."""
 
     packets: int = 0
     retransmissions: int = 0

@@ -8,6 +8,7 @@ from typing import Final
 from netsum.block import Block
 from netsum.collectives.layout import GROUP
 from netsum.descriptor import Descriptor
+from netsum.rows import Received
 from netsum.switch_window import SwitchWindow
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op
@@ -94,12 +95,15 @@ class PacketHost:
         """A result has arrived."""
         self.marked += marked
         if self._pause:
-            self._clock.at(self._clock.now + self._pause, self._take, data)
+            self._clock.at(self._clock.now + self._pause, self._take, data, marked)
         else:
-            self._take(data)
+            self._take(data, marked)
 
-    def _take(self, data: bytes) -> None:
-        self.window.receive(memoryview(data), self._clock.now)
+    def _take(self, data: bytes, marked: bool) -> None:
+        if marked:
+            self.window.receive_all(Received.of([data], 1), self._clock.now)
+        else:
+            self.window.receive(memoryview(data), self._clock.now)
         self._refill()
         self._pump()
 

@@ -206,7 +206,7 @@ class PacketSimulation:
             lost=sum(each.lost for each in tallies),
             dropped=sum(each.dropped for each in tallies) + sum(each.dropped for each in self.switches.values()),
             marked=sum(each.marked for each in tallies),
-            longest_queue=max(each.longest for each in tallies),
+            longest_queue=max(self.wires[ends].tally.longest for ends in self.wires if ends[0] in self.switches),
         )
 
 

@@ -1,4 +1,5 @@
-"""A plan as messages: trees with their chunks, as `netsum plan trees --json` writes them."""
+"""A plan as messages: trees with their chunks, as `netsum plan trees --json` writes them, or parts of an array, as netsum's hosts
+read them (:mod:`netsum.peers.plans.from_file`)."""
 
 from __future__ import annotations
 
@@ -46,20 +47,33 @@ def read_plan(path: Path, topology: Topology) -> Plan:
         raise InputError(f"{path}: not JSON: {error}") from None
     data = data.get("schedule", data) if isinstance(data, dict) else data
     try:
-        transfers = tuple(
-            Transfer(int(each["step"]), int(each["tree"]), int(each["chunk"]), tuple(map(str, each["path"])))
-            for each in data["transfers"]
-        )
-        plan = Plan(tuple(Fraction(share) for share in data["shares"]), int(data["chunks"]), transfers)
+        plan = _of_parts(data["parts"]) if isinstance(data, dict) and "parts" in data else _of_trees(data)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: not a schedule as `netsum plan trees --json` writes it: {error!r}") from None
-    for number, transfer in enumerate(transfers):
+        raise InputError(f"{path}: not a plan as `netsum plan` writes it: {error!r}") from None
+    for number, transfer in enumerate(plan.transfers):
         missing = [ends for ends in pairwise(transfer.path) if ends not in topology.rates]
         if missing:
             raise InputError(f"{path}: transfers.{number}: {topology.name} has no link {' -> '.join(missing[0])}")
         if not 0 <= transfer.tree < len(plan.shares):
             raise InputError(f"{path}: transfers.{number}: there is no tree {transfer.tree}")
     return plan
+
+
+def _of_trees(data: Any) -> Plan:
+    transfers = tuple(
+        Transfer(int(each["step"]), int(each["tree"]), int(each["chunk"]), tuple(map(str, each["path"])))
+        for each in data["transfers"]
+    )
+    return Plan(tuple(Fraction(share) for share in data["shares"]), int(data["chunks"]), transfers)
+
+
+def _of_parts(parts: Any) -> Plan:
+    transfers = tuple(
+        Transfer(int(each["step"]), number, 0, tuple(map(str, each["path"])))
+        for number, part in enumerate(parts)
+        for each in part["transfers"]
+    )
+    return Plan(tuple(Fraction(part["share"]) for part in parts), 1, transfers)
 
 
 def add_planned(

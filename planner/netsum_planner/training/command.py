@@ -10,7 +10,7 @@ import click
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 
-from netsum_planner.commands import topology_options
+from netsum_planner.options import topology_options
 from netsum_planner.simulator.collectives import ALGORITHMS
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.advice import changes
