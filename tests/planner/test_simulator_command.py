@@ -130,6 +130,13 @@ def test_a_plan_of_trees_is_simulated(tmp_path: Path) -> None:
     assert "has no link gpu" in told_by(other)
 
 
+def test_a_plan_that_hosts_read_is_simulated_batch_by_batch(file: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(netsum("plan", "schedule", file).output)
+    (found,) = ran("simulate", file, "--algorithm", f"plan:{plan}", "--size", "64M")
+    assert found["jobs"][0]["algbw_GBps"] == pytest.approx(json.loads(plan.read_text())["GBps"], rel=0.1)
+
+
 def test_pictures_are_written(file: Path, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     assert netsum("simulate", file, "--size", "1M", "--plot", picture).exit_code == 0

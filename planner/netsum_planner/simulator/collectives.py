@@ -141,7 +141,7 @@ def _batches(call: Call) -> tuple[int, list[_Part], int] | None:
     anyone = (EVERYONE,) * rows
     parts, count = [], 0
     for rank in range(workers):
-        plan = make_plan(call.algorithm, rank, workers, anyone, anyone, rows * call.wire.block_bytes)
+        plan = make_plan(call.algorithm, rank, workers, anyone, anyone, call.algorithm)
         parts.append(
             _Part(
                 tuple(

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from netsum.peers.wire import LONGEST
 from netsum_controller.errors import InputError
 
+from netsum_planner.simulator.collectives import MOST
 from netsum_planner.simulator.schedules import Schedule
 from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.model import Topology
@@ -30,11 +32,26 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Plan:
-    """``shares``: of the array, that each tree carries, in ``chunks``."""
+    """``shares``: of the array, that each tree carries, in ``chunks``. A plan that netsum's hosts read is for one batch, and they
+    carry it out for each ``batch_bytes``."""
 
     shares: tuple[Fraction, ...]
     chunks: int
     transfers: tuple[Transfer, ...]
+    batch_bytes: int | None = None
+
+    def for_bytes(self, nbytes: int) -> Plan:
+        """The plan with every batch's transfers, as far as they are not too many; later batches come later."""
+        if self.batch_bytes is None:
+            return self
+        batches = max(1, min(-(-nbytes // self.batch_bytes), MOST // max(1, len(self.transfers))))
+        steps = 1 + max(each.step for each in self.transfers)
+        later = [
+            replace(each, step=each.step + batch * steps, chunk=batch)
+            for batch in range(batches)
+            for each in self.transfers
+        ]
+        return replace(self, chunks=batches, transfers=tuple(later), batch_bytes=None)
 
 
 def read_plan(path: Path, topology: Topology) -> Plan:
@@ -47,7 +64,7 @@ def read_plan(path: Path, topology: Topology) -> Plan:
         raise InputError(f"{path}: not JSON: {error}") from None
     data = data.get("schedule", data) if isinstance(data, dict) else data
     try:
-        plan = _of_parts(data["parts"]) if isinstance(data, dict) and "parts" in data else _of_trees(data)
+        plan = _of_parts(data) if isinstance(data, dict) and "parts" in data else _of_trees(data)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a plan as `netsum plan` writes it: {error!r}") from None
     for number, transfer in enumerate(plan.transfers):
@@ -67,13 +84,14 @@ def _of_trees(data: Any) -> Plan:
     return Plan(tuple(Fraction(share) for share in data["shares"]), int(data["chunks"]), transfers)
 
 
-def _of_parts(parts: Any) -> Plan:
+def _of_parts(data: Any) -> Plan:
     transfers = tuple(
         Transfer(int(each["step"]), number, 0, tuple(map(str, each["path"])))
-        for number, part in enumerate(parts)
+        for number, part in enumerate(data["parts"])
         for each in part["transfers"]
     )
-    return Plan(tuple(Fraction(part["share"]) for part in parts), 1, transfers)
+    batch = data.get("chunk_bytes") or LONGEST * Wire.block_bytes
+    return Plan(tuple(Fraction(part["share"]) for part in data["parts"]), 1, transfers, int(batch))
 
 
 def add_planned(
@@ -81,6 +99,7 @@ def add_planned(
 ) -> list[int]:
     """Add a call that follows the plan. What a host sends of a chunk waits for what it has received of it in earlier steps;
     returns what must have arrived when the call is over for each rank."""
+    plan = plan.for_bytes(nbytes)
     begun = dict(zip(hosts, ready, strict=True))
     came: dict[tuple[int, int, str], list[int]] = {}
     of_host: dict[str, list[int]] = {host: [] for host in hosts}

@@ -54,7 +54,7 @@ def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iteration
     """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
     calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1)
     with ranks_of(fabric, algorithm, calls.command()) as ranks:
-        lines = list(time_ranks(ranks, calls))
+        lines = [line for (line,) in time_ranks(ranks, calls)]
     if wrong := sum(line.wrong[0] for line in lines):
         raise TestbedError(f"{algorithm}: {wrong} elements of the sums are wrong")
     return [line.seconds[0] for line in lines]
