@@ -23,7 +23,7 @@ MISSING = $(shell scripts/missing)
 TESTERS = $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
-.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,12 @@ stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that
 
 detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every available switch; last line JSON
 	@scripts/as-root $(TRIALS) detection --switch $(SWITCH) $(ARGS)
+
+simulate-check: $(READY)  ## simulated allreduces next to measured ones, on links with rates; last line JSON
+	@scripts/as-root $(TRIALS) simulate-check $(ARGS)
+
+predict-check: $(READY)  ## predicted training steps next to measured ones, on links with rates; last line JSON
+	@scripts/as-root $(TRIALS) predict-check $(ARGS)
 
 torch-conformance: $(READY)  ## torch's own tests of torch.distributed on the backend netsum; last line JSON
 	@$(TRIALS) torch-conformance $(ARGS)

@@ -1,6 +1,10 @@
-"""Numbers in sentences."""
+"""Numbers in sentences and in options."""
 
 from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def counted(number: int, noun: str) -> str:
@@ -10,3 +14,11 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith("ry"):
         return f"{number} {noun[:-1]}ies"
     return f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``4096``, ``4K`` or ``1M``; ValueError for anything else."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if unit not in _UNITS or not number.isdigit():
+        raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
+    return int(number) * _UNITS[unit]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from netsum.counting import parse_size
 from netsum_testbed.bench.blast import Blasted, Load
-from netsum_testbed.bench.calls import parse_size
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.instructions import parts

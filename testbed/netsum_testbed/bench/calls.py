@@ -11,19 +11,10 @@ import numpy as np
 
 from netsum_testbed.bench.operations import OPERATIONS
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SEED: Final = 1
 
 Bytes = tuple[int, int, int]
 """Of payload sent, and of frames sent and received."""
-
-
-def parse_size(text: str) -> int:
-    """Bytes of ``4096``, ``4K`` or ``1M``; ValueError for anything else."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if unit not in _UNITS or not number.isdigit():
-        raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
-    return int(number) * _UNITS[unit]
 
 
 @dataclass(frozen=True)

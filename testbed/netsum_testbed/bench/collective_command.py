@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.counting import counted
+from netsum.counting import counted, parse_size
 from netsum_controller.config.topologies import star
 from rich.console import Console
 from rich.status import Status
 
 from netsum_testbed.bench import nccl_json
-from netsum_testbed.bench.calls import Calls, parse_size
+from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, collective_table, straggler_note, time_collective
 from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS

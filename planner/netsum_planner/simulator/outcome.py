@@ -1,0 +1,98 @@
+"""What came of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netsum_planner.topologies.model import Pair
+
+SHOWN = 20
+"""Links in JSON, the busiest first."""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """``seconds`` of each call, from the first rank's begin to the last rank's end, and ``ends``, when each ended."""
+
+    name: str
+    algorithm: str
+    workers: int
+    nbytes: int
+    seconds: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.seconds) / len(self.seconds)
+
+    @property
+    def algbw(self) -> float:
+        """GB/s of the array."""
+        return self.nbytes / self.mean / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "job": self.name,
+            "algorithm": self.algorithm,
+            "workers": self.workers,
+            "size": self.nbytes,
+            "seconds": self.mean,
+            "algbw_GBps": self.algbw,
+            "busbw_GBps": self.algbw * 2 * (self.workers - 1) / self.workers,
+            "calls": list(self.seconds),
+            "ends": list(self.ends),
+        }
+
+
+@dataclass(frozen=True)
+class LinkLoad:
+    """Bytes that a link carried, and their share of what it could have carried in the time."""
+
+    ends: Pair
+    nbytes: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Packets, of a simulation that has them. ``longest_queue``: bytes in front of a switch's link."""
+
+    packets: int = 0
+    retransmissions: int = 0
+    lost: int = 0
+    dropped: int = 0
+    marked: int = 0
+    longest_queue: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``level`` is flow or packet; ``elapsed`` the seconds that the simulation took, ``peak_mb`` the process's memory so far."""
+
+    topology: str
+    level: str
+    seed: int
+    jobs: tuple[JobOutcome, ...]
+    links: tuple[LinkLoad, ...]
+    events: int
+    elapsed: float
+    peak_mb: float
+    counts: Counts | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        busiest: Sequence[LinkLoad] = self.links[:SHOWN]
+        return {
+            "topology": self.topology,
+            "level": self.level,
+            "seed": self.seed,
+            "jobs": [job.to_json() for job in self.jobs],
+            "links": [
+                {"link": " -> ".join(link.ends), "bytes": round(link.nbytes), "share": link.share} for link in busiest
+            ],
+            **({"packets": asdict(self.counts)} if self.counts is not None else {}),
+            "events": self.events,
+            "elapsed_s": round(self.elapsed, 3),
+            "peak_MB": round(self.peak_mb),
+        }

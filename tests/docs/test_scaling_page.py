@@ -1,0 +1,36 @@
+"""docs/scaling.md: its training is read, and the table's first rows are what the simulator finds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from netsum_planner.training.job import read_training
+from netsum_planner.training.machine import Machine
+from netsum_planner.training.scaling import scaling
+
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "scaling.md"
+
+
+@pytest.mark.parametrize("workers", [8, pytest.param(512, marks=pytest.mark.full)])
+def test_the_table_is_what_is_predicted(workers: int, tmp_path: Path) -> None:
+    (file,) = [block for block in blocks(PAGE) if block.title == "file=bert.yaml"]
+    path = tmp_path / "bert.yaml"
+    path.write_text(file.text, "utf-8")
+    rows = re.findall(
+        r"^\| ([\d,]+) \| (\d+) \| ([\d.,]+) \| \d+% \| ([\d.,]+) \| \d+% \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert len(rows) == 16
+    told = {
+        (float(rate), name): float(text.replace(",", ""))
+        for number, rate, inside, ring in rows
+        if number == str(workers)
+        for name, text in (("in_network", inside), ("ring", ring))
+    }
+    found = scaling(read_training(path), Machine(gflops=100_000), [workers], sorted({rate for rate, _ in told}))
+    for point in found:
+        assert round(point.step.step * 1e3, 1) == told.pop((point.gbps, point.algorithm))
+    assert not told

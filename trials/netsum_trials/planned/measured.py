@@ -1,0 +1,60 @@
+"""Times calls in Mininet, whose links have rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from netsum.descriptor import SWITCH
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
+from netsum_planner.simulator.collectives import IN_NETWORK
+from netsum_testbed.bench.calls import Calls
+from netsum_testbed.bench.collective import time_ranks
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import Child
+
+TIMEOUT = 300
+"""Seconds of a call: a loaded machine is slow."""
+
+
+@contextmanager
+def network(topology: Topology, switch: str) -> Iterator[Fabric]:
+    """The topology in Mininet. :class:`TestbedError` if this machine cannot limit links' rates."""
+    from netsum_testbed.mininet_fabric import MininetFabric, rates_work  # noqa: PLC0415 - a Debian package
+
+    if not rates_work():
+        raise TestbedError("this trial needs links with rates: tc and a kernel with HTB")
+    with MininetFabric(topology, switch) as fabric:
+        yield fabric
+
+
+@contextmanager
+def ranks_of(fabric: Fabric, algorithm: str, command: Sequence[str]) -> Iterator[list[Child]]:
+    """A job of all hosts, each with a process; both end with the block."""
+    name = algorithm.replace("_", "-")
+    hosts = tuple(fabric.topology.hosts)
+    job = fabric.create_job(
+        JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm)
+    )
+    ranks = []
+    try:
+        for rank, host in enumerate(hosts):
+            environment = {**fabric.environment(job, rank), "NETSUM_TIMEOUT": str(TIMEOUT)}
+            ranks.append(fabric.spawn(host, command, name=f"{name}{rank}", environment=environment, piped=True))
+        yield ranks
+    finally:
+        for each in ranks:
+            each.stop()
+        fabric.delete_job(name)
+
+
+def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
+    """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
+    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1)
+    with ranks_of(fabric, algorithm, calls.command()) as ranks:
+        lines = [line for (line,) in time_ranks(ranks, calls)]
+    if wrong := sum(line.wrong[0] for line in lines):
+        raise TestbedError(f"{algorithm}: {wrong} elements of the sums are wrong")
+    return [line.seconds[0] for line in lines]
