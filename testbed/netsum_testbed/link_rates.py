@@ -2,8 +2,8 @@
 at least 4 KiB, since a small one costs a software switch as much.
 
 Or makes an end of a veth that of a real link: packets have their own sizes, a queue holds so many, and if it grows they are
-marked. Not every kernel has a queue that marks (RED, fq_codel), so nftables does it by a virtual one: packets beyond a burst at a
-rate a little below the link's are marked (a phantom queue: Alizadeh et al., "Less is more", NSDI 2012).
+marked. Not every kernel has a queue that marks (RED, fq_codel), so nftables does it by a virtual one: packets beyond a burst at
+a rate below the link's are marked (a phantom queue: Alizadeh et al., "Less is more", NSDI 2012).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LEAST: Final = "4096"
 
 SMALL_BURST: Final = "10kb"
 """What a link sends at once after a pause: a packet of the largest MTU."""
-VIRTUAL: Final = 0.95
-"""Rate of the virtual queue, as a part of the link's."""
+VIRTUAL: Final = 0.8
+"""Rate of the virtual queue, as a part of the link's: a fifth of the packets of a full link are marked."""
 FRAME_BYTES: Final = 4154
 """Of a block of 4096 bytes, with its headers: what a packet counts as in the virtual queue."""
 
