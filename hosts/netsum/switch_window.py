@@ -32,6 +32,7 @@ from netsum.refusal import Disagreement, Refusal
 from netsum.repeating import Repeating
 from netsum.rows import Packets, Received, congested
 from netsum.run import Run
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import Header, count_alike, parse_header
@@ -208,6 +209,9 @@ class SwitchWindow:
         """Nothing to do: the switch's slots hold what others may still need."""
 
     leave = tend
+
+    def use(self, settings: Settings) -> None:
+        self._way.narrow(settings.window)
 
     def explain(self, now: float) -> None:
         """Always None: only the controller can read the switch's records."""

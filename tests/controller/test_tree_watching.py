@@ -19,19 +19,12 @@ from netsum_controller.watching.observer import Observer, Presence, whole
 from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.conftest import Run
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import HOSTS, FakeFabric, controller
 from tests.controller.live import wait_until
 from tests.controller.members import TOKEN, join_all
 from tests.controller.watched import put_record
 
-HOSTS = ("h1", "h2", "h3", "h4")
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
+__all__ = ["controller"]  # the fixture
 
 
 def create(controller: Controller, **options: Any) -> None:
@@ -41,7 +34,7 @@ def create(controller: Controller, **options: Any) -> None:
 
 @pytest.fixture
 def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
-    """Blocks 0 to 2 are done, block 3 waits for rank 1 on leaf1, where rank 0 is in it."""
+    """Blocks 0 to 2 are done; block 3 has rank 0 and waits for rank 1, both on leaf1."""
     create(controller)
     job = controller.job("wide")
     leaf1, leaf2 = fabric.switches["leaf1"], fabric.switches["leaf2"]
@@ -132,7 +125,7 @@ def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Co
 
 @pytest.fixture
 def topology(fabric: FakeFabric) -> Topology:
-    """What commands are given, beside the test's controller."""
+    """The options of commands that run beside the test's controller."""
     return fabric.topology
 
 

@@ -80,7 +80,7 @@ def test_marks_cut_once_in_a_round_trip_by_half_their_share() -> None:
         window.marked(2, 30)
         window.arrived(2)
     assert window.window == WINDOW / 2
-    window.arrived(30)
+    window.arrived(WINDOW)
     share = window.share
     assert share < 1
     before = window.window

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, EVERYONE, AgeOp, Lane, Op, Outcome, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Outcome, Status
 
 from tests.model.rules import ID_MASK, Packet, Payload, Reply
 
@@ -159,7 +159,7 @@ def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Tod
     if any(result is None for _, result in mine):
         return None
     held = [(todo, result) for todo, result in mine if result is not None]
-    if any(result.status >= Status.ABORT for _, result in held):
+    if any(result == LOST or result.status in GIVING_UP for _, result in held):
         return ()
     small = meant.coarse if last == Phase.EXPONENTS else meant.small
     if not rules.doubts_by_results:
@@ -179,7 +179,7 @@ def _rest(host: Host, call: int) -> tuple[Todo, ...] | None:
     _, result = opening
     if result is None:
         return None
-    given_up = result.status >= Status.ABORT and result != LOST
+    given_up = result.status in GIVING_UP
     return () if given_up else tuple(Todo(call, at, Phase.DATA) for at in range(1, len(host.program[call].blocks)))
 
 
@@ -296,7 +296,7 @@ def _refused(host: Host, index: int, reason: int) -> Host:
 def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
     h, payload = reply.header, reply.payload
     todo = host.plan[index]
-    exempt = h.status >= Status.ABORT and rules.mismatch_exempt
+    exempt = h.status in GIVING_UP and rules.mismatch_exempt
     if h.gen_id != host.program[todo.call].gen and not exempt:
         return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import GIVING_UP, SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
 
 from tests.model import ageing, trees
 from tests.model.admission import admission, malformed
@@ -20,6 +20,8 @@ from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
 from tests.model.replies import answer, is_question, is_told, question, result_for, sweeping
 from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply, Uplink
+
+_OPS = frozenset(Op)
 
 
 class Step(NamedTuple):
@@ -83,9 +85,9 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
 
 def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
     """Why the contribution does not go with the block's signature, or None."""
-    if h.status >= Status.ABORT and rules.abort_exempt:
+    if h.status in GIVING_UP and rules.abort_exempt:
         return None
-    if h.op > Op.COPY:
+    if h.op not in _OPS:
         return Outcome.UNSUPPORTED
     if record.signed and (h.gen_id, h.dest, h.op, h.lane) != record.signature:
         return Outcome.SIGNATURE
@@ -97,7 +99,7 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
 def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Record:
     """The record after an accepted contribution."""
     h = packet.header
-    signs = h.status < Status.ABORT or not rules.abort_does_not_sign
+    signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
     if not record.signed:
         firm = h.firm if signs else record.firm
         record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)

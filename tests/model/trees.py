@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netsum.wire.schema import AgeOp, BlockState, Outcome, Status
+from netsum.wire.schema import GIVING_UP, MEMBER_STATUSES, AgeOp, BlockState, Outcome, Status
 
 from tests.model import ageing
 from tests.model.flags import Rules
@@ -63,10 +63,10 @@ def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules
     if met.state not in (BlockState.OPEN, BlockState.SENT):
         return IGNORED
     notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
-    if h.status >= Status.STALE or notice:
+    if h.status not in MEMBER_STATUSES or notice:
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
         return _told(job, met, packet, rules) if told else IGNORED
-    disagrees = met.signed and h.status < Status.ABORT and (h.gen_id, h.dest, h.op, h.lane) != met.signature
+    disagrees = met.signed and h.status not in GIVING_UP and (h.gen_id, h.dest, h.op, h.lane) != met.signature
     if disagrees and not rules.any_signature_comes_down:
         return IGNORED
     late = h.age_op == AgeOp.LATE

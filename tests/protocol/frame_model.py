@@ -45,7 +45,7 @@ class FrameModel:
         self.dropped: Counter[int] = Counter()  # by port
 
     def process(self, port: int, frame: bytes) -> Sent:
-        """What leaves because of this frame."""
+        """What leaves because of a frame."""
         ether_type = int.from_bytes(frame[12:14], "big")
         dropped, sender = ether_type in TAGS, 0
         if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28:

@@ -89,12 +89,12 @@ class Datagram:
         )  # fmt: skip
 
     def but(self, **fields: Any) -> Self:
-        """The same with some fields changed."""
+        """The datagram with some fields changed."""
         return replace(self, **fields)
 
     @classmethod
     def parse(cls, frame: bytes) -> Self:
-        """Of a frame with IPv4 (without options) and UDP; lengths and checksums as they are."""
+        """Parse a frame with IPv4 (without options) and UDP, with its lengths and checksums."""
         fields = struct.unpack_from(">BBHHHBBHIIHHHH", frame, ETHERNET)
         version_ihl, tos, total, identification, fragment, ttl, protocol, ip_checksum, src, dst = fields[:10]
         at, end = ETHERNET + IPV4 + UDP, ETHERNET + IPV4 + fields[12]
@@ -122,7 +122,7 @@ def netsum_body(header: Header, payload: tuple[int, ...] = ()) -> bytes:
 
 
 def udp_checksum(ip_src: int, ip_dst: int, datagram: bytes) -> int:
-    """Over pseudo header, UDP header (checksum 0) and body; a sum of 0 is sent as 0xffff."""
+    """The checksum over pseudo header, UDP header (with checksum 0) and body; 0 is sent as 0xffff."""
     (length,) = struct.unpack_from(">H", datagram, 4)
     return internet_checksum(struct.pack(">IIBBH", ip_src, ip_dst, 0, 17, length) + datagram) or 0xFFFF
 

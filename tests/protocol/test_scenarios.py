@@ -41,13 +41,13 @@ class Run:
         self.load(scenario.first_block_id)
 
     def load(self, first_block_id: int) -> None:
-        """A switch that knows nothing gets the job of this epoch."""
+        """Give an empty switch the job of this epoch."""
         self.job = self.scenario.job(self.epoch, first_block_id)
         self.model = FrameModel({JOB_ID: self.job})
         self.target.reset(star.items({JOB_ID: self.job}))
 
     def to_switch(self, packet: Packet) -> None:
-        """One frame through model and target; what leaves flies back."""
+        """Put one frame through model and target; what leaves flies back."""
         at = star.station(packet.port)
         body = netsum_body(packet.header, packet.payload)
         frame = Datagram(
@@ -70,7 +70,7 @@ class Run:
         self.check(after)
 
     def check(self, host: Host) -> None:
-        """Results are exact, as far as the ranks' calls agree."""
+        """Check that results are exact wherever the ranks' calls agree."""
         assert not host.broken, host.broken
         if self.scenario.partial:
             odd = (truth.odd_result(self.scenario, host, at, each) for at, each in enumerate(host.results) if each)
@@ -105,7 +105,7 @@ class Run:
         self.flying += self.rng.sample(burst, len(burst) // 4)  # late duplicates
 
     def age(self, block_exp: int) -> None:
-        """Blocks age at once from now on, or in an hour."""
+        """Let blocks age at once from now on, or in an hour."""
         self.change(self.job._replace(block_exp=block_exp))
 
     def change(self, job: Job) -> None:
@@ -122,7 +122,7 @@ class Run:
         self.take(got)
 
     def take(self, sent: Sent) -> None:
-        """What has left the switch flies to the hosts."""
+        """Send what has left the switch to the hosts."""
         for port, answer in sent:
             datagram = Datagram.parse(answer)
             self.flying.append(
@@ -138,7 +138,7 @@ class Run:
             self.disasters.insert(0, lambda: self.evict(rank))
 
     def evict(self, rank: int) -> None:
-        """The others go on without it."""
+        """Evict the rank: the others go on without it."""
         members = tuple(member for member in self.job.members if member.rank != rank)
         self.change(self.job._replace(members=members, quorum=min(self.job.quorum, len(members))))
         self.sweep()
@@ -162,7 +162,7 @@ class Run:
         self.hosts = [host_rules.rejoin(host, port, first) for host, port in zip(self.hosts, ports, strict=True)]
 
     def replace_rank(self) -> None:
-        """A new process takes a rank: a new run for all."""
+        """A new process takes a rank, which is a new run for all."""
         self.epoch += 1
         self.hosts = list(self.scenario.hosts(1, self.epoch))
         self.install(self.scenario.job(self.epoch, self.hosts[0].origin))
@@ -172,7 +172,7 @@ class Run:
         return all(host.ended if self.scenario.calls_differ else host.done for host in self.hosts)
 
     def play(self) -> None:
-        """To the end, with the scenario's disasters on the way."""
+        """Run to the end, with the scenario's disasters on the way."""
         self.disasters += [self.restart] * self.scenario.switch_restarts
         self.disasters += [self.replace_rank] * self.scenario.replacements
         self.disasters += [partial(self.die, rank) for rank in self.scenario.mortals]
@@ -186,7 +186,7 @@ class Run:
         self.compare()
 
     def compare(self) -> None:
-        """Records and counters."""
+        """Compare records and counters."""
         compare_state(self.model, self.target)
 
 

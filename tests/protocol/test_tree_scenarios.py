@@ -73,7 +73,7 @@ class TreeRun(Run):
             self.boot(number)
 
     def planned(self, first_block_id: int, *, begun: bool = False) -> list[Job | None]:
-        """What is to be installed, by switch, on its own ports."""
+        """What must be installed on each switch, with its own port numbers."""
         jobs = self.scenario.jobs(self.epoch, first_block_id, self.evicted, begun=begun)
         return [job and self.moved(number, job) for number, job in enumerate(jobs)]
 
@@ -85,7 +85,7 @@ class TreeRun(Run):
         )
 
     def boot(self, number: int) -> None:
-        """A switch that knows nothing gets its job."""
+        """Give an empty switch its job."""
         job = self.jobs[number]
         self.models[number] = FrameModel({JOB_ID: job} if job else {})
         if number == self.at:
@@ -118,7 +118,7 @@ class TreeRun(Run):
         self.process(item.to.switch, Step(item.to.port, came.to_bytes()))
 
     def process(self, number: int, event: Event) -> None:
-        """One thing happens at a switch; if that is the target, also there."""
+        """Apply an event to a switch's model and, if it is the target, to that too."""
         model = self.models[number]
         if number != self.at:
             self.take_from(number, follow(model, event)[1])

@@ -49,7 +49,7 @@ class Traffic:
             yield event
 
     def _kinds(self) -> dict[Callable[[], Event], float]:
-        """What may happen, with weights."""
+        """The possible steps, with weights."""
         return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._sweep: 1, self._change: 0.5}
 
     def _sweep(self) -> Sweep:
@@ -148,7 +148,7 @@ class Traffic:
         return Step(port, datagram.to_bytes(), about)
 
     def _broken(self) -> Step:
-        """A contribution with one thing wrong."""
+        """A contribution with one defect."""
         rng = self._rng
         datagram, port, _ = self._datagram()
         body = bytearray(datagram.body)
