@@ -48,6 +48,7 @@ class Congestion:
         self.share = 1.0  # so that the first marks halve the window
         self._deaf = 0  # results until those that were under way at the last cut have come
         self._results = self._marks = 0  # of this window of results
+        self._round = most  # what it still lacks
         self._credit = 0.0  # blocks that may leave now
         self._filled = 0.0  # when it was last increased
         self.until = 0.0
@@ -77,15 +78,17 @@ class Congestion:
     def arrived(self, number: int) -> None:
         """The results of so many blocks have come."""
         while number > 0:
-            some = min(number, max(int(self.window) - self._results, 1))
+            some = min(number, self._round)
             number -= some
+            self._grow(max(some - self._deaf, 0))
+            self._deaf = max(self._deaf - some, 0)
             self._results += some
-            if self._results >= int(self.window):
+            self._round -= some
+            if not self._round:
                 if self._marks:
                     self.share += GAIN * (min(self._marks / self._results, 1.0) - self.share)
                 self._results = self._marks = 0
-            self._grow(max(some - self._deaf, 0))
-            self._deaf = max(self._deaf - some, 0)
+                self._round = int(self.window)
 
     def _grow(self, results: int) -> None:
         cut = self.share / 2

@@ -1,6 +1,9 @@
-"""Link rates: limits what a host may send a switch over a veth (tc's token bucket filter, at the host's end).
+"""Link rates: limits what a host may send a switch over a veth (tc's token bucket filter, at the host's end). A packet counts as
+at least 4 KiB, since a small one costs a software switch as much.
 
-A packet counts as at least 4 KiB, since a small one costs a software switch as much.
+Or makes an end of a veth that of a real link: packets have their own sizes, a queue holds so many, and if it grows they are
+marked. Not every kernel has a queue that marks (RED, fq_codel), so nftables does it by a virtual one: packets beyond a burst at
+a rate below the link's are marked (a phantom queue: Alizadeh et al., "Less is more", NSDI 2012).
 """
 
 from __future__ import annotations
@@ -17,6 +20,14 @@ LEAST: Final = "4096"
 """The minimum number of bytes that a packet counts as."""
 
 
+SMALL_BURST: Final = "10kb"
+"""What a link sends at once after a pause: a packet of the largest MTU."""
+VIRTUAL: Final = 0.8
+"""Rate of the virtual queue, as a part of the link's: a fifth of the packets of a full link are marked."""
+FRAME_BYTES: Final = 4154
+"""Of a block of 4096 bytes, with its headers: what a packet counts as in the virtual queue."""
+
+
 def limit_rate(run: Callable[..., str], interface: str, mbps: int) -> None:
     """Limit what leaves an interface to so many Mbit/s. ``run`` runs a command in the interface's namespace.
 
@@ -29,3 +40,29 @@ def limit_rate(run: Callable[..., str], interface: str, mbps: int) -> None:
         raise NamespaceError(
             f"cannot limit the rate of a link (it takes tc and a kernel with TBF; without, leave rate_mbps out): {error}"
         ) from error
+
+
+def make_link(run: Callable[..., str], interface: str, mbps: int, queue: int, ecn: int | None) -> None:
+    """Make what leaves an interface leave at this rate, from a queue of so many packets; those that allow it are marked (CE)
+    after a burst of ``ecn``.
+
+    Raises :class:`NamespaceError` if this machine cannot.
+    """
+    try:
+        whole = ("handle", "1:", "tbf", "rate", f"{mbps}mbit", "burst", SMALL_BURST, "limit", QUEUE)
+        run("tc", "qdisc", "add", "dev", interface, "root", *whole)
+        run("tc", "qdisc", "add", "dev", interface, "parent", "1:1", "handle", "10:", "pfifo", "limit", str(queue))
+        if ecn is not None:
+            run("nft", _marking(interface, int(mbps * 125_000 * VIRTUAL / FRAME_BYTES), ecn))
+    except NamespaceError as error:
+        raise NamespaceError(
+            "cannot make a link with a queue (it takes tc with TBF and, for ecn, nftables with egress hooks; leave queue and ecn "
+            f"out): {error}"
+        ) from error
+
+
+def _marking(interface: str, packets: int, burst: int) -> str:
+    # By packets: nftables' limit of bytes lets a second's worth pass at once.
+    hook = f'type filter hook egress device "{interface}" priority 0;'
+    rule = f"limit rate over {packets}/second burst {burst} packets ip ecn ect0 ip ecn set ce;"
+    return f"table netdev ecn_{interface} {{ chain out {{ {hook} {rule} }}; }}"

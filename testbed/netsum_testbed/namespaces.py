@@ -15,7 +15,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.link_ends import LinkEnd, Opening
-from netsum_testbed.link_rates import limit_rate
+from netsum_testbed.link_rates import limit_rate, make_link
 from netsum_testbed.netns import NetworkNamespace
 
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 class NamespaceFabric(Fabric):
     """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
-    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends."""
+    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends; with ``queue``, a link has its rate both ways."""
 
     def _start_switches(self) -> None:
         hosts = self.topology.hosts
@@ -39,12 +39,23 @@ class NamespaceFabric(Fabric):
         mtus = [host.mtu for host in hosts.values()] + [link.mtu for link in self.topology.links.values()]
         self._namespace = NetworkNamespace(pairs, max(mtus))
         self._stack.callback(self._namespace.close)
-        for name, host in hosts.items():
-            if host.rate_mbps is not None:
-                limit_rate(self._namespace.run, self.interface(name), host.rate_mbps)
+        self._shape_links()
         for name, interfaces in words.items():
             self._launch(name, interfaces, self._prefix)
         self._wait_ready()
+
+    def _shape_links(self) -> None:
+        for name, host in self.topology.hosts.items():
+            ends = (self.interface(name), self.switch_interface(name))
+            if host.rate_mbps is not None and host.queue is not None:
+                for end in ends:
+                    make_link(self._namespace.run, end, host.rate_mbps, host.queue, host.ecn)
+            elif host.rate_mbps is not None:
+                limit_rate(self._namespace.run, ends[0], host.rate_mbps)
+        for name, link in self.topology.links.items():
+            if link.rate_mbps is not None and link.queue is not None:
+                for end in self.link_interfaces(name):
+                    make_link(self._namespace.run, end, link.rate_mbps, link.queue, link.ecn)
 
     @property
     def _prefix(self) -> Sequence[str]:

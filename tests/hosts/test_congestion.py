@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from netsum.congestion import AHEAD, BURST, LEAST, LOSSY, Congestion
 from netsum.frames import CE, ECT, FrameFormat
 from netsum.rows import Received, congested
+from netsum.transports import UdpTransport
 
 from tests.hosts.bottleneck import Bottleneck, Flow, Member, Reno
 from tests.hosts.test_transports import HOST, SWITCH, udp_pair
@@ -79,7 +80,7 @@ def test_marks_cut_once_in_a_round_trip_by_half_their_share() -> None:
         window.marked(2, 30)
         window.arrived(2)
     assert window.window == WINDOW / 2
-    window.arrived(30)
+    window.arrived(WINDOW)
     share = window.share
     assert share < 1
     before = window.window
@@ -187,6 +188,7 @@ def test_marks_of_frames_are_counted(pattern: list[int]) -> None:
 
 def test_the_kernel_tells_the_marks_of_datagrams() -> None:
     left, right = udp_pair()
+    assert isinstance(left, UdpTransport)
     assert left.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) & 3 == ECT
     left.send([(b"a" * 16,)])
     packets = right.recv(5.0)

@@ -93,6 +93,12 @@ Mac = Annotated[str, BeforeValidator(_mac)]
 Ip = Annotated[str, BeforeValidator(_ip)]
 GrpcAddress = Annotated[str, AfterValidator(_grpc_address)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Queue = Annotated[
+    int | None, Field(ge=1, description="packets that wait at each end of the link; a testbed sets it, with rate_mbps")
+]
+Ecn = Annotated[
+    int | None, Field(ge=1, description="packets above the rate from which on the link marks them; with queue")
+]
 
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -140,6 +146,8 @@ class Host(_Strict):
     switch: Name
     port: Port = Field(description="switch port that the host is on")
     rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
+    queue: Queue = None
+    ecn: Ecn = None
     mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
     frames: Endpoint | None = None
     switch_frames: Endpoint | None = None
@@ -152,6 +160,8 @@ class Link(_Strict):
     switches: Annotated[tuple[Name, Name], AfterValidator(_different)] = Field(strict=False)
     ports: tuple[Port, Port] = Field(strict=False, description="port of the link on each of them")
     rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
+    queue: Queue = None
+    ecn: Ecn = None
     mtu: int = Field(default=1500, ge=576, le=65535, description="largest IP packet on the link, bytes")
     frames: tuple[Endpoint, Endpoint] | None = Field(default=None, strict=False)
 

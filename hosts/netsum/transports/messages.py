@@ -84,6 +84,7 @@ class MessageArray:
             self.tos = self._control["tos"]
             headers, size = self._messages["header"], self._control.itemsize
             headers["control"] = self._control.ctypes.data + np.arange(len(self.tos)) * size
+            self._control_sizes = headers["control_size"]
 
     def show(self, rows: NDArray[np.uint8], head: bytes = b"") -> None:
         """Take these rows instead, at most as many as the first, with ``head`` before each."""
@@ -119,7 +120,7 @@ class MessageArray:
             self.lengths[0] = sock.recv_into(self.rows[0], 0, flags)
             return 1
         if self.tos is not None:
-            self._messages["header"]["control_size"] = self._control.itemsize  # which the kernel changes
+            self._control_sizes.fill(_CONTROL.itemsize)  # which the kernel changes
         return _checked(_libc.recvmmsg(sock.fileno(), ctypes.c_void_p(self._start), len(self.rows), flags, None))
 
     def content(self, at: int) -> bytes:

@@ -24,6 +24,8 @@ from netsum_testbed.bench.algorithms import table as algorithms_table
 from netsum_testbed.bench.collective_command import add_collectives, count_option, every_switch, names_of, sizes_option
 from netsum_testbed.bench.compare_command import compare
 from netsum_testbed.bench.compression import Curve, curves_table, train_each
+from netsum_testbed.bench.congestion import CongestionPlan
+from netsum_testbed.bench.congestion_command import bench_congestion
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.floor import measure_floor
@@ -211,6 +213,24 @@ def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
         "load": os.getloadavg()[0],
     }
     click.echo(json.dumps({**host_json(found, kernel), **about}))
+
+
+@bench.command()
+@every_switch
+@click.option(
+    "--rate-mbps", type=click.IntRange(4), default=CongestionPlan.rate_mbps, show_default=True, help="of links"
+)
+@click.option("--seconds", type=click.FloatRange(2), default=CongestionPlan.seconds, show_default=True, help="a case")
+@count_option("--many", default=CongestionPlan.many, told="ranks of the job with short queues", most=32)
+@click.option(
+    "--over-time", type=click.Path(dir_okay=False, path_type=Path), help="write each second's rates: CSV or JSON"
+)
+def congestion(switch: str, over_time: Path | None, **given: Any) -> None:
+    """Time jobs on congested links: beside each other, beside TCP, and many ranks with short queues.
+
+    Needs root: the links are shaped in network namespaces.
+    """
+    bench_congestion(names_of(switch), CongestionPlan(**given), over_time)
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
