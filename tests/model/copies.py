@@ -58,7 +58,7 @@ COPIES_FIRM = replace(COPIES_LATE, name="firm copies, somebody is late", program
 COPIES_TREE = Scenario("copies in a tree", copies(2, 3), window=1, slots=2, tree=TWO_BY_ONE)
 COPIES_LEAF = replace(COPIES_TREE, name="copies below a leaf of two", programs=copies(3, 1), tree=TWO_AND_ONE)
 COPIES_MIXED = replace(
-    COPIES_TREE, name="copies, a host beside a leaf", programs=copies(3, 2, source=1), tree=HOST_AND_LEAF
+    COPIES_TREE, name="copies, a host beside a leaf", programs=copies(3, 1, source=1), tree=HOST_AND_LEAF
 )
 COPIES_DEEP = replace(COPIES_TREE, name="copies in three levels", programs=copies(3, 1), tree=THREE_LEVELS)
 COPIES_FOUR = replace(COPIES_TREE, name="copies between two leaves of two", programs=copies(4, 1), tree=TWO_BY_TWO)
@@ -80,15 +80,11 @@ COPIES_LEAF_EVICTED = replace(
     evicts=True,
 )
 COPIES_TREE_LATE = replace(COPIES_TREE, name="copies in a tree, somebody is late", programs=copies(2, 2), quorum=1)
-COPIES_LEAF_LATE = replace(
-    COPIES_LEAF, name="copies below a leaf of two, somebody is late", programs=copies(3, 1), quorum=1
-)
-
 COPY_SCENARIOS = (
     COPIES, COPIES_WIDE, COPIES_OF_ONE, COPIES_TO_ONE, COPIES_WITH_ROOM, COPIES_RESTART, COPIES_REPLACED, COPIES_ABORT,
     COPIES_DIFFER, COPIES_EVICTED, COPIES_LATE, COPIES_FIRM, COPIES_TREE, COPIES_LEAF, COPIES_MIXED,
     COPIES_DEEP, COPIES_FOUR, COPIES_TREE_TO_ONE, COPIES_TREE_ROOM, COPIES_STRIPES, COPIES_TREE_RESTART, COPIES_TREE_ABORT,
-    COPIES_TREE_DIFFER, COPIES_LEAF_EVICTED, COPIES_TREE_LATE, COPIES_LEAF_LATE,
+    COPIES_TREE_DIFFER, COPIES_LEAF_EVICTED, COPIES_TREE_LATE,
 )  # fmt: skip
 
 COPY_MUTATIONS = (

@@ -48,6 +48,10 @@ TAKE_LONG = {
     "results to be fetched, somebody is late",
     "somebody is late in a tree",
     "a restart in a job that degrades",
+    "copies, a window of two",
+    "the source of copies is evicted",
+    "copies below a leaf of two",
+    "copies in a tree, somebody is late",
 }
 """Explorations of more than a second and a half, for `make test-all`."""
 

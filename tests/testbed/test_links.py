@@ -28,7 +28,8 @@ def test_the_formulas() -> None:
     by_name = {cost.collective: cost for cost in COSTS}
     here, there = Place(4, 2, with_root=True), Place(4, 2, with_root=False)
     assert by_name["allreduce"].up.share(here) == 1
-    assert by_name["all_gather"].down.share(here) == 4
+    assert (by_name["broadcast"].up.share(here), by_name["broadcast"].up.share(there)) == (1, 0)
+    assert (by_name["all_gather"].up.share(here), by_name["all_gather"].down.share(here)) == (2, 4)
     assert (by_name["gather"].up.share(here), by_name["gather"].up.share(there)) == (1, 2)
     assert (by_name["scatter"].up.share(here), by_name["scatter"].up.share(there)) == (Fraction(3, 4), 0)
     assert by_name["all_to_all"].up.share(here) == Fraction(3, 2)
