@@ -65,8 +65,8 @@ soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=
 bench: $(READY)  ## time per contribution next to plain forwarding, on every available switch; last line JSON
 	@scripts/as-root $(BIN)/netsum bench switches $(ARGS)
 
-algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; writes the table that `auto` chooses by
-	@scripts/as-root $(BIN)/netsum bench algorithms --table hosts/netsum/peers/choice.json $(ARGS)
+algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; keeps the table for this place
+	@scripts/as-root $(BIN)/netsum bench algorithms $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
 	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)

@@ -7,7 +7,7 @@ NETSUM_TOKEN and NETSUM_CONTROLLER set; in `make testbed`: `netsum> all python e
 
 import netsum
 import torch
-from netsum.integrations.torch import average_gradients
+from netsum.torch import average_gradients
 from sklearn.datasets import load_digits
 
 STEPS, BATCH = 200, 128

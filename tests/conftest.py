@@ -1,4 +1,4 @@
-"""What the whole suite shares: what a machine may lack, and on which switches the data plane was tested."""
+"""What the whole suite shares: which parts a machine may lack, and on which switches the data plane was tested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ settings.register_profile("default", _patient, max_examples=40)
 settings.register_profile("thorough", _patient, max_examples=200)
 settings.load_profile("default")
 
-# A shell starts background jobs with SIGINT ignored, children inherit that, and what tests Ctrl-C would wait for ever.
+# A shell starts background jobs with SIGINT ignored, which children inherit, and tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

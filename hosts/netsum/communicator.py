@@ -35,8 +35,10 @@ from netsum.fixed_point import Array
 from netsum.peers.transport import PeerSocket
 from netsum.recovery import Recovery
 from netsum.report import Report
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
+from netsum.tuning import Tuner, overridden
 from netsum.watching import CallEnd, MemberLog, Watcher
 from netsum.window import Whom, Window
 from netsum.work import Work
@@ -106,6 +108,7 @@ class Communicator(Reductions, Exchanges):
         )
         window = open_window(descriptor, join_deadline if membership is None else 0.0)
         self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
+        self._block_bytes = descriptor.block_bytes
         self._gen = 0
         self._opens = descriptor.one_run and descriptor.by_switch
         self._history = History(self._count_redone)
@@ -183,6 +186,50 @@ class Communicator(Reductions, Exchanges):
         if self._membership is None:
             raise Unsupported("groups are made by the controller, and this communicator was not joined through one")
         return self._membership
+
+    def tune(
+        self,
+        *,
+        window: int | None = None,
+        chunks: int | None = None,
+        algorithm: str | None = None,
+        again: bool = False,
+        timeout: float | None = None,
+    ) -> Settings:
+        """Find by a short measurement (:mod:`netsum.tuning`) how this job is fastest, and go on like that: with a switch the
+        chunks of a block and the blocks in flight, up to the job's; without one, if its algorithm is ``auto``, the algorithm for
+        each size. Every rank calls it, while no other call is under way; it lasts until :meth:`resync`.
+
+        What is found is kept in the state folder of rank 0's user, and the next call in a job of this name and shape takes it
+        from there. What rank 0 gives counts for all.
+
+        Args:
+            window, chunks, algorithm: take these as they are instead of measuring them.
+            again: measure even if rank 0 has kept something.
+            timeout: seconds of each call that it makes; default: the communicator's.
+
+        Raises:
+            Unsupported: the job may not have these settings, or a call is under way. The others raise Aborted.
+            Other :mod:`netsum.errors`, as calls do; the job's own settings are then in use.
+        """
+        self._engine.home.check()
+        wanted = {"window": window, "chunks": chunks, "algorithm": algorithm}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        try:
+            if self._engine.busy:
+                raise ValueError("a job is tuned while no call is under way")
+            overridden(Settings.of(self._descriptor), given, self._descriptor)
+        except ValueError as error:
+            wrong = Unsupported(str(error))
+            self._give_up("tune", wrong, timeout)
+            raise wrong from None
+        return Tuner(self, self._use, timeout).tune(given, again=again)
+
+    def _use(self, settings: Settings) -> None:
+        self._window.use(settings)
+        if settings.block_bytes != self._block_bytes:
+            self._history.predictions.exponents.clear()  # they are those of other blocks
+        self._block_bytes = settings.block_bytes
 
     def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
         """A socket for messages of the ``purpose`` between two ranks, and the key that seals them; None if this communicator was
@@ -263,7 +310,7 @@ class Communicator(Reductions, Exchanges):
             if self._opens:
                 self._open(bound)
             gen = self._gen & 0xFFFF
-            size = self._descriptor.block_bytes
+            size = self._block_bytes
             context = Context(
                 self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give, error
             )
@@ -294,9 +341,7 @@ class Communicator(Reductions, Exchanges):
 
     def _open(self, bound: float | None) -> None:
         """Before the first call, find out whether all ranks belong to the same run."""
-        context = Context(
-            self._engine, self.rank, self.size, self._descriptor.block_bytes, self._gen, self._degrades, firm=True
-        )
+        context = Context(self._engine, self.rank, self.size, self._block_bytes, self._gen, self._degrades, firm=True)
         self._engine.start(same_run(context), self._gen, bound, background=False)
         self._gen += 1
         self._opens = False

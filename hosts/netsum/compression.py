@@ -7,6 +7,7 @@ over many calls nothing is lost. They wait for every rank also in jobs that degr
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsum.collectives.options import ARITHMETIC
 from netsum.communicator import Communicator
 from netsum.errors import Unsupported
+from netsum.fixed_point import Array
 
 Floats = NDArray[np.float32]
 
@@ -23,24 +25,30 @@ WIDTH: Final = 1024
 _BITS: Final = (4, 8)
 
 
-class _Feedback:
-    """What contributions lost, by shape; adds it to the next one. With ``on`` False nothing is kept."""
+class ErrorFeedback:
+    """What contributions have lost, by a key of the caller's; it is added to the next contribution of that key. With ``on`` False
+    nothing is kept."""
 
-    def __init__(self, on: bool) -> None:
-        self._on = on
-        self._rest: dict[tuple[int, ...], Floats] = {}
+    def __init__(self, on: bool = True) -> None:
+        self.on = on
+        self._rests: dict[Hashable, Array] = {}
 
-    def add_to(self, x: ArrayLike) -> tuple[Floats, tuple[int, ...]]:
-        """The values of ``x``, flat, with what is left over; and their shape."""
-        array = np.array(x, np.float32)
-        flat = array.reshape(-1)
-        if array.shape in self._rest:
-            flat += self._rest[array.shape]
-        return flat, array.shape
+    def added(self, key: Hashable, array: Array) -> Array:
+        """``array`` with what was kept, if that has the same shape; a new array then, of the same type."""
+        rest = self._rests.get(key)
+        if rest is None or rest.shape != array.shape:
+            return array
+        return (array + rest).astype(array.dtype, copy=False)
 
-    def keep(self, shape: tuple[int, ...], rest: Floats) -> None:
-        if self._on:
-            self._rest[shape] = rest
+    def keep(self, key: Hashable, rest: Array) -> None:
+        if self.on:
+            self._rests[key] = rest
+
+
+def _with_rest(feedback: ErrorFeedback, x: ArrayLike) -> tuple[Floats, tuple[int, ...]]:
+    """The values of ``x``, flat, with what was kept of such arrays; and their shape."""
+    array = np.asarray(x, np.float32)
+    return feedback.added(array.shape, array.reshape(-1)), array.shape
 
 
 def _check(op: str) -> None:
@@ -68,7 +76,7 @@ class Rotated:
         if bits not in _BITS:
             raise Unsupported(f"bits is {bits!r}, not one of {', '.join(map(str, _BITS))}")
         self._comm, self._bits = comm, bits
-        self._feedback = _Feedback(error_feedback)
+        self._feedback = ErrorFeedback(error_feedback)
         self.levels = (2**bits - 1) // (2 * comm.size)
         if not self.levels:
             raise Unsupported(f"{comm.size} ranks are too many for a sum in {bits} bits")
@@ -84,7 +92,7 @@ class Rotated:
         ``bits`` / 8 for each value.
         """
         _check(op)
-        flat, shape = self._feedback.add_to(x)
+        flat, shape = _with_rest(self._feedback, x)
         width = min(WIDTH, 1 << max(3, (flat.size - 1).bit_length()))
         signs = self._rotations.choice(np.array([-1, 1], np.float32), width)
         rows = np.zeros((-(-flat.size // width), width), np.float32)
@@ -135,7 +143,7 @@ class TopBlocks:
         if not 0 < share <= 1 or block < 1:
             raise Unsupported(f"share is {share!r} and block {block!r}: above 0 and at most 1, and at least 1")
         self._comm, self._share, self._block = comm, share, block
-        self._feedback = _Feedback(True)
+        self._feedback = ErrorFeedback()
 
     def allreduce(self, x: ArrayLike, op: str = "mean", timeout: float | None = None) -> Floats:
         """The sum or mean of ``x`` over all ranks where blocks were marked, zeros elsewhere; the same bits on all ranks.
@@ -144,7 +152,7 @@ class TopBlocks:
         for each value of the marked ones (between ``share`` and n times that of all).
         """
         _check(op)
-        flat, shape = self._feedback.add_to(x)
+        flat, shape = _with_rest(self._feedback, x)
         rows = np.zeros((-(-flat.size // self._block), self._block), np.float32)
         rows.reshape(-1)[: flat.size] = flat
         largest = np.zeros(len(rows), np.bool_)

@@ -17,7 +17,19 @@ SWITCH: Final = "switch"
 AUTO: Final = "auto"
 HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
 ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS)
+PLAN: Final = "plan:"
+"""Followed by a file (:mod:`netsum.peers.plans.from_file`), which every member reads: an algorithm, too."""
+KNOWN: Final = f"{', '.join(ALGORITHMS)} or {PLAN}FILE"
 _KEY: Final = re.compile("(?:[0-9a-f]{16}){1,2}")  # 16 digits: of an epoch that an older controller began
+
+
+def is_algorithm(name: str) -> bool:
+    return name in ALGORITHMS or (name.startswith(PLAN) and name != PLAN)
+
+
+def without_switch(name: str) -> bool:
+    """Whether the members combine themselves, whatever room there is on switches."""
+    return name in HOST_ALGORITHMS or name.startswith(PLAN)
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,8 @@ class Descriptor:
     stripe is its id modulo their number. ``resumes`` is the epoch that this one continues, from ``first_block_id`` on.
     ``evicted`` are the ranks that were evicted.
 
-    ``algorithm`` says who combines: "switch", or the members themselves by this algorithm ("auto": whichever suits the size).
+    ``algorithm`` says who combines: "switch", or the members themselves by this algorithm ("auto": whichever suits the size;
+    "plan:FILE": as the file says).
     For members, ``peers`` has the HOST:PORT of each rank (empty if evicted), ``peer_key`` (32 hex digits) seals their messages
     in this epoch, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
@@ -138,8 +151,8 @@ class Descriptor:
             raise ValueError(f"roots is {self.roots!r}, must be numbers of roots from 0, one a stripe")
         if self.resumes is not None and type(self.resumes) is not int:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm is {self.algorithm!r}, must be one of {', '.join(ALGORITHMS)}")
+        if not is_algorithm(self.algorithm):
+            raise ValueError(f"algorithm is {self.algorithm!r}, must be one of {KNOWN}")
         if not self.by_switch:
             self._check_peers()
         if self.block_bytes % CHUNK_BYTES:

@@ -108,6 +108,11 @@ class Engine:
                 self._lock.release()
         return work
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._works)
+
     def _check(self) -> None:
         if self._failure is not None:
             raise Closed(f"the communicator has ended: {_words(self._failure)}") from self._failure

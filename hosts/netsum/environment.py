@@ -2,13 +2,13 @@
 
 ======================  ============================================================================
 ``NETSUM_JOB``          name of the job
-``NETSUM_RANK``         this member's rank; else ``RANK``, as torchrun sets it
+``NETSUM_RANK``         this member's rank; else what the launcher set (:data:`RANKS`)
 ``NETSUM_TOKEN``        the job's secret token
 ``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
 ``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
-``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on (docs/hosts.md), the same on every rank
+``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the same on every rank
 ``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
 ``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
@@ -21,13 +21,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Final
 
-from netsum.descriptor import ALGORITHMS
+from netsum.descriptor import ALGORITHMS, PLAN, is_algorithm
 from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
 DEFAULT_CALL_TIMEOUT = 60.0
+RANKS: Final = ("NETSUM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Variables that say a process's rank, the first that is set: ours, and those of torchrun, Open MPI, MVAPICH2, MPICH (also Intel
+MPI) and SLURM. SLURM's is last: what a job step starts, such as mpirun, has it in its environment too."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +52,30 @@ class Environment:
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
         """Read ``variables`` (default: the process's). Raises JoinError for an invalid value."""
         source = os.environ if variables is None else variables
-        rank = _rank(source, "NETSUM_RANK")
         return cls(
             job=source.get("NETSUM_JOB") or None,
-            rank=_rank(source, "RANK") if rank is None else rank,
+            rank=_rank(source),
             token=source.get("NETSUM_TOKEN") or None,
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
-            algorithm=_one_of(source, "NETSUM_ALGORITHM", ALGORITHMS),
+            algorithm=_algorithm(source, "NETSUM_ALGORITHM"),
             peer=source.get("NETSUM_PEER") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),
             log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )
 
 
-def _rank(source: Mapping[str, str], name: str) -> int | None:
-    text = source.get(name)
-    if not text:
+def _algorithm(source: Mapping[str, str], name: str) -> str | None:
+    text = source.get(name) or ""
+    return text if text.startswith(PLAN) and is_algorithm(text) else _one_of(source, name, ALGORITHMS)
+
+
+def _rank(source: Mapping[str, str]) -> int | None:
+    name = next((name for name in RANKS if source.get(name)), None)
+    if name is None:
         return None
+    text = source[name]
     if not (text.isascii() and text.isdigit()):
         raise JoinError(f"{name} is {text!r}, not a rank: 0, 1, 2, ...")
     return int(text)

@@ -24,6 +24,11 @@ PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 _IPV4_TYPE = b"\x08\x00"
 _START = b"\x45"  # version 4, no options
+ECT: Final = 2
+"""The two low bits of the IPv4 header's second byte (RFC 3168): links may mark the packet instead of losing it."""
+CE: Final = 3
+"""The same: a congested link has marked it."""
+_TOS: Final = 15
 _UDP = 17
 _CONVERSATION = slice(26, 38)  # source ip, destination ip, source port, destination port
 
@@ -44,6 +49,11 @@ def internet_checksum(data: bytes) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
+
+
+def is_congested(tos: int) -> bool:
+    """Whether a congested link has marked a packet, by the second byte of its IPv4 header."""
+    return int(tos) & CE == CE
 
 
 class FrameFormat:
@@ -81,7 +91,7 @@ class FrameFormat:
         def ipv4(checksum: int) -> bytes:
             total = IPV4_BYTES + UDP_BYTES + size
             # Identification 0 and DF: never fragmented (RFC 6864).
-            head = struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0x4000, 64, _UDP, checksum)
+            head = struct.pack(">BBHHHBBH", 0x45, ECT, total, 0, 0x4000, 64, _UDP, checksum)
             return head + self._addresses
 
         udp = self._ports + struct.pack(">HH", UDP_BYTES + size, 0)
@@ -89,13 +99,24 @@ class FrameFormat:
 
     def payloads(self, frames: Sequence[memoryview]) -> Sequence[memoryview]:
         """The UDP payloads of those frames that are well-formed packets of this conversation from the other end."""
-        if isinstance(frames, Received):
-            first = self._payload(frames[0])
-            heads = frames.rows[:, :PREFIX_BYTES]
-            alike = len(frames) == 1 or ((heads == heads[0]).all() and (frames.sizes == frames.sizes[0]).all())
-            if first is not None and alike:
-                return Received(frames.rows[:, PREFIX_BYTES:], np.full(len(frames), len(first), np.int64))
-        return [packet for frame in frames if (packet := self._payload(frame)) is not None]
+        if not isinstance(frames, Received):
+            return [packet for frame in frames if (packet := self._payload(frame)) is not None]
+        first = self._payload(frames[0])
+        heads = frames.rows[:, :PREFIX_BYTES]
+        alike = len(frames) == 1 or ((heads == heads[0]).all() and (frames.sizes == frames.sizes[0]).all())
+        if first is None or not alike:
+            return self._differing(frames)
+        congested = len(frames) if is_congested(heads[0, _TOS]) else 0
+        return Received(frames.rows[:, PREFIX_BYTES:], np.full(len(frames), len(first), np.int64), congested)
+
+    def _differing(self, frames: Received) -> Sequence[memoryview]:
+        found = [self._payload(frame) for frame in frames]
+        ours = [packet for packet in found if packet is not None]
+        marks = zip(found, frames.rows, strict=True)
+        congested = sum(packet is not None and is_congested(row[_TOS]) for packet, row in marks)
+        if len(ours) == len(found):
+            return Received(frames.rows[:, PREFIX_BYTES:], np.array([len(packet) for packet in ours]), congested)
+        return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
         if (

@@ -32,6 +32,11 @@ class GiveWay:
         self._pause = 0.0
         self.until = 0.0
 
+    def narrow(self, window: int) -> None:
+        """From now on at most so many blocks are under way: what is to be no more than the job's window."""
+        self._limit = min(self._limit, window) if self._limit < self._window else window
+        self._window = window
+
     def heard(self, give_way: bool, now: float, number: int = 1) -> None:
         """A result has arrived, with or without ``give_way``; or so many without."""
         if not give_way:

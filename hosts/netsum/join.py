@@ -12,7 +12,7 @@ from typing import NamedTuple
 from netsum.backend import open_transport
 from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
-from netsum.descriptor import ALGORITHMS, Descriptor, Link
+from netsum.descriptor import KNOWN, Descriptor, Link, is_algorithm
 from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.logs import configure
@@ -46,7 +46,8 @@ def join(
         transport: carries the packets instead of the descriptor's link.
         timeout: seconds within which the controller must answer and the switch must know this rank.
         call_timeout: default timeout for every call of the communicator.
-        algorithm: in a job without a switch, replaces the job's; the same on every rank.
+        algorithm: in a job without a switch, replaces the job's; the same on every rank. ``plan:FILE`` is a plan of
+            `netsum plan schedule`.
         peer: address of this host, HOST or HOST:PORT, at which the other members reach it in a job without a switch. Default:
             the one from which it reaches the controller.
         wrap: wraps every transport, to the switch or to the other members. For tests, for example in a
@@ -118,8 +119,8 @@ def _given(
 
 def _known(algorithm: str | None) -> str | None:
     """The algorithm, if it is one."""
-    if algorithm is not None and algorithm not in ALGORITHMS:
-        raise JoinError(f"algorithm is {algorithm!r}, must be one of {', '.join(ALGORITHMS)}")
+    if algorithm is not None and not is_algorithm(algorithm):
+        raise JoinError(f"algorithm is {algorithm!r}, must be one of {KNOWN}")
     return algorithm
 
 

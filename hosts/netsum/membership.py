@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
 from netsum.controller_client import ControllerClient
-from netsum.descriptor import AUTO, SWITCH, Descriptor
+from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor
 from netsum.errors import JoinError
+from netsum.peers.plans.from_file import read_plan
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.transports.base import Transport
 
@@ -72,11 +73,13 @@ class ControllerMembership:
         return self._options.wrap(PeerTransport(self._socket, descriptor))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, which include this one."""
+        """The communicator of a group of these ranks, which include this one. A plan is for all ranks of the job."""
         host = self._peer and self._peer.rpartition(":")[0]
-        member = ControllerMembership(
-            self._client.group(epoch, label, ranks, deadline), replace(self._options, peer=host)
+        algorithm = self._options.algorithm
+        options = replace(
+            self._options, peer=host, algorithm=AUTO if algorithm and algorithm.startswith(PLAN) else algorithm
         )
+        member = ControllerMembership(self._client.group(epoch, label, ranks, deadline), options)
         return member.communicator(deadline)
 
     def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
@@ -134,7 +137,17 @@ def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor
 
 
 def with_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm instead of its own, if there is no switch."""
-    if descriptor.by_switch or algorithm in (None, SWITCH):
-        return descriptor
-    return replace(descriptor, algorithm=algorithm)
+    """The descriptor with the caller's algorithm instead of its own, if there is no switch. JoinError if that is a plan that
+    cannot be read, or is for another number of ranks."""
+    if not descriptor.by_switch and algorithm not in (None, SWITCH):
+        descriptor = replace(descriptor, algorithm=algorithm)
+    if descriptor.algorithm.startswith(PLAN):
+        try:
+            hosts = read_plan(descriptor.algorithm.removeprefix(PLAN)).hosts
+        except ValueError as error:
+            raise JoinError(str(error)) from None
+        if len(hosts) != descriptor.workers:
+            raise JoinError(
+                f"{descriptor.algorithm} is for {len(hosts)} ranks, and job {descriptor.job!r} has {descriptor.workers}"
+            )
+    return descriptor

@@ -46,6 +46,7 @@ COUNTERS: Final = {
     "lost": ("netsum_lost_blocks", "Blocks whose result was gone before this rank asked for it."),
     "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not reached."),
     "gave_way": ("netsum_gave_way_results", "Results that asked to give way to a job of a higher priority."),
+    "congested": ("netsum_congested_packets", "Packets received that a congested link had marked."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
 }
 """Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""

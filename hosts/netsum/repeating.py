@@ -2,10 +2,10 @@
 
 This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives (:mod:`netsum.overtaking`): it
 is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so that waiting for a straggler causes no
-storm. Its result shows whether more is missing: as long as the repeats turn out to have been needed, each expiry repeats twice
-as many. The timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples. A
-repeated block that gets two results was repeated too early: the backoff then grows until a block gets its result at the first
-try.
+storm. If its result comes and the timer then expires again, everything is to be repeated, as fast as :mod:`netsum.congestion`
+allows after that: a block, then twice as many with each round trip. The timer follows RFC 6298 (Karn's rule, exponential backoff
+up to a cap), but learns the lowest of several samples. A repeated block that gets two results was repeated too early: the backoff
+then grows until a block gets its result at the first try.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MAX_RTO: Final = 2.0
 
 
 class Repeating:
-    """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run)."""
+    """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run).
+    After :meth:`look`, so many of them are ``due``, whatever else holds blocks back, and ``stalled`` says that nothing has come
+    after what the timer repeated before."""
 
-    def __init__(self, window: int, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
-        self._window = window
+    def __init__(self, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
@@ -38,7 +39,7 @@ class Repeating:
         self.again: dict[int, None] = {}
         self.alarm: float | None = None
         self._backoff = 1
-        self._burst = 1
+        self.due, self.stalled = 0, False
         self._needed = False  # a repeated block got its result since the timer expired
 
     @property
@@ -54,23 +55,23 @@ class Repeating:
         self.alarm = now + min((self.trip.rto if pause is None else pause) * self._backoff, MAX_RTO)
 
     def look(self, sent: Mapping[int, Flight], now: float) -> int:
-        """If the timer has expired, repeat what seems overtaken, or else the oldest block, or twice as many blocks as last time
-        if those were needed (a whole flight was lost). Returns how many seem overtaken."""
+        """If the timer has expired, repeat what seems overtaken, or else the oldest block, or all if the last repeat was needed
+        (a whole flight was lost). Returns how many seem overtaken."""
+        self.due, self.stalled = 0, False
         if self.alarm is None or now < self.alarm:
             return 0
-        self.alarm, found = None, 0
+        self.alarm, self.due, found = None, 1, 0
         if self._overtaking.doubtful:
             self._overtaking.believe()
             found = self.find_overtaken(sent)
             if self.again:
                 self._repeated.update(self.again)
                 return found
-        if self._needed and not self.hasty:
-            self._burst, self._backoff = min(2 * self._burst, self._window), 1
-        else:
-            self._burst, self._backoff = 1, min(2 * self._backoff, 1 << 16)
+        self.stalled = self._needed and not self.hasty
+        self._backoff = 1 if self.stalled else min(2 * self._backoff, 1 << 16)
         self._needed = False
-        self.again.update(dict.fromkeys(sorted(sent)[: self._burst]))
+        oldest = sorted(sent) if self.stalled else [min(sent)] if sent else []
+        self.again = {**dict.fromkeys(oldest), **self.again}
         self._repeated.update(self.again)
         return found
 
@@ -101,7 +102,7 @@ class Repeating:
         if first_try:
             if self.hasty:
                 self.trip.begin_anew(rtt)
-            self._twice, self._burst = 0, 1
+            self._twice, self._needed = 0, False
         if not self.hasty:
             self._backoff = 1
             if not first_try:

@@ -50,20 +50,22 @@ class Packets(Sequence[Packet]):
 
 
 class Received(Sequence[memoryview]):
-    """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``."""
+    """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``. A congested link has marked so many of
+    them (``congested``)."""
 
-    def __init__(self, rows: Rows, sizes: NDArray[np.int64]) -> None:
+    def __init__(self, rows: Rows, sizes: NDArray[np.int64], congested: int = 0) -> None:
         self.rows = rows
         self.sizes = sizes
+        self.congested = congested
 
     @classmethod
-    def of(cls, packets: Sequence[bytes | memoryview]) -> Received:
+    def of(cls, packets: Sequence[bytes | memoryview], congested: int = 0) -> Received:
         """Copies of these packets."""
         sizes = np.array([len(packet) for packet in packets], np.int64)
         rows = np.zeros((len(packets), int(sizes.max(initial=0))), np.uint8)
         for row, packet in zip(rows, packets, strict=True):
             row[: len(packet)] = np.frombuffer(packet, np.uint8)
-        return cls(rows, sizes)
+        return cls(rows, sizes, congested)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -77,3 +79,8 @@ class Received(Sequence[memoryview]):
             return Received(self.rows[at], self.sizes[at])
         packet: memoryview = self.rows[at, : self.sizes[at]].data
         return packet
+
+
+def congested(packets: Sequence[memoryview]) -> int:
+    """How many of these packets a congested link has marked, as far as that is known."""
+    return packets.congested if isinstance(packets, Received) else 0

@@ -6,7 +6,7 @@ One window W serves all calls of a job together:
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
 * a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.copies`);
-* results tell when to give way to another job (:mod:`netsum.give_way`);
+* results tell when to give way to another job (:mod:`netsum.give_way`), and when links are congested (:mod:`netsum.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
 
@@ -16,6 +16,7 @@ Blocks of a run that are alike (:mod:`netsum.run`) are sent many at a time, and 
 ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a result
 means, one by one.
 """
+# long: every rule reads and changes the same few fields; what can be said without them is in files of its own.
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from typing import Final
 import numpy as np
 
 from netsum.block import Block, id_distance
+from netsum.congestion import Congestion
 from netsum.copies import Copies, is_early
 from netsum.descriptor import Descriptor
 from netsum.fits import fits, ordinary
@@ -33,8 +35,9 @@ from netsum.flight import Contributions, Flight
 from netsum.give_way import GiveWay
 from netsum.refusal import Disagreement, Refusal
 from netsum.repeating import Repeating
-from netsum.rows import Packets, Received
+from netsum.rows import Packets, Received, congested
 from netsum.run import Run
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import Header, count_alike, parse_header
@@ -77,10 +80,11 @@ class SwitchWindow:
         self._kept_from = 0
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
-        self._repeating = Repeating(self._size, self._contributions.block_id, descriptor.roots)
+        self._repeating = Repeating(self._contributions.block_id, descriptor.roots)
         self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
         self.present = self._workers - len(descriptor.evicted)
         self._way = GiveWay(self._size, descriptor.block_exp_ms)
+        self._congestion = Congestion(self._size)
         self.stats = Stats()
 
     @property
@@ -138,20 +142,44 @@ class SwitchWindow:
         """First repeat blocks that have timed out, then send new ones as far as the window allows."""
         packets = Packets()
         self.stats.fast_retransmissions += self._repeating.look(self._sent, now)
-        for serial in self._repeating.again:
-            if serial in self._sent:
-                self._repeat(serial, packets)
-        self._repeating.again.clear()
-        room = min(self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
+        if self._repeating.stalled:
+            self._congestion.stalled()
+        room = self._congestion.room(now, self._under_way, self._repeating.trip.srtt)
+        room -= self._repeat_all(max(room, self._repeating.due), packets)
+        room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
         while room > 0 and self.queued:
             room -= self._begin(room, now, packets)
         if not packets:
             return []
+        self._congestion.sent(len(packets))
         self.stats.packets_sent += len(packets)
         self.stats.bytes_sent += packets.nbytes
         if self._repeating.alarm is None:
             self._repeating.start(now)
         return packets
+
+    @property
+    def _under_way(self) -> int:
+        """How many blocks have been sent and are not about to be repeated."""
+        return len(self._sent) - sum(serial in self._sent for serial in self._repeating.again)
+
+    def _repeat_all(self, most: int, packets: Packets) -> int:
+        """Repeat what is to be repeated, at most so many; returns how many."""
+        number, again = 0, self._repeating.again
+        for serial in list(again):
+            if serial in self._sent:
+                if number >= most:
+                    break
+                self._repeat(serial, packets)
+                number += 1
+            del again[serial]
+        return number
+
+    def _overtaken(self, found: int) -> None:
+        """So many blocks turn out to be overtaken by later ones."""
+        if found:
+            self.stats.fast_retransmissions += found
+            self._congestion.lost(self._under_way)
 
     def _repeat(self, serial: int, packets: Packets) -> None:
         sent = self._sent.pop(serial).alone(serial)
@@ -189,13 +217,19 @@ class SwitchWindow:
 
     leave = tend
 
+    def use(self, settings: Settings) -> None:
+        self._way.narrow(settings.window)
+
     def explain(self, now: float) -> None:
         """Always None: only the controller can read the switch's records."""
 
     def next_deadline(self) -> float | None:
         if self.queued and not self._sent and self._way.until:
             return self._way.until
-        return self._repeating.alarm
+        alarm, paced = self._repeating.alarm, self._congestion.until
+        if not paced or not (self.queued or self._repeating.again):
+            return alarm
+        return paced if alarm is None else min(alarm, paced)
 
     def overrule(self, status: Status) -> list[Packet]:
         """Empty contributions with ``status`` to every outstanding block, and to the next, which others may wait for."""
@@ -209,6 +243,9 @@ class SwitchWindow:
         ]
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        if marked := congested(packets):
+            self.stats.congested += marked
+            self._congestion.marked(marked, self._under_way)
         at = 0
         while at < len(packets):
             taken = self._take(packets, at, now) if isinstance(packets, Received) else 0
@@ -397,4 +434,5 @@ class SwitchWindow:
                 self._kept.pop(at, None)
             self._repeating.forget(gone)
             self._kept_from = max(self._kept_from, gone.stop)
-        self.stats.fast_retransmissions += self._repeating.find_overtaken(self._sent)
+        self._congestion.arrived(number)
+        self._overtaken(self._repeating.find_overtaken(self._sent))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from netsum.block import Block
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Status
@@ -118,6 +119,9 @@ class Window(Protocol):
 
     def leave(self, transport: Transport) -> None:
         """Make sure that the others have what they need from this member, which is leaving."""
+
+    def use(self, settings: Settings) -> None:
+        """Begin further blocks with these settings; the same on all ranks from the same block on, and between calls."""
 
     def explain(self, now: float) -> Whom | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

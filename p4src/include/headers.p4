@@ -44,6 +44,11 @@ header ipv4_h {
     bit<32> dst_addr;
 }
 
+// A congested link has marked the packet, CE (RFC 3168). The block's result bears the mark, whatever its outcome; nothing else
+// depends on it.
+const bit<16> ECN_CE = 3;           // the two low bits of tos
+#define IS_CONGESTED(ip) ((ip.version_ihl_tos & ECN_CE) == ECN_CE)
+
 header udp_h {
     bit<16> src_port;
     bit<16> dst_port;

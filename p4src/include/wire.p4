@@ -227,7 +227,7 @@ header chunks16_h {
 //   degraded         1  the sum is partial
 //   chunks           5  payload size in chunks
 //   firm             1  never ages out
-//   padding          1  zero
+//   congested        1  a contribution came with the mark CE of a congested link (RFC 3168)
 
 #define RECORD_SEEN(r)         r[447:192]
 #define AS_SEEN(x)             ((record_raw_t)(x) << 192)
@@ -263,8 +263,8 @@ header chunks16_h {
 #define AS_CHUNKS(x)           ((record_raw_t)(x) << 2)
 #define RECORD_FIRM(r)         r[1:1]
 #define AS_FIRM(x)             ((record_raw_t)(x) << 1)
-#define RECORD_PADDING(r)      r[0:0]
-#define AS_PADDING(x)          ((record_raw_t)(x) << 0)
+#define RECORD_CONGESTED(r)    r[0:0]
+#define AS_CONGESTED(x)        ((record_raw_t)(x) << 0)
 #define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000) == AS_SEEN(x))
 #define HAS_START(r, x)        ((r & 0xffffffffffff000000000000000000000000000000000000) == AS_START(x))
 #define HAS_EPOCH(r, x)        ((r & 0xffffffff0000000000000000000000000000) == AS_EPOCH(x))
@@ -282,7 +282,7 @@ header chunks16_h {
 #define HAS_DEGRADED(r, x)     ((r & 0x80) == AS_DEGRADED(x))
 #define HAS_CHUNKS(r, x)       ((r & 0x7c) == AS_CHUNKS(x))
 #define HAS_FIRM(r, x)         ((r & 0x2) == AS_FIRM(x))
-#define HAS_PADDING(r, x)      ((r & 0x1) == AS_PADDING(x))
+#define HAS_CONGESTED(r, x)    ((r & 0x1) == AS_CONGESTED(x))
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
 const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000;
 const record_raw_t PAYLOAD_BITS = 0xffff0000007c;

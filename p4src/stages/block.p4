@@ -43,6 +43,9 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             + (AS_SRC_CNT(hdr.netsum.src_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
         meta.outcome = OUTCOME_ACCEPTED;
     }
+    action say_congested() {
+        meta.record = meta.record | AS_CONGESTED(1w1);
+    }
     action say_degraded() {
         meta.record = meta.record | AS_DEGRADED(1w1);
     }
@@ -149,6 +152,9 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
 
             if (meta.outcome == OUTCOME_PENDING) {
                 count_in();
+                if (IS_CONGESTED(hdr.ipv4)) {
+                    say_congested();
+                }
                 if (hdr.netsum.degraded == 1) {
                     say_degraded();
                 }

@@ -28,7 +28,8 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
             | AS_BLOCK_ID(hdr.netsum.block_id) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
             | AS_CHUNKS(meta.room) | AS_SRC_CNT(hdr.netsum.src_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
             | AS_STATUS(hdr.netsum.status) | AS_DEGRADED(hdr.netsum.degraded) | AS_FIRM(hdr.netsum.firm)
-            | AS_STATE(STATE_DONE);
+            | AS_STATE(STATE_DONE)
+            | AS_CONGESTED(hdr.ipv4.version_ihl_tos[1:1] & hdr.ipv4.version_ihl_tos[0:0]);
         meta.outcome = OUTCOME_RETURNED;
     }
     action keep_payload() {

@@ -29,6 +29,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
     }
+    action congested() {
+        hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos | ECN_CE;
+    }
     action aged() {
         hdr.netsum.age_op = AGE_AGED;
     }
@@ -90,6 +93,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             }
         } else {
             from_record();
+            if (HAS_CONGESTED(meta.record, 1)) {
+                congested();
+            }
             set_lengths.apply(hdr, (bit<16>)RECORD_CHUNKS(meta.record) << 8);
             if (REPLY_IS_RESULT(meta.reply)) {
                 if (HAS_DEGRADED(meta.record, 1)) {

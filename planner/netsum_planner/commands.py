@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 from netsum.counting import counted
@@ -15,11 +14,14 @@ from netsum_controller.errors import InputError
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Bound, Collective, Optimum
 from netsum_planner.optimum.optimum import optimum as find_optimum
+from netsum_planner.options import topology_options
+from netsum_planner.ranks.command import ranks
 from netsum_planner.topologies import boxes, shapes
-from netsum_planner.topologies.files import exact, read_topology, to_yaml
-from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.topologies.files import exact, to_yaml
+from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
 from netsum_planner.trees.packing import Packing, Tree, pack
+from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
 
 _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
@@ -52,40 +54,6 @@ def plan() -> None:
     TOPOLOGY is a file: the controller's YAML, the planner's (`netsum plan make` writes one), ASTRA-sim's network .yml, htsim's
     .topo, or TACCL's .json.
     """
-
-
-def topology_options(command: Any) -> Any:
-    """The argument TOPOLOGY, and what is changed in it; the command gets ``topology``."""
-
-    @wraps(command)
-    def told(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
-        found = read_topology(file, rate_mbps=rate, boxes=boxes)
-        if down:
-            found = found.without([_part(found, each) for each in down])
-        if hosts is not None:
-            found = found.subset(hosts.split(","))
-        return command(found, **more)
-
-    for option in (
-        click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path)),
-        click.option("--hosts", metavar="H,H...", help="Only these hosts take part, and no other forwards."),
-        click.option(
-            "--down", multiple=True, metavar="NODE|NODE,NODE", help="A node or a link that is down; repeatable."
-        ),
-        click.option(
-            "--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."
-        ),
-        click.option("--boxes", type=click.IntRange(1), default=1, help="How many of the box in TACCL's JSON."),
-    ):
-        told = option(told)
-    return told
-
-
-def _part(topology: Topology, text: str) -> str | Pair:
-    one, comma, other = text.partition(",")
-    if not comma and one not in topology.nodes:
-        raise InputError(f"--down {text}: {topology.name} has no node {one}; a link is written NODE,NODE")
-    return (one, other) if comma else one
 
 
 @plan.command()
@@ -171,6 +139,35 @@ def _words(tree: Tree) -> str:
 
 @plan.command()
 @topology_options
+@click.option("--chunk-bytes", type=click.IntRange(1), metavar="N", help="Bytes that hosts sum at a time.")
+@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="[default: standard output]")
+def schedule(topology: Topology, chunk_bytes: int | None, out: Path | None) -> None:
+    """Write the plan of an allreduce, as JSON.
+
+    Hosts carry it out: `netsum job create --algorithm plan:FILE`, NETSUM_ALGORITHM or netsum.join(algorithm=...). Its trees have
+    several roots and reach 95 % of the optimum without sums in the network. If switches sum, it also has the weights with which
+    they share the blocks: `netsum job create --root plan:FILE`.
+    """
+    with console().status(f"{topology.name}: packing trees"):
+        found = plan_allreduce(topology, chunk_bytes)
+    if out is None:
+        print_json(found.to_json())
+        return
+    try:
+        out.write_text(json.dumps(found.to_json(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise InputError(f"{out}: {error.strerror or error}") from None
+    packing = found.schedule.packing
+    rate = f"{float(found.schedule.rate):.2f} of {float(packing.optimum):.2f} GB/s"
+    steps = counted(found.schedule.steps, "step")
+    click.echo(f"{topology.name}: {counted(len(packing.trees), 'tree')}, {rate}, {steps}")
+    if found.roots:
+        shared = ", ".join(f"{root} {weight}" for root, weight in found.roots.items())
+        click.echo(f"roots: {shared}; {float(found.in_network):.2f} GB/s with sums in the network")
+
+
+@plan.command()
+@topology_options
 @click.option(
     "--smallest", type=click.IntRange(2), default=3, show_default=True, help="Hosts of an allocation, at least."
 )
@@ -236,3 +233,6 @@ def make(shape: str, numbers: tuple[int, ...], rate: float | None, delay: float 
             raise click.UsageError(f"{shape} needs --rate")
         made = builder(*numbers, rate=exact(rate), delay_us=delay or 0.0)
     click.echo(to_yaml(made.only_forwarding() if forward_only else made), nl=False)
+
+
+plan.add_command(ranks)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.descriptor import ALGORITHMS, SWITCH
+from netsum.descriptor import SWITCH
+from netsum_controller.cli.algorithm import Algorithm
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
@@ -78,7 +79,7 @@ def numbers_from(first: int, only: int | None) -> Iterable[int]:
 
 algorithm_option = click.option(
     "--algorithm",
-    type=click.Choice(ALGORITHMS),
+    type=Algorithm(),
     default=SWITCH,
     show_default=True,
     help="who combines: the switch, or the members themselves",

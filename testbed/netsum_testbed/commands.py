@@ -81,12 +81,15 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     from netsum_testbed.demo.run import run_demo  # noqa: PLC0415
 
     end_on_signals()
-    digits = Digits.from_scikit_learn()  # before anything is brought up: it is an extra
     console = Console()
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
-    with open_topology(topology, switch, reason, console) as fabric:
+    network = open_topology(topology, switch, reason, console)
+    digits = (
+        Digits.from_scikit_learn()
+    )  # an extra, and slow to import: before anything is up, and after all other errors
+    with network as fabric:
         console.print(f"{fabric.switch} switch and {counted(workers, 'worker')}, {kind}: up", highlight=False)
         outcome = run_demo(fabric, kind, workers, steps, digits, console)
     console.print(

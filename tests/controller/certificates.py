@@ -1,4 +1,4 @@
-"""Certificates made for the tests: an authority, a server's, a client's, and a stranger's of another authority."""
+"""Certificates for the tests: an authority's, a server's, a client's, and a stranger's, which another authority signed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class FakeFabric:
         return {name: switch.installed for name, switch in self.switches.items()}
 
     def items(self, controller: Controller, job_id: int) -> dict[str, set[Item]]:
-        """What of a job is on every switch."""
+        """What each switch has of a job."""
         found = {}
         for name in self.switches:
             with controller.site.client(name) as client:

@@ -56,15 +56,15 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.refuse_first_streams = 0
         self.lose_packet_ins = 0
         self.hold_packet_ins = 0
-        """So many PacketIns come late: just before the next one."""
+        """How many PacketIns are held back until just before the next one."""
         self._held: list[Any] = []
         self.cookies_read = 0
         self.sweeps: list[bytes] = []
         """The frame of every sweep that came from the primary."""
         self.sweeps_close = 0
-        """What the next sweep says that it closed."""
+        """How many blocks the next sweep claims to have closed."""
         self.age = 0
-        """Of every block, as a query brings it."""
+        """The age of every block, as a query returns it."""
         self.writes: list[Any] = []
         """Every update that was carried out, in order."""
         self._streams: list[_FakeStream] = []
@@ -99,7 +99,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             self._server = None
 
     def restart(self) -> None:
-        """As when the process is restarted: everything is forgotten."""
+        """Restart as a process would: everything is forgotten."""
         self.stop()
         self._streams.clear()
         self._forget()
@@ -118,7 +118,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             return rows | {b"group" + group.SerializeToString(deterministic=True) for group in self.groups.values()}
 
     def let_in(self, packets: dict[int, int]) -> None:
-        """What the member entries have counted, by source; those that are not given, nothing."""
+        """Set what the member entries have counted, by source; entries that are not given have counted nothing."""
         table = netsum_program().object_id("tables", "member")
         source = netsum_program()._key("member")["src_id"].id
         for key in self.rows:

@@ -1,4 +1,4 @@
-"""A controller whose process is killed on its way."""
+"""A controller whose process is killed in the middle of a command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from netsum_controller.p4runtime.client import SwitchClient
 
 
 class Killed(BaseException):
-    """Stands for the process being killed."""
+    """Raised where the process would be killed."""
 
 
 @contextmanager
 def dying_after(writes: int) -> Iterator[None]:
-    """The process is :class:`Killed` when it has sent so many batches to switches and is about to send another."""
+    """Raise :class:`Killed` once so many batches have gone to switches and another is about to."""
     writer, calls = SwitchClient.write, 0
 
     def write(self: SwitchClient, updates: Any) -> None:

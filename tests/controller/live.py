@@ -22,14 +22,14 @@ PAYLOAD = LANES * 4
 
 
 def start(kind: str) -> SwitchUnderTest:
-    """A switch of its own, which no test has touched."""
+    """Start a fresh switch."""
     module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
     switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
     return switch
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """What other threads do, and frames, which go another way than P4Runtime, come at some time."""
+    """Wait for other threads, and for frames, which do not keep the order of P4Runtime calls."""
     deadline = time.monotonic() + SOON
     while not condition():
         assert time.monotonic() < deadline, "it has not happened"
@@ -56,7 +56,7 @@ def port_of(member: Descriptor) -> int:
 
 
 def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]:
-    """What comes to a member, which must be for it: (header, payload)."""
+    """Receive a member's next packet, which must be for it: (header, payload)."""
     frame = switch.recv(port_of(member))
     assert frame is not None
     packets = FrameFormat.of(member).payloads([memoryview(frame)])
@@ -66,7 +66,7 @@ def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]
 
 
 def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, values: list[int]) -> int:
-    """All contribute to a block; the value that everyone gets back."""
+    """Let all contribute to a block; return the value that everyone gets back."""
     for member, value in zip(members, values, strict=True):
         contribute(switch, member, block, value)
     results = [receive(switch, member) for member in members]

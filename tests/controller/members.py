@@ -1,4 +1,4 @@
-"""Members as the controller sees them: they join, rejoin with what they lack, and are told to wait or to give up."""
+"""Members as the controller sees them: they join, rejoin with what they lack, and are told to wait or give up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def join_all(controller: Controller, instance: str = "a", name: str = "resnet") 
 
 
 class Member:
-    """What a host does: joins, and rejoins with the epoch that it last ran in and the block that it lacks."""
+    """A host, which joins, and rejoins with the epoch that it last ran in and the first block that it lacks."""
 
     def __init__(self, controller: Controller, rank: int, instance: str, job: str = "resnet") -> None:
         self.controller, self.rank, self.instance, self.job = controller, rank, instance, job
@@ -40,7 +40,7 @@ class Member:
 
 
 def busy(member: Member, finished: int = 0) -> str:
-    """The member rejoins and is told to ask again; why."""
+    """Rejoin, expecting to be told to ask again; return the reason."""
     with pytest.raises(Busy) as caught:
         member.rejoin(finished)
     assert 0 < caught.value.retry_ms < 1000
@@ -48,7 +48,7 @@ def busy(member: Member, finished: int = 0) -> str:
 
 
 def gone(member: Member) -> str:
-    """The member rejoins and cannot go on; why."""
+    """Rejoin, expecting that the member cannot continue; return the reason."""
     with pytest.raises(CannotResume) as caught:
         member.rejoin()
     return str(caught.value)

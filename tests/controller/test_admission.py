@@ -26,7 +26,7 @@ def other(
     switch: str = "s1",
     host: str = "h1",
 ) -> Job:
-    """A job that is there already, on one switch."""
+    """An existing job on one switch."""
     seats = tuple(Seat(rank, rank, host, 13000 + rank) for rank in range(workers))
     return Job(
         name=f"j{job_id}",
@@ -99,7 +99,7 @@ def test_members_on_two_switches() -> None:
     two = parse_topology(text.replace("switch: s1, port: 4", "switch: s2, port: 4"))
     with pytest.raises(Refused, match=r"no path joins s1 \(with h1, h2\) and s2 \(with h4\)"):
         place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
-    # What another switch's jobs have is theirs.
+    # Jobs on another switch do not count.
     assert where(place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE)) == ("s2", 1, 0, 128, 16)
 
 

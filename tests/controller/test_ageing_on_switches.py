@@ -29,7 +29,7 @@ def degrade_job(controller: Controller, *, quorum: int = 2, ranks: int = 3) -> l
 
 
 def block_exp(controller: Controller) -> int:
-    """What the switch has, microseconds."""
+    """The block_exp on the switch, in microseconds."""
     return job_entry(controller).block_exp
 
 
@@ -53,7 +53,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[0], first, 5)  # fetches the payload
     header, payload = receive(live, members[0])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.AGED, 2, 12)
-    contribute(live, members[2], first, 1000)  # too late: what all others hold is not changed any more
+    contribute(live, members[2], first, 1000)  # too late: the others already hold the result, so it no longer changes
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
     wait_until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 1)
@@ -81,7 +81,7 @@ def test_before_all_have_joined_nothing_is_closed(live: SwitchUnderTest, on_live
     assert live.recv(port_of(members[0]), 5 * EXP / 1000) is None
     members.append(on_live.join("resnet", TOKEN, 2, "a"))
     assert block_exp(on_live) == 1000 * EXP
-    assert receive(live, members[0])[0].src_cnt == 1  # it has waited since long before
+    assert receive(live, members[0])[0].src_cnt == 1  # it has been old enough for a long time
     # A new epoch waits again.
     again = on_live.join("resnet", TOKEN, 0, "b")
     assert block_exp(on_live) == 0
@@ -91,7 +91,7 @@ def test_before_all_have_joined_nothing_is_closed(live: SwitchUnderTest, on_live
 
 
 def test_evicted_from_a_job_that_degrades(live: SwitchUnderTest, on_live: Controller) -> None:
-    """With all of the others in it, a block is not a partial result."""
+    """A block that has all remaining members is not a partial result."""
     members = degrade_job(on_live, quorum=3)
     on_live.serve(watch=None)
     first = members[0].first_block_id

@@ -1,4 +1,4 @@
-"""Properties of who gets what."""
+"""Properties of the allocators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_slots_never_overlap_and_come_back(sizes: list[int], data: st.DataObject
         free = 8192 - sum(other for _, other in held)
         if base is None:
             assert free < 8192
-            # It is said to be full only when no aligned place is free.
+            # It is reported full only when no aligned range is free.
             places = range(0, 8192, size)
             assert all(any(one < b + w and b < one + size for b, w in held) for one in places)
             continue

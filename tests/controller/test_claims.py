@@ -1,4 +1,4 @@
-"""Whatever has become of the state file, no epoch number is used twice, and a second controller is told."""
+"""Whatever happens to the state file, no epoch number is used twice, and a second controller is refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_lost_state_file_brings_no_number_back(controller: Controller, topolog
         given.append(guards(controller, which))
         controller.delete_job(which)
     with Controller(topology, tmp_path / "new.db") as new:
-        new.site.store._set_meta("next_epoch", given[0][0])  # the clock's second, which churn has overtaken
+        new.site.store._set_meta("next_epoch", given[0][0])  # the clock, which the deleted jobs have overtaken
         new.push()
         new.create_job(spec("a"))
         number, first, ports = guards(new, "a")

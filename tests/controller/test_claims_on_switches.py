@@ -1,4 +1,4 @@
-"""A state file that was lost, restored or doubled: no old sum comes back, on each real switch."""
+"""A state file is lost, restored or duplicated: no old sum comes back, on each real switch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_sums_after_the_state_file_is_lost(live: SwitchUnderTest, on_live: Contr
         on_live.delete_job("churn")
     overtaken = members[0].epoch
     with Controller(on_live.topology, tmp_path / "new.db") as new:
-        new.site.store._set_meta("next_epoch", overtaken)  # the clock's second, as it may come out
+        new.site.store._set_meta("next_epoch", overtaken)  # the clock may give any number
         assert not new.push()[0].program_pushed
         for name in ("a", "b"):
             members = run(new, name, "h1", "h2")

@@ -273,6 +273,7 @@ def test_serve_until_interrupted(run: Run) -> None:
         assert server.wait(timeout=30) == 0
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("run")
 def test_serve_over_tls_restores_a_switch(switch: FakeSwitch, certificates: Certificates) -> None:
     """It was never pushed, and then it restarts."""

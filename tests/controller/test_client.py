@@ -105,7 +105,7 @@ def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> Non
 
 
 def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Controller, switch: FakeSwitch) -> None:
-    """The repeated one finds the numbers taken, by the first."""
+    """The repeated claim finds the numbers taken, by the first."""
     with controller.site.client("s1") as client:
         before = client.claim(0)
         switch.hold_packet_ins = 1
@@ -114,7 +114,7 @@ def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Control
 
 
 def test_an_entry_with_another_action_is_foreign(controller: Controller, switch: FakeSwitch) -> None:
-    """Somebody set `flood` for a host by hand: reconcile puts the port back."""
+    """Somebody has set `flood` for a host by hand: reconcile restores the port."""
     program = controller.site.program
     for row in switch.rows.values():
         if row.table_id == program.object_id("tables", "forward"):

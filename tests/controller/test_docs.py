@@ -1,4 +1,4 @@
-"""The commands in docs/controller.md, and in the pages that go on with it, run in order: they print what the pages say."""
+"""The commands in docs/controller.md and the pages that continue it, run in order, print what the pages say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def normal(text: str) -> str:
 
 @pytest.fixture
 def second(sockets: Path) -> Iterator[FakeSwitch]:
-    """Where a page has two switches."""
+    """The second switch, for a page that has two."""
     fake = FakeSwitch(f"unix:{sockets}/s2", device_id=2).start()
     yield fake
     fake.stop()

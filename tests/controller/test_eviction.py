@@ -80,7 +80,7 @@ def test_an_evicted_rank_cannot_join(controller: Controller, job: Job) -> None:
     controller.evict("resnet", 1)
     with pytest.raises(Evicted, match="rank 1 was evicted"):
         controller.join("resnet", TOKEN, 1, "b")
-    # Also not in a later epoch.
+    # Nor in a later epoch.
     assert controller.join("resnet", TOKEN, 0, "b").epoch > job.epoch.number
     with pytest.raises(Evicted):
         controller.join("resnet", TOKEN, 1, "b")
@@ -137,7 +137,7 @@ def test_a_failed_step_takes_everything_back(controller: Controller, switch: Fak
 def test_a_sweep_that_is_not_answered(
     controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next is; and if none were, the members' own retransmissions finish the blocks."""
+    """The next sweep is answered; if none were, the members' retransmissions would finish the blocks."""
     monkeypatch.setattr("netsum_controller.p4runtime.client.SWEEP_PATIENCE", 0.02)
     switch.lose_packet_ins = 1
     switch.sweeps_close = 2
@@ -169,7 +169,7 @@ def test_the_quorum_stays_within_reach(controller: Controller, spec: JobSpec) ->
 
 
 def test_evicted_while_others_rejoin(controller: Controller, switch: FakeSwitch, job: Job) -> None:
-    """Some may hold results with its part, which the others could not get any more: a fresh epoch."""
+    """Some may hold results with its part, which the others can no longer get: a fresh epoch begins."""
     switch.restart()
     controller.reconcile()
     resuming = controller.job("resnet")
@@ -200,7 +200,7 @@ def test_evicted_after_a_restart(
 
 
 def test_evicted_from_an_epoch_that_was_never_finished(controller: Controller, job: Job) -> None:
-    """A command was killed while it installed the epoch: nobody has it, and it is not gone on with."""
+    """A command was killed while it installed the epoch: no member has it, and it is not continued."""
     with controller.site.store.transaction():
         controller.site.store.set_state("resnet", JobState.CHANGING)
     done = controller.evict("resnet", 1)
@@ -211,7 +211,7 @@ def test_evicted_from_an_epoch_that_was_never_finished(controller: Controller, j
 
 
 def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: JobSpec, switch: FakeSwitch) -> None:
-    """The state file knows first; the next reconcile does the rest."""
+    """The state file records it first; the next reconcile does the rest."""
     first = open_controller()
     first.push()
     first.create_job(spec)

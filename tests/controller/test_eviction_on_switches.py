@@ -1,4 +1,4 @@
-"""Eviction on each real switch: what waited for the evicted member is finished, and what follows does without it."""
+"""Eviction on each real switch: blocks that waited for the evicted member finish, and later ones do without it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
             assert struct.unpack_from(">I", receive(live, member)[1]) == (total,)
     assert summed(live, [members[0], members[2]], first + 4, [3, 4]) == 7
 
-    contribute(live, members[1], first + 5, 1)  # it lives, and is refused
+    contribute(live, members[1], first + 5, 1)  # it is alive, and refused
     live.drain()
     contribute(live, members[1], first + 5, 1)
     frame = live.recv(2)

@@ -16,7 +16,7 @@ JOB = "name: resnet\nmembers: [h1, h2]\nwindow: 65\n"
 
 
 def refusal(parse: Callable[[str, str], object], text: str) -> str:
-    """The first of the lines by which a file with that text is refused."""
+    """The first line of the error about a file with that text."""
     with pytest.raises(InputError) as caught:
         parse(text, "file.yaml")
     lines = str(caught.value).split("\n")

@@ -31,7 +31,7 @@ class Network:
             self.flood[name] = frozenset(port for group in groups for port, _ in group.replicas)
 
     def walk(self, switch: str, mac: str) -> list[str]:
-        """The switches that a frame from a switch's host passes, and last the host, or the switch, it comes to."""
+        """The switches that a frame from a switch's host passes, and the host or switch where it arrives."""
         path = [switch]
         while len(path) <= len(self.topology.switches) + 1:
             if self.topology.switches[path[-1]].mac == mac:
@@ -98,7 +98,7 @@ def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.D
 
 @given(topologies(connected=False))
 def test_addresses_belong_to_ports(topology: Topology) -> None:
-    """A host's is let in at its own port, whatever is elsewhere at every link, and a switch's own nowhere."""
+    """A host's address is let in at its own port, one behind another switch at every link, and a switch's own nowhere."""
     for name, switch in topology.switches.items():
         entries = [item for item in switch_items(topology, name) if isinstance(item, SenderEntry)]
         found = {entry.address: {port for port in range(512) if entry.ports >> port & 1} for entry in entries}
@@ -129,7 +129,7 @@ def test_a_switch_that_is_down_is_gone_around() -> None:
     topology = leaf_spine(2, 2, 2)
     around = Network(topology, {"spine1"})
     assert {around.walk("leaf1", topology.hosts[name].mac)[1] for name in ("h3", "h4")} == {"spine2"}
-    assert around.forward["spine1"] == Network(topology, set()).forward["spine1"]  # what it needs once it is back
+    assert around.forward["spine1"] == Network(topology, set()).forward["spine1"]  # ready for when it is back
 
 
 def test_a_star_is_as_it_was() -> None:

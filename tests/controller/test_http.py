@@ -65,6 +65,9 @@ def test_join_and_leave(controller: Controller, call: Caller) -> None:
         ("h2", True, True),
         ("h4", False, False),
     ]
+    assert [one["address"] for one in body["members"]] == [
+        controller.site.topology.hosts[host].ip for host in ("h1", "h2", "h4")
+    ]
 
 
 def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
@@ -92,7 +95,7 @@ def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> Non
 
 
 def test_a_member_of_a_deleted_job_learns_that(controller: Controller, call: Caller) -> None:
-    """A stranger does not: for it, every job has another token."""
+    """A stranger does not learn whether the job exists: it only hears that the token is wrong."""
     controller.delete_job("resnet")
     body = {"rank": 0, "instance": "a", "epoch": 1, "needs": 1}
     assert call("POST", "/v1/jobs/resnet/join", body)[0] == 404
@@ -187,7 +190,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
 def test_bad_requests_get_one_sentence(
     controller: Controller, call: Caller, path: str, body: Any, status: int, words: str
 ) -> None:
-    """Without a body it is a GET."""
+    """A request without a body is a GET."""
     before = controller.job("resnet")
     got, answer = call("GET" if body is None else "POST", f"/v1/jobs/{path}", body)
     assert got == status
@@ -198,7 +201,7 @@ def test_bad_requests_get_one_sentence(
 
 @pytest.mark.parametrize(("job", "what"), [(job, what) for job in ("resnet", "vgg") for what in CALLS])
 def test_strangers_learn_nothing(controller: Controller, call: Caller, job: str, what: str) -> None:
-    """For them, a job that is not there has another token, too."""
+    """To them, a job that does not exist looks like one with another token."""
     before = controller.job("resnet")
     status, answer = call(CALLS[what], f"/v1/jobs/{job}/{what}", WHO if CALLS[what] == "POST" else None, "wrong-token")
     assert status == 401
@@ -226,7 +229,7 @@ def test_switch_gone_is_503(switch: FakeSwitch, call: Caller) -> None:
 
 
 def test_many_at_once(controller: Controller) -> None:
-    """Every rank of a job joins at the same moment: one epoch, each its own port."""
+    """Every rank of a job joins at the same moment: there is one epoch, and each has its own port."""
     from concurrent.futures import ThreadPoolExecutor
 
     controller.create_job(JobSpec(name="wide", members=("h1", "h2") * 16, token=TOKEN))

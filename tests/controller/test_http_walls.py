@@ -1,4 +1,4 @@
-"""The HTTP endpoint against those who want to use it up, and over TLS."""
+"""The HTTP endpoint against clients that try to exhaust it, and over TLS."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Raw:
             return self.answer(connection)
 
     def serves(self) -> None:
-        """It answers a member; a thread of an earlier connection may need a moment to end."""
+        """Check that it answers a member; an earlier connection's thread may need a moment to end."""
 
         def answers() -> bool:
             with suppress(ConnectionError, IndexError):  # closed without an answer: we were too slow
@@ -106,7 +106,7 @@ def test_too_much(serve: Callable[..., Raw], request_bytes: bytes, status: int, 
         try:
             connection.sendall(request_bytes)
         except ConnectionError:
-            pass  # it had heard enough; what it said may be lost with the rest
+            pass  # the server had heard enough; its answer may be lost with the connection
         else:
             got, answer = raw.answer(connection)
             assert got == status
@@ -131,7 +131,7 @@ REQUESTS = st.builds(
 
 
 def test_garbage(serve: Callable[..., Raw]) -> None:
-    """Whatever comes gets one sentence of JSON or a closed connection, and the next in line is served."""
+    """Any input gets one sentence of JSON or a closed connection, and the next client is served."""
     raw = serve()
 
     @given(REQUESTS)
@@ -154,7 +154,7 @@ def test_garbage(serve: Callable[..., Raw]) -> None:
 
 
 def test_a_client_that_drips_is_cut_off(serve: Callable[..., Raw]) -> None:
-    """A byte now and then is no progress: the time is for the whole request."""
+    """A byte now and then does not count as progress: the deadline is for the whole request."""
     raw = serve(request_time=0.5)
     with raw.open() as connection:
         connection.settimeout(0.05)
@@ -176,7 +176,7 @@ def test_a_client_that_drips_is_cut_off(serve: Callable[..., Raw]) -> None:
 
 
 def test_strangers_make_room(serve: Callable[..., Raw]) -> None:
-    """Whoever holds every place without a token does not keep a member out: the oldest of them goes."""
+    """Connections without a token cannot keep a member out: the oldest of them is closed."""
     raw = serve(limit=3)
     with ExitStack() as stack:
         held = [stack.enter_context(raw.open()) for _ in range(5)]
@@ -187,7 +187,7 @@ def test_strangers_make_room(serve: Callable[..., Raw]) -> None:
         for gone in held[:2]:
             with suppress(ConnectionError):
                 assert gone.recv(1) == b""
-        held[4].sendall(MEMBERS[3:])  # the newest had its place all the while
+        held[4].sendall(MEMBERS[3:])  # the newest kept its place
         assert raw.answer(held[4])[0] == 200
     raw.serves()  # all places are free again
 

@@ -93,7 +93,7 @@ def test_the_smallest_mtu_decides_the_block(controller: Controller) -> None:
 def test_a_failed_step_takes_everything_back(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, table: str, which: int
 ) -> None:
-    """Whatever update fails, first or second of its table, nothing stays on the switch or in the state."""
+    """Whichever update fails, the first or second of its table, nothing stays on the switch or in the state."""
     if which == 1 and table in ("job", "multicast group"):
         which = 0  # there is only one
     seen = 0
@@ -134,7 +134,7 @@ def test_when_taking_back_fails_the_next_command_cleans_up(
 def test_killed_at_any_moment(
     open_controller: Callable[[], Controller], switch: FakeSwitch, spec: JobSpec, command: str, write: int
 ) -> None:
-    """A controller that dies between any two writes; a new process then finds and leaves everything in order."""
+    """A controller dies between any two writes; a new process then puts everything in order."""
     first = open_controller()
     first.push()
     empty = switch.installed

@@ -52,7 +52,7 @@ def test_a_restored_switch_is_named(
     assert fields_of(record) == {"switch": "s1"}
 
 
-@pytest.mark.parametrize("option", [["--log-format", "json"], []])
+@pytest.mark.parametrize("option", [["--log-format", "json"], pytest.param([], marks=pytest.mark.full)])
 def test_json_lines(controller: Controller, spec: JobSpec, where: list[str], option: list[str]) -> None:
     controller.create_job(spec)
     command = [*NETSUM, *option, *where, "-v", "job", "delete", "resnet"]

@@ -49,7 +49,7 @@ def test_the_switch_has_what_the_file_says(controller: Controller, switch: FakeS
 
 
 def check(controller: Controller, numbers: list[int]) -> None:
-    """Nothing to reconcile; an epoch's number is new; who was evicted is gone; blocks age when everyone is there."""
+    """Nothing needs reconciling, epoch numbers are new, evicted members are gone, and blocks age when all are there."""
     assert not controller.reconcile()[0].changed
     job = controller.job("resnet")
     assert job.state is JobState.READY

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 
 class Clock:
-    """A clock that stands until it is told."""
+    """A clock that stands still until it is told to move."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -36,7 +36,7 @@ class Clock:
 
 @pytest.fixture
 def clock(controller: Controller, spec: JobSpec) -> Clock:
-    """The controller with its job, and the clock that its grace period goes by."""
+    """The controller with its job, and the clock of its grace period."""
     clock = Clock()
     controller.membership = Membership(controller.site, clock)
     controller.create_job(spec)
@@ -77,7 +77,7 @@ def test_a_taken_rank_begins_a_new_epoch_for_all(controller: Controller, switch:
     assert new.host.udp_port not in {one.host.udp_port for one in old}
     assert new.first_block_id > old[0].first_block_id + 160_000 + 16 + 8
     assert on_switch(controller)
-    # Those who come after get the same epoch, and the first to have it keeps it.
+    # Those who come later get the same epoch, and its first member keeps it.
     assert {join(controller, rank, "b").epoch for rank in (0, 2, 1)} == {new.epoch}
 
 
@@ -192,7 +192,7 @@ def test_a_new_epoch_that_fails_leaves_the_old_one(controller: Controller, switc
 def test_killed_while_a_new_epoch_begins(
     open_controller: Callable[[], Controller], controller: Controller, spec: JobSpec, write: int, then: str
 ) -> None:
-    """Whoever comes next never gets a descriptor that the switch does not know."""
+    """The next member never gets a descriptor that the switch does not know."""
     old = join_all(controller)
     with dying_after(write), pytest.raises(Killed):
         join(controller, 0, "b")

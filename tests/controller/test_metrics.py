@@ -1,4 +1,4 @@
-"""GET /metrics: what Prometheus gets of the controller."""
+"""GET /metrics: what the controller tells Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose members combine themselves: made so, or moved there and back."""
+"""Jobs whose members combine themselves: created so, or moved there and back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def peer(rank: int) -> str:
 
 
 def ask(controller: Controller, rank: int, place: Progress | None = None, instance: str = "") -> Descriptor | None:
-    """One request of a rank; None when it shall ask again."""
+    """One request of a rank; None if it is told to ask again."""
     try:
         who = instance or f"i{rank}"
         return controller.join("resnet", TOKEN, rank, who, progress=place, peer=peer(rank))
@@ -52,7 +52,7 @@ def ask(controller: Controller, rank: int, place: Progress | None = None, instan
 
 
 def everyone(controller: Controller, places: list[Progress] | None = None) -> list[Descriptor]:
-    """What the ranks get when they have all asked, each as often as it must."""
+    """What the ranks get when all have asked, each as often as necessary."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
         for rank in range(len(HOSTS)):
@@ -105,7 +105,7 @@ def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spe
 def test_a_switch_that_does_not_answer_is_an_error(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, algorithm: str
 ) -> None:
-    """Nobody asked for a job without it, and a job of its members would stay one when the switch is there again."""
+    """Nobody asked for a job without a switch, and such a job would stay without one when the switch is back."""
     switch.stop()
     with pytest.raises(Unreachable, match="no P4Runtime server answers") as caught:
         controller.create_job(spec.model_copy(update={"algorithm": algorithm}))
@@ -119,7 +119,7 @@ def test_a_switch_that_does_not_answer_is_an_error(
 def test_groups_of_a_job_without_its_switch_have_none(
     controller: Controller, switch: FakeSwitch, spec: JobSpec
 ) -> None:
-    """It was asked for "auto" and its switch has gone: its groups are its members', like itself."""
+    """Its algorithm is "auto" and its switch has gone: like the job, its groups are combined by their members."""
     controller.create_job(spec)
     switch.stop()
     moved = controller.move("resnet", "auto").job
@@ -160,7 +160,7 @@ def test_bad_algorithms(text: str, words: str) -> None:
 
 
 def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    """The members go on where they were, each way."""
+    """The members continue where they were, in either direction."""
     empty = switch.installed
     controller.create_job(spec)
     installed = len(switch.installed)
@@ -256,7 +256,7 @@ def test_what_can_be_told_of_it(controller: Controller, spec: JobSpec) -> None:
 
 
 def test_groups_are_made_as_their_job(controller: Controller, spec: JobSpec) -> None:
-    """A job that is at a switch may have groups that find no room there."""
+    """A job on a switch may have groups for which there is no room."""
     controller.create_job(spec)
     everyone(controller)
     epoch = controller.job("resnet").epoch.number
@@ -306,7 +306,7 @@ def test_a_controller_that_is_killed_in_a_move(
     to: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before the switch was touched, or after: the next one and the members finish it."""
+    """Whether or not the switch was already touched, the next controller and the members finish the move."""
     controller = open_controller()
     controller.push()
     empty = switch.installed
@@ -364,7 +364,7 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
 
 
 def test_a_switch_that_is_back_by_then_is_not_left(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    """The watcher's look may be older than the job."""
+    """The watcher may have looked before the job was created."""
     controller.create_job(spec)
     controller.site.down.add("s1")
     assert moving.leave_dead_switch(controller.site, "s1") == []

@@ -1,4 +1,4 @@
-"""Jobs over trees, when switches die: around those that can be done without, else to the members."""
+"""Jobs over trees when switches die: they go around those that they can do without, or else move to the members."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def create(controller: Controller) -> None:
 
 
 def rejoin(controller: Controller, epoch: int, first: int) -> list[Descriptor]:
-    """What the members get who lack everything from ``first`` on."""
+    """What members that lack everything from ``first`` on get."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
         for rank in range(controller.job("wide").workers):

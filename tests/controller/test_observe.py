@@ -1,4 +1,4 @@
-"""What is told of a job that is being watched, from counters and a sample of its records."""
+"""What the observer says of a job, from counters and a sample of its records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_job_that_waits_for_one(watched: Watched) -> None:
 def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(
     watched: Watched, controller: Controller
 ) -> None:
-    """The members' entries, and so their counters, are the same ones."""
+    """The members keep their entries, and so their counters."""
     observer = Observer(controller.site)
     watched.blocks(20)
     watched.packets(20, 20, 20)
@@ -79,7 +79,7 @@ def test_a_member_of_which_nothing_comes_is_silent(watched: Watched, switch: Fak
     assert view.oldest == pytest.approx(3.0, abs=0.01)
     assert view.members[2].oldest == view.oldest
     assert [member.presence for member in view.members] == [Presence.JOINED, Presence.JOINED, Presence.SILENT]
-    watched.packets(4, 4, 5)  # it sends, if only earlier blocks
+    watched.packets(4, 4, 5)  # it does send, though only earlier blocks
     assert look(observer).members[2].presence is Presence.JOINED
     switch.age = ages(SILENT_AFTER - 0.1)
     assert look(observer).members[2].presence is Presence.JOINED
@@ -170,7 +170,15 @@ def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 63, 64, 511, 512, 513, 5000, 8191, 8192, 20000])
-@pytest.mark.parametrize(("window", "slots"), [(8, 16), (64, 128), (64, 512), (512, 1024), (4096, 8192)])
+@pytest.mark.parametrize(
+    ("window", "slots"),
+    [
+        (8, 16),
+        (64, 128),
+        (4096, 8192),
+        *(pytest.param(w, s, marks=pytest.mark.full) for w, s in ((64, 512), (512, 1024))),
+    ],
+)
 def test_the_sample_has_what_is_open(
     controller: Controller, spec: JobSpec, newest: int, window: int, slots: int
 ) -> None:

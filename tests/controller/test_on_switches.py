@@ -74,7 +74,7 @@ def test_a_new_epoch_refuses_the_old(live: SwitchUnderTest, on_live: Controller)
 
 
 def test_a_deleted_job_is_unknown_and_its_slots_are_clean(live: SwitchUnderTest, on_live: Controller) -> None:
-    """An old job's slots, used by a new job, never show an old value."""
+    """A new job in an old job's slots never sees an old value."""
     old = run_job(on_live, "old")
     first = old[0].first_block_id
     assert summed(live, old, first, [1, 2, 3]) == 6
@@ -123,7 +123,7 @@ def test_loading_the_program_again_leaves_no_second_replicas(live: SwitchUnderTe
 
 def test_a_switch_that_starts_anew_gets_its_jobs_back(kind: str, on_live: Controller) -> None:
     before = run_job(on_live)
-    other = start(kind)  # as the old one's successor: it knows nothing
+    other = start(kind)  # a new process in the old one's place knows nothing
     try:
         on_live.topology = on_live.topology.filled({"s1": {"p4runtime": other.grpc_address}})
         (report,) = on_live.reconcile()
@@ -205,6 +205,6 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     contribute(live, members[0], first + 3, 1)
     header, _ = receive(live, members[0])
     assert (header.status, header.age_op) == (Status.REFUSED, Outcome.WRONG_PORT)
-    contribute(live, resumed[0], first, 1)  # what was finished before the restart is behind
+    contribute(live, resumed[0], first, 1)  # what was finished before the restart is over
     header, _ = receive(live, resumed[0])
     assert header.status == Status.STALE

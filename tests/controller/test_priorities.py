@@ -1,4 +1,4 @@
-"""Priorities between jobs: what their entries have, and that others' change in place when a job comes or goes."""
+"""Priorities between jobs: what their entries hold, and how others' entries change in place when a job comes or goes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_job_of_which_an_entry_fails_changes_nothing(
 
 
 def test_a_deleted_job_is_gone_whatever_becomes_of_the_others(controller: Controller, switch: FakeSwitch) -> None:
-    """And reconcile puts right what could not be done then."""
+    """Reconcile later does what could not be done."""
     controller.create_job(spec("a"))
     controller.create_job(spec("urgent", 7))
     switch.fail_update = lambda update: "no" if update.type == p4.Update.MODIFY else None

@@ -32,7 +32,7 @@ class Fabric(FakeFabric):
         self.controller = self.open()
 
     def way(self, switch: str, host: str) -> str:
-        """Over which switch a host is reached, as installed."""
+        """The switch over which a host is reached, as installed."""
         address = mac_to_int(self.topology.hosts[host].mac)
         entries = items_on(self.controller, ForwardEntry, switch)
         (port,) = (entry.port for entry in entries if entry.eth_dst == address)
@@ -78,7 +78,7 @@ def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) 
 def test_a_star_whose_switch_is_back_has_none_that_is_down(
     controller: Controller, switch: FakeSwitch, spec: JobSpec
 ) -> None:
-    """The watcher may not have looked since; a job is not made without the switch for that."""
+    """The watcher may not have looked since, but that is no reason to create a job without the switch."""
     site = controller.site
     site.down.add("s1")
     switch.stop()

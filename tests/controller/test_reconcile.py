@@ -1,4 +1,4 @@
-"""Desired state against read-back: after a restart, after somebody's hand, and when nothing is wrong."""
+"""Desired state against what is read back: after a restart, after a change by hand, and when nothing is wrong."""
 
 from __future__ import annotations
 

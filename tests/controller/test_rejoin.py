@@ -1,4 +1,4 @@
-"""Rejoining after the switch restarted: who goes on where, and who cannot."""
+"""Rejoining after the switch has restarted: who continues where, and who cannot."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_needs_that_wraps(controller: Controller, members: list[Member], switc
 
 @pytest.mark.usefixtures("controller")
 def test_a_window_apart_and_no_further(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    """A rank keeps the contributions of one window; who would need older ones cannot be helped."""
+    """A rank keeps the contributions of one window; a member that needs older ones cannot continue."""
     restart_and_rejoin(controller, switch, members, 108, 108)
     assert members[2].rejoin(100).first_block_id == members[0].descriptor.first_block_id + 100
 
@@ -125,7 +125,7 @@ def test_a_second_restart_before_all_have_heard(
 
 
 def test_a_restart_before_everyone_had_joined(controller: Controller, spec: JobSpec, switch: FakeSwitch) -> None:
-    """No block can be finished then: those who are there go on at once, and need not wait for those who are not."""
+    """No block can have been finished: those who are there continue at once, without waiting for the others."""
     controller.create_job(spec)
     first = Member(controller, 0, "a0")
     before = first.descriptor.first_block_id
@@ -204,7 +204,7 @@ def test_an_epoch_that_never_was(controller: Controller, members: list[Member], 
 
 
 def test_degrade_jobs_begin_anew(controller: Controller, switch: FakeSwitch) -> None:
-    """A partial result cannot be made again as it was."""
+    """A partial result cannot be reproduced."""
     controller.create_job(JobSpec(name="resnet", members=("h1", "h2"), late="degrade", token=TOKEN))  # type: ignore[arg-type]
     members = [Member(controller, rank, f"a{rank}") for rank in range(2)]
     restart(controller, switch)
@@ -215,7 +215,7 @@ def test_degrade_jobs_begin_anew(controller: Controller, switch: FakeSwitch) -> 
 def test_members_from_files_begin_anew(
     controller: Controller, spec: JobSpec, switch: FakeSwitch, tmp_path: Path
 ) -> None:
-    """They do not talk to the controller, so nobody could wait for them."""
+    """They do not talk to the controller, so waiting for them would never end."""
     controller.create_job(spec)
     controller.write_descriptors("resnet", tmp_path)
     restart(controller, switch)
@@ -249,9 +249,9 @@ def test_evicted_members(controller: Controller, members: list[Member], switch: 
 
 
 def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
-    """A resumed epoch continues the range of the one before; the next fresh one is clear of both."""
+    """A resumed epoch continues the id range of the one before; the next fresh one avoids both."""
     first = members[0].descriptor.first_block_id
-    far = (1 << 28) + 12345  # further than the range that is taken for granted
+    far = (1 << 28) + 12345  # beyond the range that is reserved anyway
     restart_and_rejoin(controller, switch, members, far, far + 3)
     assert members[2].rejoin(far).first_block_id == first + far
     job = controller.job("resnet")
@@ -301,7 +301,7 @@ def test_killed_on_the_way(
     then: str,
     when: str,
 ) -> None:
-    """Killed before any write to the switch, while it restores the job or while it begins the epoch: all go on."""
+    """It is killed before any write to the switch, while it restores the job or begins the epoch: all continue."""
     first = members[0].descriptor.first_block_id
     for member, finished in zip(members, (21, 20, 22), strict=True):
         member.needs += finished

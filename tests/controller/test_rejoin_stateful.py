@@ -31,7 +31,7 @@ RANKS = st.integers(0, 2)
 
 
 class Host:
-    """One process on a rank: where it is, and what it knows. ``finished`` counts the blocks it has the results of."""
+    """One process on a rank: where it is, and what it knows. ``finished`` counts the blocks whose results it has."""
 
     def __init__(self, instance: str, descriptor: Descriptor) -> None:
         self.instance = instance
@@ -45,7 +45,7 @@ class Host:
 
 
 class Rejoining(RuleBasedStateMachine):
-    """The world around one controller; what the hosts do is what docs/protocol.md lets them."""
+    """The world around one controller, with hosts that do what docs/protocol.md allows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Rejoining(RuleBasedStateMachine):
         self.hosts: dict[int, Host] = {}
         self.instances = 0
         self.starts: dict[int, int] = {}
-        """First block of every epoch that somebody was told of."""
+        """First block of every epoch that some member was told of."""
 
     def _open(self) -> Controller:
         controller = Controller(self.topology, Path(self.folder.name) / "state.db")
@@ -87,7 +87,7 @@ class Rejoining(RuleBasedStateMachine):
         self._join(rank, again=again)
 
     def _join(self, rank: int, *, again: bool) -> None:
-        """A new process takes a rank; or one asks again that did not get its answer."""
+        """A new process takes a rank, or one that did not get its answer asks again."""
         host = self.hosts.get(rank)
         if again and host is not None and host.finished == 0 and host.descriptor.resumes is None:
             instance = host.instance
@@ -103,7 +103,7 @@ class Rejoining(RuleBasedStateMachine):
 
     @rule(blocks=st.permutations(range(3)), first=RANKS)
     def restart_mid_call(self, blocks: list[int], first: int) -> None:
-        """Everybody is there and somewhere else; the switch restarts, is reconciled, and they begin to rejoin."""
+        """All are there, each at another block; the switch restarts, is reconciled, and they begin to rejoin."""
         self.all_join(first)
         for rank, more in enumerate(blocks):
             self._finish(rank, more)
@@ -116,7 +116,7 @@ class Rejoining(RuleBasedStateMachine):
         self._finish(rank, blocks)
 
     def _finish(self, rank: int, blocks: int) -> None:
-        """A rank gets results, if all three are in the switch's epoch: it is at most a window ahead of the last."""
+        """If all three are in the switch's epoch, a rank gets results, up to a window ahead of the last rank."""
         if len(self.hosts) < 3 or self.switch.config is None:
             return
         epochs = {host.descriptor.epoch for host in self.hosts.values()}
@@ -163,7 +163,7 @@ class Rejoining(RuleBasedStateMachine):
 
     @rule(first=RANKS)
     def all_join(self, first: int) -> None:
-        """Those ranks that nobody is on."""
+        """The ranks that no process has."""
         for rank in sorted({0, 1, 2} - set(self.hosts), key=lambda rank: (rank - first) % 3):
             self._join(rank, again=False)
 
@@ -201,7 +201,7 @@ class Rejoining(RuleBasedStateMachine):
     @precondition(lambda self: self.switch.config is not None)
     @invariant()
     def ids_are_fresh(self) -> None:
-        """No epoch begins in the ids of another that it does not go on with."""
+        """No epoch begins within the ids of another, unless it resumes that one."""
         job = self.controller.job("job")
         site = self.controller.site
         current = {job.epoch.number, *site.store.resumed(job.epoch.number)}

@@ -1,4 +1,4 @@
-"""The sweeper: ageing jobs are swept while the controller serves, by a client that everybody else wins against."""
+"""The sweeper: ageing jobs are swept while the controller serves, by a client that yields to every other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweeps_of(controller: Controller, job: str = "resnet") -> int:
 
 
 def next_sweep(switch: FakeSwitch) -> bytes:
-    """The frame of a sweep that is sent after now."""
+    """The frame of the next sweep."""
     seen = len(switch.sweeps)
     wait_until(lambda: len(switch.sweeps) > seen)
     return switch.sweeps[-1]

@@ -1,4 +1,4 @@
-"""Tenants: whose quota a job and its groups count to, in what is stored, refused and shown."""
+"""Tenants: whose quota a job and its groups count against, in what is stored, refused and shown."""
 
 from __future__ import annotations
 

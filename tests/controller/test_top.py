@@ -103,7 +103,7 @@ Once = Callable[..., Result]
 
 @pytest.fixture
 def once(run: Run) -> Once:
-    """What `job top` prints that looks only once."""
+    """What `job top --once` prints."""
     return lambda *more: run("job", "top", "--once", "--interval", "0.2", *more)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_shown(watched: Watched, switch: FakeSwitch, once: Once) 
 
 
 class Page(http.server.BaseHTTPRequestHandler):
-    """Metrics of rank 1, and of a rank 2 that is no member."""
+    """A server with metrics of rank 1, and of a rank 2 that is not a member."""
 
     def do_GET(self) -> None:
         text = {
@@ -237,7 +237,7 @@ def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
 
 
 @pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_ctrl_c_ends_it_well(where: list[str], terminal: bool) -> None:
     reader, writer = pty.openpty() if terminal else os.pipe()
     command = [*NETSUM, *where, "job", "top", "--interval", "0.2"]

@@ -89,7 +89,7 @@ def test_all_switches_restart_at_once(fabric: FakeFabric, controller: Controller
 
 
 def test_no_job_is_made_without_a_leaf_that_does_not_answer(fabric: FakeFabric, controller: Controller) -> None:
-    """Its hosts are not to combine themselves unasked, though no tree goes around it."""
+    """Its hosts must not combine themselves unasked, even if no tree avoids the switch."""
     fabric.switches["leaf2"].stop()
     with pytest.raises(Unreachable, match=r"leaf2 is down.*--algorithm ring"):
         controller.create_job(JobSpec(name="unasked", members=HOSTS, window=8))
@@ -99,7 +99,7 @@ def test_no_job_is_made_without_a_leaf_that_does_not_answer(fabric: FakeFabric, 
 
 @pytest.mark.full
 def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Job) -> None:
-    """Its stripes move to the other root; its part is kept, and the next epoch that begins when it is back uses it."""
+    """Its stripes move to the other root; its part is kept, and used by the next epoch that begins when it is back."""
     fabric.switches["spine1"].stop()
     with pytest.raises(SwitchError, match="spine1"):
         controller.reconcile()
@@ -162,7 +162,7 @@ def test_a_leaf_that_is_gone_is_waited_for(fabric: FakeFabric, controller: Contr
 def test_no_room_around_a_switch_that_is_gone(
     fabric: FakeFabric, controller: Controller, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job waits under its epoch; nothing new begins at every look."""
+    """The job waits in its epoch; looking again does not begin a new one."""
 
     def full(*_: object) -> None:
         raise NoSwitch("no slots are left")
@@ -232,7 +232,7 @@ def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controll
 
 
 def test_only_what_ages(controller: Controller) -> None:
-    """Each switch has an age of its own, the higher the longer, and only when all have joined; and its share of the quorum."""
+    """Each switch has its own age, longer higher up, once all have joined; and its share of the quorum."""
     spec = JobSpec(
         name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch"
     )
@@ -292,7 +292,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
 def test_why_names_nobody_whose_switch_cannot_tell(
     fabric: FakeFabric, controller: Controller, job: Job, how: str
 ) -> None:
-    """Rank 1 is missing on leaf1; what leaf2 has of the block nobody knows."""
+    """Rank 1 is missing on leaf1; nobody knows what leaf2 has of the block."""
     first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
     if how == "is gone":
         fabric.switches["leaf2"].stop()
@@ -305,7 +305,7 @@ def test_why_names_nobody_whose_switch_cannot_tell(
 
 
 def test_a_topology_that_has_changed(fabric: FakeFabric, controller: Controller, job: Job) -> None:
-    """An epoch keeps its trees; the next one takes what there is by then."""
+    """An epoch keeps its trees; the next one uses what is available by then."""
     data = fabric.topology.model_dump()
     data["hosts"]["h2"] |= {"switch": "leaf2", "port": 7}
     controller.topology = Topology.model_validate(data)

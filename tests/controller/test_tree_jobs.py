@@ -128,7 +128,7 @@ def test_a_step_that_fails_takes_everything_back(
 
 
 def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller: Controller) -> None:
-    """The next command there cleans up; and until then nobody gets the name or the slots."""
+    """The next command on that switch cleans up; until then nobody gets the name or the slots."""
     before = fabric.installed()
 
     def fail(name: str, update: Any) -> str | None:
@@ -157,7 +157,7 @@ SELDOM = [pytest.param(command, marks=pytest.mark.full) for command in ("delete"
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["create", "evict", *SELDOM])
 def test_killed_at_any_moment(sockets: Path, tmp_path: Path, command: str) -> None:
-    """A controller that dies between two writes, at every third place; a new process finds and leaves everything in order."""
+    """A controller dies between two writes, at every third place; a new process puts everything in order."""
     fabric = FakeFabric(leaf_spine(1, 2, 2), sockets, tmp_path / "state.db")
     try:
         fabric.open().push()

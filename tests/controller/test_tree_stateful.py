@@ -1,4 +1,4 @@
-"""Whatever commands come, and whatever fails in them on whichever switch: nothing is ever half installed."""
+"""Whatever commands come, and whatever fails on any switch, nothing is ever half installed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ commands = st.one_of(
     st.builds(lambda name, rank: lambda controller: controller.admit(name, rank), names, ranks),
 )
 failures = st.none() | st.tuples(st.sampled_from(SWITCHES), st.integers(1, 12))
-"""(switch, which of the updates there fails in a command); None: nothing fails."""
+"""(switch, which of a command's updates there fails); None: nothing fails."""
 
 
 def failing(fabric: FakeFabric, failure: tuple[str, int] | None) -> None:

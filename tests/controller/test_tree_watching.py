@@ -41,7 +41,7 @@ def create(controller: Controller, **options: Any) -> None:
 
 @pytest.fixture
 def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
-    """Blocks 0 to 2 are done, block 3 waits for rank 1 on leaf1, where rank 0 is in it."""
+    """Blocks 0 to 2 are done; block 3 has rank 0 and waits for rank 1, both on leaf1."""
     create(controller)
     job = controller.job("wide")
     leaf1, leaf2 = fabric.switches["leaf1"], fabric.switches["leaf2"]
@@ -132,7 +132,7 @@ def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Co
 
 @pytest.fixture
 def topology(fabric: FakeFabric) -> Topology:
-    """What commands are given, beside the test's controller."""
+    """The options of commands that run beside the test's controller."""
     return fabric.topology
 
 

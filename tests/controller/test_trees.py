@@ -1,4 +1,4 @@
-"""Aggregation trees: whatever the topology, every member's block comes to one root, and every switch knows its sources."""
+"""Aggregation trees: in any topology, every member's block reaches one root, and every switch knows its sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.controller.graphs import make, topologies
 
 
 def check(topology: Topology, members: list[str], trees: Trees) -> None:
-    """What holds of every plan."""
+    """Check what holds for every plan."""
     assert trees.stripes in (1, 2, 4, 8, 16, 32, 64)
     for name, node in trees.nodes.items():
         assert node.switch == name
@@ -50,7 +50,7 @@ def check(topology: Topology, members: list[str], trees: Trees) -> None:
 
 
 def follow(trees: Trees, stripe: int, root: str) -> set[int]:
-    """The ranks whose blocks of a stripe come to the root; every switch on the way hears all its sources."""
+    """The ranks whose blocks of a stripe reach the root; every switch on the way hears all its sources."""
     reached = set()
     at: dict[str, set[int]] = {}
     for node in trees.nodes.values():

@@ -82,7 +82,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def frame(topology: Topology, to: bytes | str, sender: str, size: int = 100) -> bytes:
-    """A frame of an EtherType that nobody knows."""
+    """A frame of an unknown EtherType."""
     destination = to if isinstance(to, bytes) else mac(topology.hosts[to].mac)
     return destination + mac(topology.hosts[sender].mac) + b"\x88\xb5" + bytes(size - 14)
 
@@ -138,7 +138,7 @@ def test_hosts_reach_each_other_and_ports_count(
 
 
 def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
-    """A host that makes itself a switch, and sends a partial to another one's address, is not even forwarded."""
+    """A partial that a host, posing as a switch, sends to another switch's address is not even forwarded."""
     from netsum_controller.config.job_spec import JobSpec
 
     pair.controller.create_job(JobSpec(name="far", members=("h3", "h4"), window=8, token=TOKEN))
@@ -152,7 +152,7 @@ def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
     assert pair.silent("s1", 1, 2, 4)
     wait_until(lambda: pair.ports("s1")[1][0] == before + 3)
     other = bytearray(FrameFormat.of(victim).prefix(0))
-    other[36:38] = (9).to_bytes(2, "big")  # another UDP port: no business of netsum's
+    other[36:38] = (9).to_bytes(2, "big")  # another UDP port: not netsum's
     other[40:42] = bytes(2)
     pair.switches["s1"].send(1, bytes(other))
     assert pair.cross("s1", "s2") == bytes(other)

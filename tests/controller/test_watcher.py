@@ -50,7 +50,7 @@ def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
 
 
 def wait_for_looks(switch: FakeSwitch) -> None:
-    """Until the watcher has looked at the switch a few times more."""
+    """Wait until the watcher has looked at the switch a few more times."""
     seen = switch.cookies_read
     wait_until(lambda: switch.cookies_read > seen + 3)
 
@@ -95,7 +95,7 @@ def test_it_keeps_trying(
 def test_what_fails_after_the_program_is_loaded_is_tried_again(
     controller: Controller, switch: FakeSwitch, recorder: Recorder
 ) -> None:
-    """From then on the cookie says that all is well, and the jobs are missing."""
+    """The cookie then looks right although the jobs are missing."""
     controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
     before = switch.installed
     refusals = [2]
@@ -138,7 +138,7 @@ def test_somebody_elses_program_is_left_alone(
 def test_what_a_killed_command_left_is_put_right_first(
     controller: Controller, switch: FakeSwitch, recorder: Recorder, spec: JobSpec
 ) -> None:
-    """The switch has the program, and no cookie tells that its jobs are missing."""
+    """The switch has the program, and its cookie does not show that jobs are missing."""
     job = controller.create_job(spec)
     switch.rows.clear()
     with closing(Watcher(controller.site, PERIOD, recorder)):
@@ -156,7 +156,7 @@ def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
 
 
 def watchers() -> set[threading.Thread]:
-    """The threads that watch switches, of whatever controller."""
+    """The threads that watch switches, of all controllers."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("netsum-watch")}
 
 

@@ -60,7 +60,7 @@ def test_how_far_each_is(controller: Controller, switch: FakeSwitch, write: Writ
 
 
 def test_block_ids_wrap(controller: Controller, switch: FakeSwitch, write: Write) -> None:
-    """The newest is not the largest number."""
+    """The newest block does not have the largest number."""
     controller.join("resnet", TOKEN, 1, "a")
     store, epoch = controller.site.store, controller.job("resnet").epoch
     with store.transaction():

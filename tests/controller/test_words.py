@@ -81,11 +81,11 @@ PHRASES = {
     for part in re.split(r"\{\w+\}", error["message_template_python"])
     if len(part.strip()) > 12
 }
-"""What pydantic says, apart from the values in it."""
+"""Pydantic's words, which must not reach users, apart from values."""
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all values but the whole."""
+    """The paths of all values inside the document."""
     if path:
         yield path
     if isinstance(data, dict | list):

@@ -1,4 +1,4 @@
-"""A job on the fake switch in whatever state a test wants to watch."""
+"""A job on the fake switch in the state that a test wants to watch."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Watched:
         put_record(self.switch, self.job, ahead, seen, state, degraded=degraded)
 
     def blocks(self, done: int, **opened: int) -> None:
-        """So many blocks are done; ``b7=0b001`` is the open block 7 and who is in it."""
+        """Make so many blocks done; ``b7=0b001`` opens block 7 with these sources in it."""
         for ahead in range(max(0, done - self.job.slots), done):
             self.block(ahead, EVERYONE, BlockState.DONE)
         for name, seen in opened.items():
             self.block(int(name[1:]), seen)
 
     def packets(self, *counts: int) -> None:
-        """What each rank's member entry has let in."""
+        """Set what each rank's member entry has let in."""
         self.switch.let_in(dict(enumerate(counts)))

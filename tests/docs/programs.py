@@ -17,7 +17,7 @@ from netsum_testbed.launch.ranks import fabric_programs
 def start(
     stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int, more: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    """A rank's process, with ``more`` in its environment; it does not outlive the stack."""
+    """Start a rank's process, with ``more`` in its environment; it ends with the stack."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", str(script)],
         env={**os.environ, "NETSUM_TIMEOUT": "60", **fabric.environment(job, rank), **(more or {})},
@@ -31,7 +31,7 @@ def start(
 
 
 def run_ranks(script: Path, fabric: Fabric, job: Job) -> list[str]:
-    """What each rank of the job prints; all of them must end well."""
+    """Run a program as every rank of the job and return what each prints; all must succeed."""
     environments = [program.environment for program in fabric_programs(fabric, job, ())]
     with ExitStack() as stack:
         workers = [start(stack, script, fabric, job, rank, environments[rank]) for rank in range(job.workers)]

@@ -20,7 +20,7 @@ class Recording:
     def _note(self, direction: str, packet: bytes) -> None:
         told = story.row(parse_header(packet), packet[HEADER_BYTES:], from_switch=direction == "<-")
         line = f"{direction} {story.line(told)}"
-        # Sent again on a busy machine, or answered twice: still the same story.
+        # On a busy machine packets are sent or answered twice; the story is the same.
         if line not in self.lines:
             self.lines.append(line)
 

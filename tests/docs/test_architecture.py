@@ -49,7 +49,7 @@ def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
 
 
 def library_files(text: str) -> list[str]:
-    """The files of the host library that a text links, in its order."""
+    """The files of the host library to which a text links, in the text's order."""
     return [
         str(Path(target).relative_to("hosts/netsum"))
         for target in re.findall(r"\]\(\.\./(hosts/netsum/\S+\.py)\)", text)

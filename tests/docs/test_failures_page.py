@@ -7,6 +7,7 @@ import re
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from netsum import controller_client, errors, overdue, recovery, repeating, round_trip, silence
 from netsum.environment import DEFAULT_CALL_TIMEOUT
 from netsum_controller.config.job_spec import JobSpec
@@ -64,6 +65,7 @@ def test_errors_on_the_page_exist() -> None:
         assert hasattr(errors, name), name
 
 
+@pytest.mark.full
 def test_the_program_survives_the_death_of_a_rank(tmp_path: Path) -> None:
     """Rank 1 is killed in the middle, and started again."""
     (program,) = [block for block in blocks(PAGE) if block.language == "python"]

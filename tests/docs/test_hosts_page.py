@@ -1,4 +1,4 @@
-"""docs/hosts.md: its programs, run by every rank of a job; its tables, compared with the code."""
+"""docs/hosts.md: its programs and those of other pages, run by every rank of a job; its tables, compared with the code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.docs.programs import run_ranks
 
 PAGE = ROOT / "docs" / "hosts.md"
 TEXT = PAGE.read_text("utf-8")
-TORCH = ROOT / "docs" / "pytorch.md"
-PROGRAMS = [block for page in (PAGE, TORCH) for block in blocks(page) if block.language == "python"]
+OTHERS = [ROOT / "docs" / "pytorch.md", ROOT / "docs" / "tuning.md"]
+PROGRAMS = [block for page in (PAGE, *OTHERS) for block in blocks(page) if block.language == "python"]
 RANKS = 2
 
 
@@ -37,13 +37,14 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RootlessFabric]
 
 def test_every_block_of_code_is_a_program_of_two_ranks() -> None:
     assert PROGRAMS
-    assert {block.language for page in (PAGE, TORCH) for block in blocks(page)} == {"python"}
+    assert {block.language for page in (PAGE, *OTHERS) for block in blocks(page)} == {"python"}
     assert all(block.title.split()[0] == f"ranks={RANKS}" for block in PROGRAMS)
 
 
 def needs(program: Block) -> list[pytest.MarkDecorator]:
-    """The markers of what the program asks for in its title, such as ``needs=torch``."""
-    return [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    """The markers of what the program asks for in its title, such as ``needs=torch``, and `full`: it is slow to import."""
+    marks = [getattr(pytest.mark, word.removeprefix("needs=")) for word in program.title.split()[1:]]
+    return [*marks, pytest.mark.full] if marks else []
 
 
 @pytest.mark.parametrize("number", [pytest.param(n, marks=needs(program)) for n, program in enumerate(PROGRAMS)])
@@ -73,7 +74,8 @@ def test_every_error_is_on_the_page() -> None:
 
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
     assert environment.__doc__ is not None
-    assert in_first_column("Environment") - {"RANK"} == set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
+    ours = set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
+    assert in_first_column("Environment") == ours | set(environment.RANKS)
     assert f"; {environment.DEFAULT_CALL_TIMEOUT:g} |" in TEXT
 
 

@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT, Command, blocks, commands
 PAGE = ROOT / "docs" / "run.md"
 BLOCKS = blocks(PAGE)
 PORTS = ("9001", "9002", "9003", "9004", "9559", "8080")
-"""Ports that the page names; a run takes free ones."""
+"""Ports that the page names; the test uses free ones instead."""
 COMES = 120.0
 
 
@@ -65,7 +65,7 @@ class Session:
             self._token = (named[1], token[1])
 
     def _start(self, line: str, expected: str) -> None:
-        """Start a background job, and wait until it has printed what the page says."""
+        """Start a background job and wait until it has printed what the page says."""
         output = self._folder / f"output.{len(self._jobs)}"
         with output.open("wb") as file:
             words = ["bash", "-c", f"exec {line}"]

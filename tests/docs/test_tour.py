@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, blocks, commands
 
 PAGE = blocks(ROOT / "docs" / "tour.md")
 BIN = Path(sys.executable).parent
-# Ports that the page names; a run takes free ones.
+# Ports that the page names; the test uses free ones instead.
 UDP_PORTS = ("9001", "9002", "9101", "9102")
 TCP_PORTS = ("9559",)
 PORTS = (*UDP_PORTS, *TCP_PORTS)
@@ -34,7 +34,7 @@ def files_of_the_page(folder: Path) -> None:
 
 @pytest.fixture
 def free_ports() -> dict[str, str]:
-    """A free port for each that the page names."""
+    """A free port for each port that the page names."""
     kinds = [*((port, socket.SOCK_DGRAM) for port in UDP_PORTS), *((port, socket.SOCK_STREAM) for port in TCP_PORTS)]
     with ExitStack() as stack:
         held = {port: stack.enter_context(socket.socket(socket.AF_INET, kind)) for port, kind in kinds}

@@ -50,7 +50,7 @@ def on_all(
 
 
 def kinds(got: Sequence[Got]) -> list[type[Exception] | None]:
-    """What each rank raised; None: it has a result."""
+    """What each rank raised; None if it has a result."""
     return [type(outcome.error) if outcome.error is not None else None for outcome in got]
 
 

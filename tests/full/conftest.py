@@ -1,4 +1,4 @@
-"""Every fabric that the suite runs on: the same tests see the embedded switch and the real one, loopback and veths."""
+"""The fabrics of the suite: the same tests run on the embedded switch and the real one, over loopback and veths."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Itera
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Start switches again that have died: that fails the test in which they did, and not those behind it."""
+    """Restart switches that have died, so that only the test in which they died fails, not those after it."""
     for fabric in _running:
         dead = [name for name in fabric.switch_pids if fabric.switch_process(name).exit_code is not None]
         for name in dead:
@@ -93,7 +93,7 @@ def joined(
     wraps = wraps or {}
     communicators: list[Communicator] = []
     try:
-        # At once: where no switch combines, nobody is in before all are.
+        # At once: without a switch, nobody's join ends before all have joined.
         with ThreadPoolExecutor(workers) as pool:
             ranks = range(workers) if here is None else here
             communicators.extend(pool.map(lambda rank: fabric.join(job, rank, wrap=wraps.get(rank)), ranks))

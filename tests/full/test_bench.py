@@ -1,11 +1,12 @@
-"""The bench measures what it says: a few rounds on each switch, and its last line for programs."""
+"""The bench measures what it claims: a few rounds on each switch, and its last line for programs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from netsum_testbed.bench.blast import Blasted, Load
-from netsum_testbed.bench.collective import Line, parse_size
+from netsum_testbed.bench.calls import parse_size
+from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.instructions import parts
 from netsum_testbed.bench.loads import HOSTS, LANES
@@ -100,6 +101,7 @@ def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
         assert len(curves[method]["curve"]) == 2
 
 
+@pytest.mark.full
 @pytest.mark.root
 def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
     _, found = invoke(bench, f"host --switch {switch} --workers 1,2 --sizes 64K --calls 1 --turns 1")

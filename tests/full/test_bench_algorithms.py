@@ -26,9 +26,11 @@ from tests.full.commands import invoke
 
 @pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "choice.json"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = tmp_path / "netsum" / choice.PLACE_TABLE
     short = "--workers 3 --sizes 4,16K --iterations 2 --repetitions 1"
-    _, found = invoke(bench, f"algorithms --switch {switch} {short} --table {file}")
+    said, found = invoke(bench, f"algorithms --switch {switch} {short}")
+    assert f"wrote {file}\n" in said
     assert found == json.loads(file.read_text())
     assert found["wrong"] == 0
     for of_size in (found["microseconds"]["3"][size] for size in ("4", "16384")):

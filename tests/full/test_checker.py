@@ -1,4 +1,4 @@
-"""The checker of `netsum verify` finds what is wrong: a check that cannot fail shows nothing."""
+"""The checker of `netsum verify` finds errors: a check that cannot fail proves nothing."""
 
 from __future__ import annotations
 

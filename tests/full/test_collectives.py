@@ -38,7 +38,7 @@ def cells(workers: int, turn: int) -> list[Cell]:
 
 
 def run(fabric: Fabric, made: list[Cell], faults: Faults | None = None) -> int:
-    """Make the cells on a job of their own; how many packets were sent again."""
+    """Make the cells in their own job; return how many packets were retransmitted."""
     members = tuple(fabric.topology.hosts)[: made[0].workers]
     spec = JobSpec(name=f"collectives-{next(_numbers)}", members=members)
     with joined(fabric, spec, faults) as there:
@@ -80,7 +80,7 @@ def test_sparse_and_short_sums(fabric: Fabric) -> None:
 
 
 def test_a_member_sends_a_broadcast_once(fabric: Fabric) -> None:
-    """The switch makes the copies: what leaves the root does not depend on how many there are."""
+    """The switch makes the copies, so what the root sends does not depend on their number."""
     sent = {}
     for workers in (2, 6):
         members = tuple(fabric.topology.hosts)[:workers]

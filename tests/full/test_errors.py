@@ -1,4 +1,4 @@
-"""Bad input: one clear error on every rank that it concerns, in time, and nothing else changed."""
+"""Bad input gives one clear error in time on every rank that it concerns, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def total(comm: Communicator, array: Any, **options: Any) -> Any:
 
 
 def still_works(communicators: list[Communicator]) -> None:
-    """The next call is as right as if nothing had happened."""
+    """The next call is right, as if nothing had happened."""
     workers = len(communicators)
     got = results(on_all(communicators, lambda comm: total(comm, np.full(2500, comm.rank + 0.5, np.float32))))
     for array in got:

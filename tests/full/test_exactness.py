@@ -52,7 +52,7 @@ def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None
 
 
 @pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.full), "float32"])
 def test_exact_sums_lose_nothing(four: list[Communicator], dtype: str) -> None:
     """Huge numbers cancel out, and what is left is what was added beside them, to the last bit."""
     huge, tiny = np.finfo(dtype).max, np.arange(2500, dtype=dtype) * np.finfo(dtype).smallest_subnormal
@@ -89,7 +89,7 @@ def test_float_values(four: list[Communicator], dtype: str, fill: str) -> None:
 
 @ON_ONE_FABRIC
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("op", ["sum", pytest.param("mean", marks=pytest.mark.full)])
 def test_predicted_scales_through_values_of_every_size(members: Members, dtype: str, op: str) -> None:
     # Each kind of values after each other kind: growing ones are done again, shrinking ones keep the coarser scale.
     fills = [fill for first in FLOAT_FILLS for fill in (first, *FLOAT_FILLS)]

@@ -1,4 +1,4 @@
-"""The controller is killed and started again: calls do not need it, and what began before is finished after."""
+"""The controller is killed and restarted: calls do not need it, and what it had begun is finished afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.full.trouble import Nap, Served, Training, restart_switch, until
 
 @pytest.fixture(scope="module", params=FABRICS)
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    """A fabric whose controller serves in a process of its own."""
+    """A fabric whose controller serves in a separate process."""
     kind, switch = request.param.split("-")
     with open_fabric(switch, hosts=5, rootless=kind == "rootless") as fabric, Served(fabric) as served:
         yield served
@@ -58,7 +58,7 @@ def test_calls_do_not_need_the_controller(served: Served) -> None:
 
 @pytest.mark.full
 def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -> None:
-    """The members ask until a controller answers, and it restores the switch when it first sees it."""
+    """The members ask until a controller answers, which restores the switch when it first sees it."""
     with crew(served, "both") as (_, communicators), Training(communicators) as training:
         training.on()
         served.kill()
@@ -71,7 +71,7 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
 
 @pytest.mark.full
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
-    """Two have told what they lack, the third is still between calls: what was told is in the state file."""
+    """Two have reported what they lack, the third is still between calls: the reports are in the state file."""
     nap = Nap(2, 10)
     with crew(served, "half") as (job, communicators), Training(communicators, pause=nap) as training:
         until(lambda: training.steps[0] >= 10, "the step before the pause")
@@ -109,6 +109,7 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         training.finish()
 
 
+@pytest.mark.full
 def test_nobody_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()

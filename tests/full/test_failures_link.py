@@ -71,7 +71,7 @@ def test_calls_go_on_when_a_cut_link_is_healed(fragile: Fabric, end: str) -> Non
 
 @pytest.mark.full
 def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
-    """The one that is cut off cannot know what is wrong; the others name it. All come back when it is healed."""
+    """The rank that is cut off cannot know what is wrong; the others name it. All come back once the link is healed."""
     link = Link(fragile, "host")
     with linked(fragile, link.wrap) as communicators:
         with Training(communicators, timeout=5.0) as training:
@@ -146,7 +146,7 @@ def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, 
         opened.append(transport)
         return transport
 
-    # Whoever is slow here is not late: a block waits for half a minute.
+    # A slow rank is not late here: a block waits for half a minute.
     options: dict[str, Any] = {"late": late}
     if late == "degrade":
         options |= {"block_exp": 30_000.0, "quorum": 3}

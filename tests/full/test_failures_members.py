@@ -1,4 +1,4 @@
-"""The controller takes members out and lets them in again while the others train on."""
+"""The controller evicts members and admits them again while the others go on training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def crew(fabric: Fabric, name: str, here: Sequence[int], **options: Any) -> Abst
 
 
 def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric) -> None:
-    """Their call under way ends with the sum of the rest, no error; so do all after it."""
+    """Their current call, and all later ones, end with the sum of the rest and no error."""
     with crew(fragile, "dead", (0, 1, 3)) as communicators:
         worker = start_worker(fragile, "dead", 2, steps=20)
         try:
@@ -77,7 +77,7 @@ def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric
 def test_whose_state_all_were_to_get_is_evicted(
     fragile: Fabric, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are in step with the one that is furthest of the others."""
+    """They are in step with the furthest of the others."""
     with crew(fragile, "orphans", range(WORKERS), **options) as communicators:
 
         def be_evicted(*_args: Any, **_options: Any) -> None:
@@ -94,7 +94,7 @@ def test_whose_state_all_were_to_get_is_evicted(
 
 @pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: dict[str, Any]) -> None:
-    """Those that are left may also make a communicator of their own, where ranks have no gaps."""
+    """The remaining ranks can also make their own communicator, in which ranks have no gaps."""
 
     def calls(comm: Communicator) -> list[Any]:
         row = np.array([[comm.rank]])
@@ -113,7 +113,8 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
             ]
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param(DEGRADE, marks=pytest.mark.full)], ids=["wait", "degrade"])
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{}, DEGRADE], ids=["wait", "degrade"])
 def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: Fabric, options: dict[str, Any]) -> None:
     """Admission begins a new epoch; the newcomer, a new process, comes in with their state, and all go on together."""
     with crew(fragile, "elastic", range(WORKERS - 1), **options) as communicators:
@@ -154,7 +155,7 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
 
 @pytest.mark.full
 def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric) -> None:
-    """Some may hold results with the evicted member's part, which nobody can make again: all hear of it, and all come back."""
+    """Some may hold results with the evicted member's part, which cannot be reproduced: all hear of it, and all come back."""
     with (
         crew(fragile, "left", range(WORKERS)) as communicators,
         Training(communicators, resync=COMES_BACK, check=False) as training,

@@ -83,7 +83,7 @@ def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
 
 @pytest.mark.full
 def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
-    """The others wait until it calls: only then can it say what it holds."""
+    """The others wait until it makes a call: only then can it say what it holds."""
     nap = Nap(1, 12)
     with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=nap) as training:
         until(lambda: training.steps[0] >= 12, "the step before the pause")

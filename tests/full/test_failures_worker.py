@@ -18,7 +18,7 @@ from tests.full.conftest import joined
 from tests.full.trouble import Training, start_worker, until
 
 LAST = 2
-"""The rank that is a process of its own."""
+"""The rank that runs as a separate process."""
 
 
 class Worker:
@@ -29,7 +29,7 @@ class Worker:
         self.sums: dict[int, int] = {}
 
     def read(self) -> int:
-        """The next step that it says it has done."""
+        """The next step that it reports as done."""
         line = self.child.stdout.readline()
         assert line, f"the worker has ended: {self.child.last_words()}"
         said = json.loads(line)

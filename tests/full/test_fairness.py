@@ -1,4 +1,4 @@
-"""Jobs beside others: what is measured of them, and that no sum is wrong beside one that misbehaves."""
+"""Jobs side by side: what is measured, and that no sum is wrong beside a job that misbehaves."""
 
 from __future__ import annotations
 

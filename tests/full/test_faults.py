@@ -16,7 +16,7 @@ from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.1])
+@pytest.mark.parametrize("rate", [pytest.param(0.01, marks=pytest.mark.full), 0.1])
 def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: float) -> None:
     options = Options(
         duration=60.0, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000

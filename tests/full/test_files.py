@@ -1,4 +1,4 @@
-"""Descriptor files that are copied for each run: on both switches, a second run takes nothing of the first one's."""
+"""Descriptor files copied for each run: on both switches, a second run takes nothing from the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked child of a member, over a switch and with a controller: neither sums nor the membership notice it."""
+"""A forked child of a member, over a switch and with a controller, disturbs neither sums nor membership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of a job's ranks: each sums for itself, all at once, and nothing of them stays."""
+"""Groups of a job's ranks: each sums for itself, all at the same time, and nothing of them is left behind."""
 
 from __future__ import annotations
 

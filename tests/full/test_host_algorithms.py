@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
+from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import InputError, Refused
+from netsum_planner.topologies import shapes
+from netsum_planner.trees.plan import plan_allreduce
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
@@ -18,21 +24,26 @@ from netsum_trials.bytes.hosts import measure_without
 from netsum_trials.exact.command import matrix
 from netsum_trials.exact.report import MatrixTotals
 from netsum_trials.exact.run import Options, run
+from pydantic import ValidationError
 
 from tests.full.calls import on_all, results
 from tests.full.commands import invoke
+from tests.hosts.plan_files import chain, plan_of, written
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
 
 @pytest.fixture(scope="module")
 def without() -> Iterator[Fabric]:
-    """A fabric whose switch nobody asks for anything."""
+    """A fabric whose switch nobody uses."""
     with open_fabric("embedded", hosts=9, rootless=True) as fabric:
         yield fabric
 
 
-@pytest.mark.parametrize("algorithm", EVERY_ALGORITHM)
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(a, marks=[pytest.mark.full] if a in EVERY_ALGORITHM[2:] else []) for a in EVERY_ALGORITHM],
+)
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
     options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
     totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
@@ -66,6 +77,47 @@ def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algo
         )
 
 
+def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) -> None:
+    """What the planner writes for a star."""
+    plan = plan_allreduce(shapes.star(5, 10), chunk_bytes=9 * 4096).to_json()
+    assert len(plan["parts"]) > 1
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    name = f"plan:{tmp_path}/plan.json"
+    spec = JobSpec(name="by-plan", members=tuple(plan["hosts"]))
+    data = np.arange(70_000)
+    with joined(without, spec, Faults(drop=0.01), seed=7, algorithm=name) as members:
+        ranks = members.communicators
+        assert {comm.descriptor.algorithm for comm in ranks} == {name}
+        sums = results(on_all(ranks, lambda comm: comm.allreduce(data * (comm.rank + 1))))
+        assert all((each == 15 * data).all() for each in sums)
+        assert (results(on_all(ranks, lambda comm: comm.reduce(data + comm.rank, root=3)))[3] == 5 * data + 10).all()
+        copies = results(on_all(ranks, lambda comm: comm.broadcast(data if comm.rank == 2 else 0 * data, root=2)))
+        assert all((each == data).all() for each in copies)
+        parts = results(on_all(ranks, lambda comm: comm.reduce_scatter(data)))
+        assert (np.concatenate(parts) == 5 * data).all()
+        wholes = results(on_all(ranks, lambda comm: comm.all_gather(data[:1000] + comm.rank)))
+        assert all((np.ravel(each)[4000:] == data[:1000] + 4).all() for each in wholes)
+
+
+def test_a_plan_is_checked_when_a_job_is_created(without: Fabric, tmp_path: Path) -> None:
+    hosts = tuple(without.topology.hosts)[:3]
+    name = written(tmp_path, plan_of(3, chain(3), roots={"s1": 1}))
+    with pytest.raises(Refused, match=r"has the members h1, h3, h2, and .* is for h1, h2, h3, in this order"):
+        without.create_job(JobSpec(name="askew", members=(hosts[0], hosts[2], hosts[1]), algorithm=name))
+    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
+        without.create_job(JobSpec(name="nowhere", members=hosts, algorithm=f"plan:{tmp_path}/nowhere.json"))
+    job = without.create_job(JobSpec(name="planned", members=hosts, algorithm=name))
+    ranks = without.join_all(job)
+    assert results(on_all(ranks, lambda comm: int(comm.allreduce(np.ones(1, np.int64))[0]))) == [3] * 3
+    groups = results(on_all(ranks, lambda comm: comm.split(comm.rank == 2)))
+    assert results(on_all(groups, lambda comm: int(comm.allreduce(np.ones(1, np.int64))[0]))) == [2, 2, 1]
+    for comm in (*groups, *ranks):
+        comm.close()
+    assert JobSpec(name="striped", members=hosts, roots=f"plan:{tmp_path}/plan.json").roots == {"s1": 1}  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="names no roots"):
+        JobSpec(name="striped", members=hosts, roots=written(tmp_path, plan_of(3, chain(3)), "none.json"))  # type: ignore[arg-type]
+
+
 @pytest.mark.full
 def test_verify_checks_an_algorithm() -> None:
     words = "--rootless --calls 40 --seed 3 --workers 4 --loss 0.01 --max-elements 5000 --algorithm halving_doubling"
@@ -76,6 +128,7 @@ def test_verify_checks_an_algorithm() -> None:
     assert last["dropped"] > 0
 
 
+@pytest.mark.full
 def test_matrix_checks_an_algorithm() -> None:
     words = "--rootless --topology star --jobs 1 --workers 3 --sizes 0,65 --loss 0 --algorithm auto"
     output, last = invoke(matrix, f"--switch embedded {words}")

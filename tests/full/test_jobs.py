@@ -1,4 +1,4 @@
-"""Jobs side by side and one after the other: nothing of one shows in another, nothing is left behind."""
+"""Jobs side by side and one after the other: none sees anything of another, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_after_the_switch_lost_everything_calls_go_on(fabric: Fabric, members: M
     with members(3) as comms:
         assert results(on_all(comms, lambda comm: total(comm, np.full(3000, 2, np.int32)).max())) == [6, 6, 6]
         before = comms[0].descriptor.epoch
-        fabric.controller.push(force=True)  # what a restart does to entries and registers, and what reconcile then does
+        fabric.controller.push(force=True)  # what a restart does to entries and registers, and reconcile after it
         assert results(on_all(comms, lambda comm: total(comm, np.full(3000, 5, np.int32)).max())) == [15, 15, 15]
         assert {comm.descriptor.epoch for comm in comms} == {comms[0].descriptor.epoch}
         assert comms[0].descriptor.epoch > before

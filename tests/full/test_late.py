@@ -27,7 +27,7 @@ def share(rank: int, step: int) -> Any:
 
 
 def second_call(comm: Communicator, sleeper: int, gone: threading.Event, **options: Any) -> Any:
-    """A sum in which one rank is late: it comes when all others are done."""
+    """A sum in which one rank is late and calls when all others are done."""
     if comm.rank == sleeper:
         assert gone.wait(PATIENCE)
     got = comm.allreduce(share(comm.rank, 1), timeout=PATIENCE, **options)
@@ -95,7 +95,7 @@ def test_raise_and_wait(members: Members) -> None:
 
 
 def test_fewer_than_the_quorum_wait(members: Members) -> None:
-    """Two of four are late: with a quorum of three nobody goes on before one of them has come."""
+    """Two of four are late: with a quorum of three nobody continues before one of them has called."""
     with members(4, quorum=3, **DEGRADE) as communicators:
         works = [comm.allreduce_async(share(comm.rank, 0), timeout=PATIENCE) for comm in communicators[:2]]
         assert not any(work.finished(0.4) for work in works)
@@ -106,7 +106,8 @@ def test_fewer_than_the_quorum_wait(members: Members) -> None:
         np.testing.assert_array_equal(communicators[3].allreduce(share(3, 0), timeout=PATIENCE), got[0])
 
 
-@pytest.mark.parametrize("dtype", ["int64", pytest.param("float64", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Members, dtype: str) -> None:
     """Behind, or Desynchronized when it cannot know what the others have called. Either way resync brings all together."""
     nap = Nap(2, 5)
@@ -125,7 +126,7 @@ def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Membe
 
 
 def test_ranks_that_sleep_at_random_stay_equal(members: Members) -> None:
-    """Each sleeps now and then for longer than block_exp, two at once as well; whoever misses too much comes back."""
+    """Each rank sometimes sleeps for longer than block_exp, sometimes two at once; one that misses too much comes back."""
     with (
         members(4, quorum=2, **DEGRADE) as communicators,
         Training(communicators, resync=COMES_BACK, check=False, pause=naps(4, 0.03, 0.1)) as training,

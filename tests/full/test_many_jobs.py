@@ -1,4 +1,4 @@
-"""Many jobs on one switch: each as exact as alone, whatever the others' members do, and whichever of them goes."""
+"""Many jobs on one switch: each is as exact as alone, whatever the others' members do and whichever job is deleted."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sums(comm: Communicator, calls: int, factor: int) -> list[set[int]]:
 
 
 def right(calls: int, factor: int, workers: int) -> list[set[int]]:
-    """What they are."""
+    """What the elements must be."""
     return [{factor * (workers * call + workers * (workers - 1) // 2)} for call in range(calls)]
 
 
@@ -107,7 +107,7 @@ def flood(fabric: Fabric, victim: str) -> Iterator[str]:
 
 
 def wait_for_refusals(fabric: Fabric, job: str, packets: int) -> None:
-    """Until so many packets of strangers to a job have come."""
+    """Wait until so many packets of strangers to a job have come."""
     until(lambda: fabric.controller.stats(job).outcomes["not_member"] >= packets, "the flood comes")
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_floods_changes_no_sum_of_the_others(fabric: Fabric, members:
 
 
 def test_deleting_a_job_in_mid_call_disturbs_no_other(fabric: Fabric, members: Members) -> None:
-    """And neither does a new one that gets its slots at once."""
+    """Nor does a new job that gets its slots at once."""
     spec = JobSpec(name="doomed", members=tuple(fabric.topology.hosts)[6:8], window=64)
     with members(3) as first, members(2, first=3) as second:
         job = fabric.create_job(spec)

@@ -24,7 +24,7 @@ ONE_FABRIC = pytest.mark.parametrize("fragile", ["rootless-embedded"], indirect=
 
 @pytest.fixture
 def mortal(fragile: Fabric) -> Iterator[Fabric]:
-    """A fabric whose switch may be killed; it lives again afterwards."""
+    """A fabric whose switch may be killed; afterwards it is restarted."""
     yield fragile
     restart_switch(fragile)
     fragile.controller.push()
@@ -64,6 +64,7 @@ def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fab
     assert {comm.descriptor.algorithm for comm in communicators} == {"ring"}
 
 
+@pytest.mark.full
 @ONE_FABRIC
 def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
     with joined(mortal, 4, algorithm="auto") as communicators:
@@ -83,7 +84,7 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
 
 @ONE_FABRIC
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
-    """Nobody is refused by a switch: the others hear of it by asking."""
+    """No switch is there to refuse anybody: the others learn of it by asking the controller."""
     with joined(fragile, 3, algorithm="ring") as communicators:
         assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
             [3, 6]

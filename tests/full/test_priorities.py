@@ -1,4 +1,4 @@
-"""Jobs of different classes on one switch: the lower gives way while the higher is busy, loses no block, and comes to its end."""
+"""Jobs of different classes on one switch: the lower gives way while the higher is busy, loses no block, and completes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LANES = 64  # of 32 bits in a block of one chunk
 
 
 def begin(low: Sequence[Communicator], blocks: int = BLOCKS) -> list[Work[Any]]:
-    """A long call of every rank, under way."""
+    """A long call of every rank, already begun."""
     return [
         comm.allreduce_async(np.arange(blocks * LANES, dtype=np.int32) + comm.rank, timeout=PATIENCE) for comm in low
     ]
@@ -97,7 +97,7 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
 
 @pytest.mark.full
 def test_in_a_tree_those_give_way_who_share_a_switch() -> None:
-    """A job of both leaves, beside one of a higher class that only the first leaf has."""
+    """A job on both leaves, beside one of a higher class that only the first leaf has."""
     with fabric_of(tree(2, 3), "embedded", rootless=True) as fabric:
         hosts = fabric.topology.hosts
         (near, *pair), (far, *_) = (list(fabric.topology.hosts_of(leaf)) for leaf in ("leaf1", "leaf2"))

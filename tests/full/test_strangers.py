@@ -65,7 +65,7 @@ class Aim:
 
 
 def received(wire: Port, last: bytes) -> list[bytes]:
-    """What comes on a wire, up to this frame."""
+    """What arrives on a wire before this frame."""
     came: list[bytes] = []
     deadline = time.monotonic() + ARRIVES
     while last not in came:
@@ -93,7 +93,7 @@ class Site(Aim):
         return [each for each in received(wire, marker) if each[12:14] != MARKER_TYPE]
 
     def host(self, place: int) -> Host:
-        """That of a place."""
+        """The address of a place's host."""
         return list(self.fabric.topology.hosts.values())[place]
 
     def outcomes(self, job_id: int) -> dict[Outcome, int]:
@@ -108,7 +108,7 @@ class Site(Aim):
         return {slot: record.raw for slot, record in self.client.query_records(slots).items()}
 
     def state(self, offset: int) -> BlockState:
-        """That of a block; EMPTY also where the slot holds a record of another epoch, of this job or one before it."""
+        """A block's state; EMPTY also if its slot holds a record of another epoch, of this job or an earlier one."""
         job = self.fabric.controller.job(self.name)
         slot = job.slot_base + ((self.now[0].first_block_id + offset) & (job.slots - 1))
         record = self.client.query_records([slot])[slot]
@@ -167,14 +167,14 @@ class Stranger(NamedTuple):
 
 
 def changed(frame: bytes, at: int, value: int, size: int = 1) -> bytes:
-    """With another number somewhere, and a right IPv4 checksum."""
+    """The frame with another number somewhere, and a correct IPv4 checksum."""
     frame = frame[:at] + value.to_bytes(size, "big") + frame[at + size :]
     checksum = checksum_of(frame[14:24] + frame[26:34])
     return frame[:24] + checksum.to_bytes(2, "big") + frame[26:]
 
 
 def good(aim: Aim, **changes: int) -> bytes:
-    """What block 1 is waiting for, but for the changes."""
+    """The contribution that block 1 waits for, with changes."""
     return aim.contribution(2, 1, **changes)
 
 
@@ -247,7 +247,7 @@ TOLD = {Outcome.REPLAYED, Outcome.STALE, *(each for each in Outcome if 8 <= each
 
 
 def let_in(site: Site, stranger: Stranger) -> list[bytes]:
-    """Send it; what came back. Fails when it did anything but be counted."""
+    """Send it and return what came back; fail if it had any effect but to be counted."""
     job_id = stranger.of_job(site)
     before, records = site.outcomes(job_id), site.records()
     frame = stranger.make(site)
@@ -322,7 +322,7 @@ def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable
 
 
 def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:
-    """Every kind again and again, aimed at a live job from a host that is none of its members'."""
+    """Every kind, again and again, aimed at a live job by a host that is not one of its members'."""
     wire = open_wire(fabric, STRANGER)
     calls = 30
 

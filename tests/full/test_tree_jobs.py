@@ -31,7 +31,7 @@ def job_of(fabric: Fabric, communicators: list[Communicator]) -> Job:
 
 
 def all_up(fabric: Fabric) -> bool:
-    """Whether the controller has every switch in its paths again."""
+    """Whether the controller's paths use every switch again."""
     return not fabric.controller.site.down
 
 
@@ -48,7 +48,7 @@ def test_a_leaf_restarts(leaves: Fabric) -> None:
 
 @pytest.mark.full
 def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
-    """Calls go on, exactly, over the other; a job that is made later takes both again."""
+    """Calls continue, exactly, over the other root; a job that is created later uses both again."""
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         assert job_of(leaves, communicators).epoch.shape.roots.count("spine1") == 8
         training.on(20)
@@ -70,7 +70,7 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
 def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[int]) -> None:
-    """One of a leaf's, or all of them: then its spines wait for it no more."""
+    """One of a leaf's members goes, or all of them, after which its spines no longer wait for it."""
     with joined(leaves, 4, window=16) as communicators:
         name = communicators[0].descriptor.job
         stay = [comm for comm in communicators if comm.rank not in gone]
@@ -175,8 +175,9 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
         assert training.kinds() == [None] * 4
 
 
+@pytest.mark.full
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
-    """Each leaf lacks one of its two, and the quorum is all four: nobody goes on before they have come."""
+    """Each leaf lacks one of its two members, and the quorum is all four: nobody continues before they have called."""
     with joined(leaves, 4, late="degrade", block_exp=30.0, quorum=4, window=16) as communicators:
         ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
         works = {rank: communicators[rank].allreduce_async(ones[rank], timeout=PATIENCE) for rank in (0, 2)}
@@ -188,7 +189,7 @@ def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
 
 @pytest.mark.full
 def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabric) -> None:
-    """One member of a leaf passes, the other is away: the other leaf makes the sum, and who passed has it, too."""
+    """One member of a leaf passes, the other is away: the other leaf makes the sum, and the one that passed gets it too."""
     with joined(leaves, 4, late="degrade", block_exp=1000.0, quorum=1, window=16) as communicators:
         ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
         works = [

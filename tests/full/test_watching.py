@@ -1,4 +1,4 @@
-"""What is seen from outside while ranks call: metrics of controller and members, `job top`'s snapshots, and logs."""
+"""What can be seen from outside while ranks make calls: metrics of controller and members, `job top` and logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def only(snapshot: Snapshot) -> JobStanding:
 
 
 def when(watch: Watch, condition: Callable[[JobStanding], bool], what: str) -> JobStanding:
-    """Snapshots until one is as it should be."""
+    """Take snapshots until one is as it should be."""
     seen: list[JobStanding] = []
 
     def look() -> bool:
@@ -71,7 +71,7 @@ def test_controller_and_members_count_the_same(fabric: Fabric, members: Members)
         seen: Samples = {}
         blocks = own["netsum_blocks_total", name, "0"]
 
-        def fresh() -> bool:  # what the controller has read before is good for a while
+        def fresh() -> bool:  # the controller reuses its last reading for a while
             seen.update(scrape(fabric))
             return seen.get(("netsum_job_blocks_total", name)) == blocks
 

@@ -1,4 +1,4 @@
-"""Ranks that call in a loop while something happens to them, and what is needed to make it happen."""
+"""Ranks that make calls in a loop while something happens to them, and the means to make it happen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEARCH_PATH = ":".join(filter(None, sys.path))
 
 
 def until(condition: Callable[[], Any], what: object, timeout: float = PATIENCE) -> None:
-    """Wait for something; fail when it has not happened in time, and say what."""
+    """Wait for something; fail, naming it, if it does not happen in time."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
@@ -39,7 +39,7 @@ def until(condition: Callable[[], Any], what: object, timeout: float = PATIENCE)
 
 
 def restart_switch(fabric: Fabric, *name: str) -> None:
-    """Kill a switch (the only one unless named) and start it again, with nothing in it."""
+    """Kill a switch (the only one unless named) and start an empty one in its place."""
     fabric.kill_switch(*name)
     fabric.start_switch(*name)
 
@@ -55,7 +55,7 @@ def whole(ranks: Sequence[int], step: int, size: int) -> Any:
 
 
 def naps(ranks: int, odds: float, seconds: float) -> Callable[[int, int], float]:
-    """``pause`` of a :class:`Training` in which every rank sleeps now and then, by itself."""
+    """``pause`` of a :class:`Training` in which every rank sometimes sleeps, independently of the others."""
     draws = [np.random.default_rng(rank).random(4000) for rank in range(ranks)]
     return lambda rank, step: seconds if draws[rank][step % 4000] < odds else 0.0
 
@@ -164,7 +164,7 @@ class Training:
         self.join()
 
     def end_after(self, step: int) -> None:
-        """Let all ranks end after this step, none being further."""
+        """Let all ranks end after this step, which none has passed."""
         self._last = step
 
     def join(self) -> None:
@@ -189,11 +189,11 @@ class Training:
         return again
 
     def kinds(self) -> list[type[Exception] | None]:
-        """What each rank ended with; None: it made all its steps."""
+        """The error with which each rank ended; None if it made all its steps."""
         return [type(error) if error is not None else None for error in self.errors]
 
     def check_equal(self) -> None:
-        """Every rank made all steps, and their states are the same."""
+        """Check that every rank made all steps and that their states are equal."""
         for error in self.errors:
             if error is not None:
                 raise AssertionError(f"a rank raised {error!r}") from error
@@ -214,7 +214,7 @@ class Served(ServedController):
 
     @contextmanager
     def hung(self) -> Iterator[None]:
-        """It takes connections and answers nothing."""
+        """Accept connections and answer nothing."""
         self.hang(hang=True)
         try:
             yield

@@ -19,7 +19,7 @@ TARGETS = [
 
 @pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A fresh switch with the site's entries and no block yet."""
+    """A fresh switch with the site's entries and no blocks yet."""
     if request.param == "pipeline":
         yield InProcess()
         return

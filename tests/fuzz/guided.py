@@ -84,7 +84,7 @@ def fuzz_here(name: str, runs: int, seed: int, work: Path) -> None:
 
 
 def found(name: str) -> list[bytes]:
-    """What broke a target before."""
+    """The inputs that broke a target before."""
     return [path.read_bytes() for path in sorted((FOUND / name).glob("*"))]
 
 
@@ -117,7 +117,7 @@ def coverage(said: str) -> int:
 
 
 def _told(text: str) -> str:
-    """What went wrong, out of everything that a fuzzer says."""
+    """The part of a fuzzer's output that says what went wrong."""
     start = text.find("=== Uncaught Python exception")
     lines = [
         line for line in text[max(start, 0) :].splitlines() if not line.startswith(("INFO", "WARNING", "#", "stat::"))
@@ -126,7 +126,7 @@ def _told(text: str) -> str:
 
 
 def main() -> int:
-    """0 when no target broke."""
+    """Return 0 if no target broke."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description="Coverage-guided fuzzing.")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: every one")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"inputs for each target (default {RUNS})")
@@ -148,7 +148,7 @@ def main() -> int:
 
 
 def _broken(name: str, runs: int, seed: int) -> bool:
-    """Run one target and say how it went."""
+    """Run one target and print how it went."""
     done = run(name, runs, seed)
     print(f"{name}: {'broken' if done.returncode else 'ok'}, {coverage(done.stderr)} branches seen", flush=True)
     if done.returncode:

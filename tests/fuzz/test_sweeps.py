@@ -1,4 +1,4 @@
-"""The longest walk that a packet of the program makes: a sweep through every slot, half of them to be closed."""
+"""The longest way of any packet through the program: a sweep of every slot, half of which it closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WINDOW = SLOTS // 2
 
 
 def one_large_job() -> list[Item]:
-    """TRIO with every slot of the switch, from block 0 on."""
+    """TRIO with all slots of the switch, from block 0 on."""
     entry = JobEntry(TRIO, JOBS[TRIO].epoch, JOBS[TRIO].all_sources, 0, SLOTS - 1, 0, 0, 0, WINDOW)
     return [item for item in site.items() if not isinstance(item, JobEntry)] + [entry]
 

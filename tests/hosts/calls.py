@@ -71,7 +71,7 @@ def ranks(workers: int, **options: Any) -> AbstractContextManager[list[Communica
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until it is so, half a minute at most."""
+    """Wait until the condition holds, for at most half a minute."""
     deadline = time.monotonic() + 30.0
     while not condition():
         assert time.monotonic() < deadline, "it does not come about"

@@ -18,7 +18,7 @@ SIZES = (0, 1, 63, 64, 65, 1023, 1025, 9000)
 
 
 def cell_of(kind: Kind, workers: int, size: int, seed: int, index: int = 0) -> Cell:
-    """A cell; what is not said is drawn from the seed."""
+    """A cell; what is not given is drawn from the seed."""
     return make_cell(np.random.default_rng([seed, index]), (seed, 0, index), kind, workers, size)
 
 

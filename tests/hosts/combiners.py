@@ -24,5 +24,5 @@ def combiner(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def make_network(workers: int, **changes: Any) -> MemoryNetwork | PeerNetwork:
-    """A job of its own; ``changes`` replace fields of its descriptors."""
+    """Make a job; ``changes`` replace fields of its descriptors."""
     return _NETWORKS[_now[-1]](workers, **changes)

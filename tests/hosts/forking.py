@@ -14,7 +14,7 @@ PATIENCE = 30
 
 
 def in_child(run: Callable[[], Any]) -> Any:
-    """What ``run()`` returned in a forked child, as JSON has it; of what it raised, the name and the words."""
+    """What ``run()`` returned in a forked child, through JSON; if it raised, the exception's name and text."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the child uses none of their locks
@@ -35,7 +35,7 @@ def in_child(run: Callable[[], Any]) -> Any:
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """What it returned; or the name and the words of what it raised."""
+    """What it returned, or the name and text of what it raised."""
     try:
         return run()
     except BaseException as error:

@@ -15,7 +15,7 @@ from tests.model.rules import SwitchModel
 
 
 class MovingNetwork(RestartingNetwork):
-    """As the one that restarts. A switch that is dead says nothing; the controller moves the job when told to."""
+    """Like the network that restarts, but a dead switch says nothing, and the controller moves the job when told to."""
 
     def __init__(self, workers: int, window: int = 8, algorithm: str = "auto") -> None:
         self.by_switch = True
@@ -26,7 +26,7 @@ class MovingNetwork(RestartingNetwork):
         super().__init__(workers, window)
 
     def die(self) -> None:
-        """The switch is gone, and nobody knows."""
+        """Kill the switch without telling anybody."""
         with self.lock:
             self.dead = True
 

@@ -1,4 +1,4 @@
-"""What a correctly rounded sum of floats is, by rational arithmetic."""
+"""Correctly rounded sums of floats, by rational arithmetic."""
 
 from __future__ import annotations
 

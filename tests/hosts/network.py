@@ -52,7 +52,7 @@ def chunks(payload: bytes) -> Payload:
 
 
 def contribution(data: bytes, rank: int, port: int | None = None) -> Packet:
-    """A member's packet as the model takes it, from its first UDP port unless told."""
+    """A member's packet as the model takes it, by default from the member's first UDP port."""
     port = FIRST_UDP_PORT + rank if port is None else port
     return Packet(rank + 1, port, parse_header(data), chunks(data[HEADER_BYTES:]))
 

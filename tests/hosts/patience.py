@@ -15,7 +15,7 @@ from tests.hosts.network import MemoryNetwork
 
 @contextmanager
 def patient_ranks(workers: int, **options: int) -> Iterator[list[Communicator]]:
-    """Communicators of a job of its own, combined by a switch; their timers never run out."""
+    """Communicators of a new job that a switch combines; their timers never run out."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
             patch.setattr(round_trip, name, 30.0)

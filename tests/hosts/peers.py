@@ -20,7 +20,7 @@ def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
 
 
 class PeerNetwork(Network):
-    """As :class:`tests.hosts.network.MemoryNetwork`, and no switch in it."""
+    """Like :class:`tests.hosts.network.MemoryNetwork`, without a switch."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
         self.descriptors = [peer_descriptor(rank, workers, **changes) for rank in range(workers)]

@@ -52,7 +52,7 @@ class RestartingNetwork:
         self.switch.jobs[JOB_ID] = whole._replace(members=members)
 
     def age(self) -> None:
-        """A sweep, to which every open block is old; not before all have joined."""
+        """Sweep as if every open block were old; does nothing before all have joined."""
         with self.lock:
             if len(self.joined) == self.workers:
                 self._pass_on(self.switch.sweep(JOB_ID, old=True).replies)
@@ -160,4 +160,4 @@ class MemoryMembership:
         raise NotImplementedError("this controller makes no groups")
 
     def mail_socket(self, purpose: str) -> None:
-        """There is none: its members are in one process."""
+        """Not needed: the members are in one process."""

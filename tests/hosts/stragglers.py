@@ -36,7 +36,7 @@ class AgeingNetwork(MemoryNetwork):
         return or_lose
 
     def age(self) -> int:
-        """A sweep, to which every open block is old; how many it closed."""
+        """Sweep as if every open block were old; return how many it closed."""
         with self.lock:
             swept = self.switch.sweep(JOB_ID, old=True)
             for reply in swept.replies:

@@ -26,7 +26,7 @@ def without_switch(algorithm: str = "auto") -> Descriptor:
 
 
 class NotOpenedError(Exception):
-    """Instead of a transport."""
+    """Stands in for a transport."""
 
 
 def asked_for(algorithm: str | None, given: Descriptor) -> Descriptor:

@@ -131,7 +131,7 @@ def test_predicted_scales_skip_a_round_trip_and_follow_the_values() -> None:
                 assert np.allclose(result, scaled[0] + scaled[1], atol=1e-5)
             if factor == 1e6 and redone == 0:
                 assert communicators[0].stats.redone > 0  # grew beyond the prediction
-        # It has come down again: the small values were not all rounded away.
+        # The scale has come down again: the small values were not all rounded away.
         small = [(each * 1e-3).astype(np.float32) for each in arrays]
         for _ in range(3):
             result = good(allreduce(communicators, small, scale="predicted"))

@@ -76,6 +76,7 @@ def test_what_the_others_hold_does_not_count() -> None:
         assert held.tobytes() == arrays[1].tobytes()
 
 
+@pytest.mark.full
 def test_packets_that_are_lost_doubled_and_reordered() -> None:
     network = make_network(3)
     faults = Faults(drop=0.1, duplicate=0.1, reorder=0.1)
@@ -87,7 +88,7 @@ def test_packets_that_are_lost_doubled_and_reordered() -> None:
 
 
 def test_it_waits_for_every_rank_also_in_a_job_that_degrades() -> None:
-    """Nothing could stand for the root's part; and a rank without it would go on with something else."""
+    """Nothing can stand in for the root's part, and a rank without it would go on with other values."""
     with stragglers(3) as (network, communicators), network.ageing():
         works = [comm.broadcast_async(np.full(900, comm.rank), 2) for comm in communicators[:2]]
         assert not any(work.finished(0.2) for work in works)

@@ -79,7 +79,7 @@ CALLED: dict[str, Callable[[Communicator], Any]] = {
     "broadcast root 0 float64 (5,)": lambda c: c.broadcast(np.ones(5), 0),
     "broadcast root 1 float64 (5,)": lambda c: c.broadcast(np.ones(5), 1),
 }
-"""Calls by what a mismatch says of them."""
+"""Calls, by what a mismatch says of them."""
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_mismatch_of_counts_that_the_first_block_has_no_room_for() -> None:
 
 
 def test_different_predicted_calls_are_a_mismatch_too() -> None:
-    """Their data blocks look alike: only the signature tells."""
+    """Their data blocks look alike: only the signature differs."""
     with ranks(2) as communicators:
         for op in ("sum", "mean"):
             good(allreduce(communicators, [np.ones(5, np.float32)] * 2, op=op, scale="predicted"))
@@ -158,7 +158,7 @@ def test_different_predicted_calls_are_a_mismatch_too() -> None:
     ids=str,
 )
 def test_what_does_not_go_on_one_rank_aborts_the_others(array: Any, options: dict[str, Any]) -> None:
-    """As a NaN does; and the next call is everyone's again."""
+    """It ends the call as a NaN does, and the next call works for everyone."""
     with ranks(3) as communicators:
         for _ in range(2):
             outcomes = on_each(
@@ -253,7 +253,7 @@ BAD_TIMEOUTS = (-1, -0.5, "x", "3", float("nan"), True, [1.0])
 
 @pytest.mark.parametrize("bad", BAD_TIMEOUTS, ids=repr)
 def test_a_timeout_that_is_none_is_said(bad: Any) -> None:
-    """Not a Timeout, not a TypeError from somewhere inside, and not a call without one."""
+    """It is neither a Timeout, nor a TypeError from inside, nor a call without a timeout."""
     said = pytest.raises(ValueError, match=r"timeout is .*, not a number of seconds")
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.barrier(timeout=bad))

@@ -123,7 +123,7 @@ def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:
 
 
 def sparse(workers: int, blocks: int, full: set[int], dtype: str, width: int) -> list[Array]:
-    """Arrays of zeros but for some blocks, each of which one rank has something in."""
+    """Arrays of zeros except for some blocks, in each of which one rank has other values."""
     arrays = [np.zeros(blocks * width, dtype) for _ in range(workers)]
     for number in full:
         arrays[number % workers][number * width + number % width] = number + 1

@@ -1,4 +1,4 @@
-"""Compressed sums: what one call loses is bounded, what many lose is nothing, and all ranks hold the same bits."""
+"""Compressed sums: what one call loses is bounded, many calls together lose nothing, and all ranks hold the same bits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_over_many_calls_nothing_is_lost(make: Any, op: str) -> None:
 
 @given(st.sampled_from([4, 8]), st.integers(1, 7), st.integers(1, 3000), st.integers(0, 100))
 def test_one_call_is_within_its_levels(bits: int, workers: int, size: int, seed: int) -> None:
-    """An integer number of levels arrives, that of all ranks' roundings: without a carry, at most n L of them."""
+    """A whole number of levels arrives, the sum of all ranks' roundings: without a carry, at most n L."""
     arrays = data("float32", (size,), seed, workers)
     exact = np.sum(arrays, axis=0)
     (result,) = repeated(lambda comm: Rotated(comm, bits, error_feedback=False, seed=seed), arrays, 1)

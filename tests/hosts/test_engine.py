@@ -1,4 +1,4 @@
-"""The engine under pressure: several threads, calls in flight, rude ends, and what a member tells the others."""
+"""The engine under pressure: several threads, calls in flight, abrupt ends, and what a member tells the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wrapped(workers: int) -> Iterator[tuple[list[Communicator], list[Wrapped]]]:
 
 
 def test_calls_of_many_threads_all_end() -> None:
-    """Four threads wait at once for calls of one rank: one drives, the others do not starve."""
+    """Four threads wait for calls of one rank at once: one drives the engine, and the others do not starve."""
     first, second = MemoryNetwork(2).communicators()
     works = [first.allreduce_async(np.full(700, number, np.int32)) for number in range(12)]
     hundreds = np.full(700, 100, np.int32)
@@ -135,7 +135,7 @@ def enough(held: list[Header], count: int) -> bool:
 
 
 def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
-    """Not an end that all ranks come to: without the telling the others would wait until their timeout."""
+    """The other ranks do not end by themselves: if they were not told, they would wait until their timeout."""
     network = MemoryNetwork(2)
     engines = [
         Engine(SwitchWindow(each), transport)
@@ -244,7 +244,7 @@ def test_late_but_there_is_not_a_timeout() -> None:
 
 
 def test_small_values_after_a_block_of_zeros_are_not_lost() -> None:
-    """Nothing is known of a block of zeros: the next values are done again at their own scale, not rounded to 0."""
+    """A block of zeros predicts nothing: the next values are sent again at their own scale, not rounded to 0."""
     with closing_all(MemoryNetwork(2).communicators()) as communicators:
         for value in (0.0, 1e-12, 1e-12):
             array = np.full(700, value, np.float32)
@@ -255,7 +255,7 @@ def test_small_values_after_a_block_of_zeros_are_not_lost() -> None:
 
 @pytest.mark.parametrize("size", [1, 9000])
 def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(size: int) -> None:
-    """The rank with more blocks must not wait for those that the other never sends, nor for room in the window."""
+    """The rank with more blocks must wait neither for those that the other never sends, nor for room in the window."""
     with closing_all(MemoryNetwork(2, window=2).communicators(timeout=3600.0)) as communicators:
         arrays = [np.ones(length, np.float32) for length in (300, size)]
         for array in arrays:
@@ -266,7 +266,7 @@ def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(s
 
 @pytest.mark.full
 def test_a_job_of_255() -> None:
-    """Source ids, counts and the bias at their ends."""
+    """Source ids, counts and the bias at their limits."""
     workers = 255
     with closing_all(MemoryNetwork(workers, window=2).communicators()) as communicators:
         values = [np.array([rank, -(2**55), 2**55], np.int64) for rank in range(workers)]

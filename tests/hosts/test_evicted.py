@@ -1,4 +1,4 @@
-"""Calls after an eviction in place, and in its very moment: they go on among those that are left, on all of them alike."""
+"""Calls after and during an eviction in place: they continue among the remaining ranks, alike on all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEFT = (0, 1, 3)
 
 @pytest.fixture(params=["in place", "in place, degrade", "peers, a new epoch"])
 def left(request: pytest.FixtureRequest) -> Any:
-    """The communicators of those that are left."""
+    """The communicators of the remaining ranks."""
     if request.param.startswith("peers"):
         addresses = tuple("" if rank == GONE else f"127.0.0.1:{rank + 1}" for rank in range(WORKERS))
         communicators = PeerNetwork(WORKERS, evicted=(GONE,), peers=addresses).communicators()
@@ -90,7 +90,7 @@ def test_a_root_that_was_evicted_is_named(left: list[Communicator], call: Callab
 
 
 def test_nothing_is_put_where_there_is_room_for_all(left: list[Communicator]) -> None:
-    """Of one rank, whose array numpy would spread over all rows."""
+    """The evicted rank's array, which numpy would broadcast over all rows."""
 
     def call(comm: Communicator) -> Any:
         out = np.zeros((WORKERS, 2)) if comm.rank == 0 else None
@@ -130,7 +130,7 @@ def call_of_all(comm: Communicator) -> bytes:
 
 
 def test_in_the_moment_of_an_eviction_all_fare_alike() -> None:
-    """Whichever packet it comes before: each call ends alike on all that are left, and one at most is aborted."""
+    """Whichever packet it precedes, each call ends alike on all remaining ranks, and at most one is aborted."""
     kinds: set[object] = set()
     for moment in range(40):
         network = MemoryNetwork(WORKERS)

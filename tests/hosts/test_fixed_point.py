@@ -1,4 +1,4 @@
-"""The arithmetic, held to integers and fractions: exact where it says exact, within the bound elsewhere."""
+"""The arithmetic, checked with integers and fractions: exact where it claims to be, within the bound elsewhere."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_float_sums_keep_the_documented_bound(dtype: str, mean: bool, data: st.D
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_every_block_has_a_scale_of_its_own(dtype: str) -> None:
-    """Blocks a thousand powers of two apart: each is as exact as alone."""
+    """Blocks a thousand powers of two apart are each as exact as alone."""
     scales = np.array([[1.0], [2.0**-100], [2.0**100]], dtype)
     row = np.array([[1.0, -0.75, 0.5]] * 3, dtype) * scales
     powers = exponents.float_exponents(exponents.float_codes(row))
@@ -132,7 +132,7 @@ def test_a_sum_beyond_the_type_is_an_infinity_as_in_numpy(dtype: str) -> None:
     row = np.array([[1, -1]], dtype) * np.finfo(dtype).max
     powers = exponents.float_exponents(exponents.float_codes(row))
     assert quantised([row, row], powers, FLOATS[dtype], 2).tolist() == [[np.inf, -np.inf]]
-    # The mean of the same is in range, and is not lost on the way to it.
+    # Their mean is in range, and is not lost on the way to it.
     assert quantised([row, row], powers, FLOATS[dtype], 2, 2)[0, 0] == pytest.approx(np.finfo(dtype).max, rel=1e-6)
 
 

@@ -37,7 +37,7 @@ CALLS: dict[str, Callable[[Communicator], Any]] = {
 
 @pytest.fixture
 def pair() -> Iterator[list[Communicator]]:
-    """Two ranks over real sockets, that combine by themselves."""
+    """Two ranks over real sockets that combine themselves."""
     peers = tuple(f"127.0.0.1:{port}" for port in free_ports(2, socket.SOCK_STREAM))
     communicators = [
         netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=20.0) for rank in (0, 1)
@@ -68,7 +68,7 @@ def test_a_call_under_way_is_the_parents(pair: list[Communicator]) -> None:
 
 
 def test_a_child_holds_none_of_its_parents_sockets(pair: list[Communicator]) -> None:
-    """It would take packets that are the parent's, and keep the port when the parent is gone."""
+    """It would take the parent's packets, and keep the port when the parent is gone."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     batch = SocketBatch(sock)
@@ -89,7 +89,7 @@ def test_a_child_does_not_share_its_parents_wire() -> None:
 
 
 def test_who_leaves_a_with_block_in_a_child_signs_nobody_off() -> None:
-    """Nor does close(), which says what became of it, nor the end of the child."""
+    """Neither close(), which explains itself, nor the child's end disturbs the parent."""
     read, write = os.pipe()
     network = MemoryNetwork(1)
 

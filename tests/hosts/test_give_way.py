@@ -1,4 +1,4 @@
-"""Giving way to a job of a higher priority: the rule by itself, by the clock that it is given, and in the window."""
+"""Giving way to a job of a higher priority: the rule by itself, with a clock of the test's, and in the window."""
 
 from __future__ import annotations
 

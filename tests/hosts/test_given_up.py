@@ -1,4 +1,4 @@
-"""A call that is wrong on one rank alone: it says what is wrong, the others raise Aborted, and all are in step."""
+"""A call that is wrong on one rank only: that rank says what is wrong, the others raise Aborted, and all stay in step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG: dict[str, Callable[[Communicator], Any]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_whatever_is_wrong_in_whichever_call_the_others_are_told(name: str) -> None:
-    """A number that is none, rows that cannot be cut, what is no array: none of it is a Timeout of the others."""
+    """An argument that is no number or no array, or rows that cannot be cut, must not become a Timeout of the others."""
     given = [np.ones((6, 3))] if name != "barrier" else []
     options = {"root": 1} if name == "reduce" else {}
     with ranks(3) as communicators:

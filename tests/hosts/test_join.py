@@ -13,7 +13,7 @@ import netsum
 import pytest
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, Link
-from netsum.environment import DEFAULT_CALL_TIMEOUT, Environment
+from netsum.environment import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.errors import JoinError, NoSuchMember, NotReady, Timeout, Unauthorized
 from netsum.transports import MemoryTransport
 
@@ -26,14 +26,15 @@ VARIABLES = ("JOB", "RANK", "TOKEN", "CONTROLLER", "DESCRIPTOR", "TIMEOUT")
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(f"NETSUM_{name}", raising=False)
-    monkeypatch.delenv("RANK", raising=False)
+    for name in RANKS:
+        monkeypatch.delenv(name, raising=False)
 
 
 CUT = b"as many bytes as are announced, of which none comes: the controller was killed while it spoke"
 
 
 class Controller(ThreadingHTTPServer):
-    """Gives ``answers`` one after the other, the last for ever; remembers what it was asked."""
+    """Gives ``answers`` one after the other, repeating the last, and remembers what it was asked."""
 
     daemon_threads = True
 
@@ -215,16 +216,29 @@ def test_what_is_missing_is_named_with_its_variable() -> None:
         netsum.join(rank=0, controller="http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize(("name", "value"), [("NETSUM_RANK", "first"), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")])
+@pytest.mark.parametrize(
+    ("name", "value"), [*((name, "first") for name in RANKS), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")]
+)
 def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(JoinError, match=name):
         Environment.read({name: value})
 
 
-def test_netsum_rank_goes_before_rank() -> None:
-    assert Environment.read({"NETSUM_RANK": "2", "RANK": "1"}).rank == 2
-    assert Environment.read({"NETSUM_RANK": "", "RANK": "0"}).rank == 0
-    assert Environment.read({}).rank is None
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({"NETSUM_RANK": "2", "RANK": "1"}, 2),
+        ({"NETSUM_RANK": "", "RANK": "0"}, 0),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "3", "SLURM_PROCID": "0"}, 3),
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2", "PMI_RANK": "1"}, 1),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, 1),
+        ({"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"}, 5),
+        ({"RANK": "7", "SLURM_PROCID": "3"}, 7),  # torchrun on each node, started by srun
+        ({}, None),
+    ],
+)
+def test_the_rank_comes_from_whatever_has_started_the_process(variables: dict[str, str], rank: int | None) -> None:
+    assert Environment.read(variables).rank == rank
 
 
 def write(path: Path, rank: int, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""Descriptors that the caller brings: what contradicts is said, and of a file's processes one run alone takes results."""
+"""Descriptors that the caller brings: contradictions are reported, and of the processes with one file one run gets results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Files:
         self._opened: list[Communicator] = []
 
     def come(self, ranks: Sequence[int], faults: Faults | None = None) -> list[Communicator]:
-        """New processes of these ranks; what flies to the old ones does not reach them."""
+        """New processes of these ranks; packets under way to the old ones do not reach them."""
         for rank in ranks:
             end = self.network.transports[rank] = MemoryTransport(self.network._deliver(rank))
             transport = end if faults is None else FaultyTransport(end, faults, seed=rank)
@@ -105,7 +105,7 @@ def sums(comm: Communicator, value: int, calls: int = 1, **options: Any) -> Any:
 
 
 def used_before(outcomes: Sequence[Any]) -> bool:
-    """Whether every outcome is the error that says so."""
+    """Whether every outcome is the error about a used file."""
     return all(isinstance(each, Desynchronized) and "used before" in str(each) for each in outcomes)
 
 

@@ -38,7 +38,7 @@ def test_all_get_the_same_partial_result_that_says_so(late: int, op: str) -> Non
             assert (report.missed, report.lost) == (4 if comm.rank == late else 0, 0)
             assert report.unfit == 0
             assert comm.stats.degraded >= 4
-        # And nothing of it lasts.
+        # And none of it lasts.
         whole = good(allreduce(communicators, mine, op="sum"))
         np.testing.assert_array_equal(whole, sum(mine))
         assert all(comm.report.degraded == comm.report.missed == 0 for comm in communicators)
@@ -66,7 +66,7 @@ def test_partial_exact_sums(op: str) -> None:
 
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_values_beyond_the_scale_that_the_others_agreed_on_are_left_out_and_counted(op: str) -> None:
-    """The agreement aged out without the late rank: what does not fit it cannot be added; what fits, and comes in time, is."""
+    """The agreement aged out without the late rank: values that do not fit it cannot be added; those that fit, in time, are."""
     mine = [np.ones(3 * WIDTH, np.float32) for _ in range(3)]
     mine[2][WIDTH : 2 * WIDTH] = 2.0**40
     with stragglers(3) as (network, communicators):
@@ -131,7 +131,7 @@ def test_not_a_number_on_a_late_rank_is_its_own_error_and_stays_out() -> None:
         assert (error.rank, error.index) == (1, (7,))
         np.testing.assert_array_equal(first, mine[0] + mine[2])
         np.testing.assert_array_equal(first, third)
-        # Nor is it carried over.
+        # Nor is its part carried over.
         np.testing.assert_array_equal(good(allreduce(communicators, mine, late="carry")), sum(mine))
 
 

@@ -56,13 +56,13 @@ def linked(workers: int = 3) -> Iterator[tuple[AgeingNetwork, list[Communicator]
 
 
 def wait_until(comm: Communicator, blocks: int, work: Any) -> None:
-    """Until a call in the background has come so far."""
+    """Wait until a call in the background has come so far."""
     while comm.stats.blocks < blocks and not work.finished(0.001):
         pass
 
 
 def long_array(rank: int, dtype: str, rows: int = ROWS) -> Any:
-    """Every row says whose and which it is."""
+    """Rows whose values tell the rank and the row."""
     number = np.repeat(np.arange(rows), WIDTH) + (1 if rank == LAST else 4096 * (rank + 1))
     return number.astype(dtype)
 
@@ -124,7 +124,7 @@ GOING_ON: dict[str, Callable[[Communicator], Any]] = {
 
 @pytest.mark.parametrize("name", GOING_ON)
 def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
-    """Rank 2 hears nothing of 60 calls; what it calls then it cannot tell from what the others have called."""
+    """Rank 2 hears nothing of 60 calls; it cannot tell its next call from those that the others have made."""
     with linked() as (network, communicators, link), network.ageing():
         link.mute = link.deaf = True
         on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.full(300, step, "f")) for step in range(60)])
@@ -134,7 +134,7 @@ def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
             GOING_ON[name](last)
         with pytest.raises(Closed):
             last.allreduce(np.ones(3))
-        # And the others do not hear of it.
+        # And the others do not notice.
         assert good(on_each(communicators[:LAST], lambda comm: comm.allreduce(np.ones(3)))).tolist() == [2.0] * 3
 
 
@@ -158,7 +158,7 @@ def test_who_has_heard_the_opening_and_lost_data_is_behind_and_in_step(op: str, 
 
 
 def test_giving_nothing_while_behind_is_cheap() -> None:
-    """What it slept through is still there, all of it: it catches up without computing."""
+    """Everything that it slept through is still there: it catches up without computing."""
     size, calls = 200, 20
     with stragglers(3) as (network, communicators):
         last, step = communicators[LAST], 0
@@ -188,7 +188,7 @@ EXCHANGES: dict[str, Callable[[Communicator], Any]] = {
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_what_an_exchange_lost_on_the_way_back_is_no_eviction(name: str) -> None:
-    """Everybody was waited for, and rank 2 answered; the results did not come through, and the others went on."""
+    """The others waited for rank 2, and it answered; but the results did not reach it, and the others went on."""
     with linked() as (network, communicators, link):
         opened = communicators[0].descriptor.first_block_id
         # Rank 0's data is held up until rank 2 has sent its own, and hears nothing.

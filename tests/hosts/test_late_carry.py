@@ -26,7 +26,7 @@ def share(rank: int, step: int, size: int) -> Any:
 @one_in(4)  # each is several calls, in which one rank is waited for
 @given(st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=6), st.sampled_from([1, 256, 700]))
 def test_nothing_is_lost_or_added_twice(late: list[int | None], size: int) -> None:
-    """The sum over calls, the last of them whole, is the sum of all that all ranks gave."""
+    """The sum over all calls, the last of which is whole, is the sum of everything that all ranks gave."""
     with stragglers(WORKERS) as (network, communicators):
         total: Any = np.zeros(size, np.float64)
         for step, who in enumerate([*late, None]):
@@ -115,7 +115,7 @@ def test_a_late_rank_whose_carry_overflows_keeps_only_what_it_had() -> None:
 
 
 def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
-    """Together they are no number that any call could send."""
+    """Their sum is not a number that any call could send."""
     with stragglers(WORKERS) as (network, communicators):
 
         def pair(comm: Communicator) -> Any:

@@ -14,7 +14,7 @@ FIRST = 4096
 
 
 def straggler(blocks: int) -> tuple[SwitchWindow, list[int]]:
-    """A window that has sent so many blocks at time 0, and the serials that it is told are lost."""
+    """A window that has sent so many blocks at time 0, and the serials that are reported lost."""
     window = SwitchWindow(descriptor(0, 3, block_exp_ms=50.0, quorum=1, window=8))
     lost: list[int] = []
     for serial in range(blocks):
@@ -39,7 +39,7 @@ def test_a_lone_stale_does_not_stop_the_timer(blocks: int) -> None:
         deadline = window.next_deadline()
         assert deadline is not None, f"nothing will ever ask for what is missing (lost so far: {lost})"
         now = max(now, deadline)
-        # Of all that is sent, one packet gets through.
+        # Only one of the packets gets through.
         for packet in window.poll(now)[:1]:
             window.receive(stale(parse_header(bytes(packet[0])).block_id - FIRST), now)
     assert sorted(lost) == list(range(blocks))

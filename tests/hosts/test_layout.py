@@ -1,4 +1,4 @@
-"""Layouts: every element is in one block, no block holds elements for two."""
+"""Layouts: every element is in exactly one block, and no block has elements for two ranks."""
 
 from __future__ import annotations
 

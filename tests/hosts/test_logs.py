@@ -1,4 +1,4 @@
-"""Logs: fields on records, a JSON object a line, and what a member tells."""
+"""Logs: fields on records, one JSON object per line, and what a member logs."""
 
 from __future__ import annotations
 

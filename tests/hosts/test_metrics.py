@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 
 
 class Member:
-    """As much of a communicator as is watched."""
+    """The parts of a communicator that metrics read."""
 
     def __init__(self, rank: int = 0) -> None:
         self.descriptor: Descriptor = descriptor(rank, 4)

@@ -117,7 +117,7 @@ def test_what_is_said_of_calls_that_cannot_be() -> None:
         assert [type(each) for each in allreduce(communicators, values)] == [NotFinite, Aborted]
         wrong = allreduce(communicators, values, nonfinite="perhaps")
         assert all("nonfinite 'perhaps' is not one of raise, propagate" in str(each) for each in wrong)
-        # Integers have nothing to pass on.
+        # Integers have no such values.
         assert good(allreduce(communicators, [np.ones(2, int)] * 2, nonfinite="propagate")).tolist() == [2, 2]
         differ = on_each(
             communicators, lambda comm: comm.allreduce(np.ones(3), nonfinite=["raise", "propagate"][comm.rank])

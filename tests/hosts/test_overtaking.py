@@ -1,4 +1,4 @@
-"""Which packets are taken for lost because later ones have come."""
+"""Which packets count as lost because later ones have arrived."""
 
 from __future__ import annotations
 

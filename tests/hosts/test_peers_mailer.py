@@ -17,7 +17,7 @@ from netsum.stats import Stats
 
 LATENCY = 0.001
 LAST = 0.01
-"""Seconds until somebody asks again when nothing is on the way."""
+"""Seconds after which a member asks again when nothing is on the way."""
 
 
 class Mail:
@@ -58,7 +58,7 @@ class Mail:
         self.fly(LATENCY, sender, RANK.pack(receiver))
 
     def step(self, waiting: Collection[int] = ()) -> None:
-        """Everyone sends what it may, and those that wait ask now and then; time goes on to what happens next."""
+        """Let everyone send what it may, and those that wait ask now and then; advance time to the next event."""
         for rank, mailer in enumerate(self.mailers):
             for frame in mailer.poll(self.now, waiting=rank in waiting):
                 self.launch(rank, frame)
@@ -69,7 +69,7 @@ class Mail:
             self.got.setdefault((rank, receiver), []).extend(messages)
 
     def run(self) -> None:
-        """Until everything has arrived and is known to have: somebody waits for that, and asks."""
+        """Go on until everything has arrived and is known to have: a member waits for that, and asks."""
         for _ in range(20_000):
             before = self.flown - len(self.flying)
             self.step(range(len(self.mailers)))

@@ -46,7 +46,9 @@ def undisturbed(workers: int, steps: int) -> list[list[bytes]]:
         return on_each(communicators, lambda comm: train(comm, steps, [0] * workers))
 
 
-@pytest.mark.parametrize(("algorithm", "window"), [("auto", 1), ("ring", 8), ("double_binary_tree", 200)])
+@pytest.mark.parametrize(
+    ("algorithm", "window"), [("auto", 1), pytest.param("ring", 8, marks=pytest.mark.full), ("double_binary_tree", 200)]
+)
 def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window: int) -> None:
     expected = undisturbed(3, 20)
     with (
@@ -66,13 +68,13 @@ def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window:
 
 
 def asks(comm: Communicator) -> None:
-    """As if it had heard nothing for long."""
+    """Make a member ask as if it had heard nothing for long."""
     assert comm._recovery is not None
     comm._recovery.wonder()
 
 
 class BadNetwork(MovingNetwork):
-    """Whoever combines, the way there loses, doubles and reorders."""
+    """Packets to whoever combines are lost, duplicated and reordered."""
 
     opened = 0
 
@@ -81,7 +83,8 @@ class BadNetwork(MovingNetwork):
         return FaultyTransport(super().open(member), Faults(drop=0.02, duplicate=0.02, reorder=0.02), self.opened)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))])
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_any_moves_over_a_bad_network(seed: int) -> None:
     rng = random.Random(seed)
     workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])

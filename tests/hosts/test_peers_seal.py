@@ -1,4 +1,4 @@
-"""Seals: who hears every byte, and sends what it likes on connections of its own or of others, is taken for nobody."""
+"""Seals: somebody who hears every byte and sends anything, on its own or others' connections, cannot pass for a member."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BODIES = [b"", b"hello", b"and", b"again", b"again"]
 
 
 class Connection:
-    """From one process to another, and all that passed."""
+    """A connection from one process to another, and everything that passed."""
 
     def __init__(self, sender: Identity, receiver: Identity, to: int = 1) -> None:
         self.greeting = receiver.greet()
@@ -30,7 +30,7 @@ class Connection:
         return self.met[1]
 
     def takes(self, frame: tuple[bytes, bytes]) -> bool:
-        """Whether a tag and a body are taken for the next frame."""
+        """Whether a tag and a body are accepted as the next frame."""
         return self.opening.holds(frame[0], (frame[1],))
 
 
@@ -74,7 +74,7 @@ def test_a_hello_that_was_changed_is_nobodys(bit: int) -> None:
 
 
 def test_what_was_recorded_is_of_no_use_on_another_connection(ends: tuple[Identity, Identity]) -> None:
-    """To the same member, to another one, back to who has said it, or to a later process with the same key."""
+    """It is repeated to the same member, another one, the sender itself, or a later process with the same key."""
     recorded = Connection(*ends)
     assert recorded.met is not None
     for other in (*ends, Identity(KEY, 1), Identity(KEY, 2)):

@@ -51,7 +51,7 @@ def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iter
 
 
 def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
-    """The next packets, as many as told, within ten seconds; meanwhile the others do what they do for their connections."""
+    """Receive that many packets within ten seconds; meanwhile the others tend their connections."""
     deadline = time.monotonic() + 10.0
     packets: list[bytes] = []
     while time.monotonic() < deadline and len(packets) < number:
@@ -70,7 +70,7 @@ def until(condition: Callable[[], bool], *transports: PeerTransport) -> None:
 
 
 class Stranger:
-    """Who connects to a member, and has whatever key it has."""
+    """Somebody who connects to a member, with any key."""
 
     def __init__(self, transport: PeerTransport, sock: PeerSocket, key: bytes = bytes(16), rank: int = 1) -> None:
         self._transport = transport
@@ -307,7 +307,7 @@ def test_addresses() -> None:
 
 @pytest.fixture
 def communicators(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iterator[list[Communicator]]:
-    """Of a job over real sockets."""
+    """The transports of a job over real sockets."""
     for each in sockets:
         each.close()
     joined = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]

@@ -34,7 +34,7 @@ Result = tuple[Any, ...]
 
 
 def of(header: Header, payload: memoryview) -> Result:
-    """What a collective sees of a result."""
+    """The part of a result that a collective sees."""
     names = (
         "block_id", "op", "lane", "status", "dest", "src_cnt", "data_cnt", "gen_id", "degraded", "age_op", "grad_cnt",
     )  # fmt: skip
@@ -62,7 +62,7 @@ def patient_job(first: Descriptor) -> Job:
 
 
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
-    """The same among members."""
+    """What each rank gets when the members combine."""
     windows = [
         PeerWindow(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm))
         for rank in range(workers)

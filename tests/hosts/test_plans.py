@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
+from netsum.peers.choice import choose
 from netsum.peers.plan import Mode, Plan, Rows
 from netsum.peers.plans import ALGORITHMS, make_plan
 from netsum.peers.plans.double_binary_tree import two_trees
@@ -22,7 +23,7 @@ EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
 
 def of_rank(rank: int) -> int:
-    """What a rank adds to a row: sums of these tell how often each rank is in them."""
+    """What a rank adds to a row, so that a sum tells how often each rank is in it."""
     return 1 << 2 * rank
 
 
@@ -60,7 +61,7 @@ class Network:
         self.under_way: dict[tuple[int, int], deque[tuple[int, Rows, list[Row]]]] = defaultdict(deque)
 
     def run(self, order: random.Random) -> None:
-        """Until nothing moves any more."""
+        """Deliver messages until nothing moves any more."""
         moved = True
         while moved:
             moved = False
@@ -96,7 +97,8 @@ class Network:
                 self.under_way[rank, send.peer].append((member.time, send.rows, rows))
             member.sent = True
             return True
-        if any(not member.inboxes[receive.peer] for receive in one.receives):
+        needed = Counter(receive.peer for receive in one.receives)
+        if any(len(member.inboxes[peer]) < count for peer, count in needed.items()):
             return False
         for receive in one.receives:
             time, numbers, rows = member.inboxes[receive.peer].popleft()
@@ -119,7 +121,7 @@ class Network:
             mine.payload = row.payload + (mine.payload or 0)
 
     def check(self, sources: Ranks) -> None:
-        """Every rank has come to its plan's end, and holds what it is to hold; nothing is left over."""
+        """Check that every rank has finished its plan and holds what it should, and that nothing is left over."""
         everybody = sum(map(of_rank, range(len(self.members))))
         for rank, member in enumerate(self.members):
             assert member.at == len(member.plan.rounds), f"rank {rank} waits for ever in round {member.at}"
@@ -137,9 +139,12 @@ class Network:
         return max(member.time for member in self.members)
 
 
-def carried_out(algorithm: str, workers: int, dests: Ranks, sources: Ranks, seed: int = 0) -> Network:
-    """The network after all ranks' plans; checked."""
-    plans = [make_plan(algorithm, rank, workers, dests, sources, 4096 * len(dests)) for rank in range(workers)]
+def carried_out(
+    algorithm: str, workers: int, dests: Ranks, sources: Ranks, seed: int = 0, chosen: str | None = None
+) -> Network:
+    """Run all ranks' plans and check the network. ``chosen``: by ``auto``; None: by the table that ships."""
+    chosen = chosen or choose(workers, 4096 * len(dests))
+    plans = [make_plan(algorithm, rank, workers, dests, sources, chosen) for rank in range(workers)]
     for plan in plans:
         for one in plan.rounds:
             assert one.sends or one.receives
@@ -171,7 +176,7 @@ def test_every_rank_gets_the_exact_reduction(algorithm: str, batch: tuple[int, R
 
 @pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
 def test_algorithms_without_make_plan(algorithm: str) -> None:
-    """Rows of one source for one dest are right in each of them, too, although they go another way."""
+    """Rows from one source to one dest are right in each algorithm, although they take another way."""
     for workers in (2, 5, 7, 8):
         dests = tuple(row % workers for row in range(20))
         sources = tuple(row // 3 % workers for row in range(20))
@@ -266,15 +271,15 @@ def test_reduce_scatter_moves_every_row_once(algorithm: str, workers: int) -> No
 
 
 @pytest.mark.parametrize("workers", [2, 5, 8])
-def test_auto_takes_no_two_trees_for_rows_that_belong_to_ranks(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsum.peers.plans.choose", lambda *_: "double_binary_tree")
+def test_auto_takes_no_two_trees_for_rows_that_belong_to_ranks(workers: int) -> None:
+    trees = "double_binary_tree"
     of_ranks = tuple(row // 4 for row in range(4 * workers))
     rows = len(of_ranks)
-    scattered = carried_out(AUTO, workers, of_ranks, everyones(rows))
-    gathered = carried_out(AUTO, workers, everyones(rows), of_ranks)
+    scattered = carried_out(AUTO, workers, of_ranks, everyones(rows), chosen=trees)
+    gathered = carried_out(AUTO, workers, everyones(rows), of_ranks, chosen=trees)
     assert [member.rows_sent for member in scattered.members] == [rows - 4] * workers
     assert [member.rows_sent for member in gathered.members] == [4 * (workers - 1)] * workers
-    assert make_plan(AUTO, 0, workers, everyones(8), everyones(8), 1) == ALGORITHMS["double_binary_tree"](
+    assert make_plan(AUTO, 0, workers, everyones(8), everyones(8), trees) == ALGORITHMS[trees](
         0, workers, everyones(8), everyones(8)
     )
 

@@ -1,4 +1,4 @@
-"""``scale="predicted"``: no round trip while values change slowly, and never coarser than is said, whatever they do."""
+"""``scale="predicted"``: no round trip while values change slowly, and results are never coarser than documented."""
 
 from __future__ import annotations
 

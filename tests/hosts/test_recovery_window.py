@@ -52,7 +52,7 @@ class Host:
 
 
 class Story:
-    """A network that does what it likes, a switch that restarts, and a controller that brings its job back."""
+    """A network that misbehaves, a switch that restarts, and a controller that restores its job."""
 
     def __init__(self, seed: int, workers: int, blocks: int, size: int, first: int) -> None:
         self.random = random.Random(seed)
@@ -78,7 +78,7 @@ class Story:
         self.needs, self.waiting = {}, True
 
     def ask(self, rank: int) -> None:
-        """A member asks the controller what has become of its epoch."""
+        """Let a member ask the controller what has become of its epoch."""
         host = self.hosts[rank]
         if host.epoch == self.epoch:
             host.asking = False
@@ -113,7 +113,7 @@ class Story:
             host.asking = True
 
     def step(self, loss: float) -> None:
-        """Something happens."""
+        """Let one random thing happen."""
         rng = self.random
         rank = rng.randrange(len(self.hosts))
         host = self.hosts[rank]

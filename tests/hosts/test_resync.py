@@ -81,7 +81,7 @@ def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
         dying = communicators[1]
 
         def broken_off() -> Any:
-            # It is furthest, gives its first array away and then nothing more.
+            # It is the furthest, shares its first array and then dies.
             descriptor = network.join_anew(1)
             comm = Communicator(descriptor, network.open(descriptor), timeout=10.0)
             for number in (9, 2):

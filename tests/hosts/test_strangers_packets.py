@@ -1,4 +1,4 @@
-"""What strangers send to a member's sockets: it costs them packets, and the member nothing but looking at them."""
+"""What strangers send to a member's sockets costs the member no more than looking at it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE = b"\x01" + bytes(4000)
 UNREACHABLE, TIME_EXCEEDED, PARAMETER_PROBLEM = 3, 11, 12
 KINDS = [(UNREACHABLE, code) for code in range(16)] + [(TIME_EXCEEDED, 0), (PARAMETER_PROBLEM, 0)]
 PATIENCE = 100_000
-"""Packets that a loop is fed before the test says that it does not end."""
+"""Packets that a loop is fed before the test decides that it does not end."""
 
 
 def icmp_error(kind: int, code: int, protocol: int = socket.IPPROTO_UDP, port: int = HERE[1]) -> bytes:
@@ -41,7 +41,7 @@ def icmp_error(kind: int, code: int, protocol: int = socket.IPPROTO_UDP, port: i
 
 @pytest.fixture
 def namespace() -> Iterator[NetworkNamespace]:
-    """A network of the test's own: what an ICMP message says of a route stays in it."""
+    """The test's own network, in which the effects of ICMP messages on routes stay."""
     made = NetworkNamespace([], 9000)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""What a Timeout says: how far the call came, and whom it waits for, where that is known; a hung controller changes nothing."""
+"""What a Timeout says: how far the call came and, if known, whom it waits for; a hung controller changes nothing."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_nobody_is_asked_about_while_results_come() -> None:
 
 
 class Peers:
-    """The window of rank 0 of three; the others are what a test makes them say."""
+    """The window of rank 0 of three; the test speaks for the others."""
 
     def __init__(self) -> None:
         self.window = PeerWindow(peer_descriptor(0, 3, algorithm="ring"))
@@ -191,7 +191,7 @@ class Peers:
         window.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
 
     def wait(self, until: float, answering: Sequence[int]) -> None:
-        """Rank 0 waits, a step every 10 ms; of the others those answer."""
+        """Let rank 0 wait in steps of 10 ms, while only those ranks answer."""
         for step in range(round(until * 100) + 1):
             self.step(step / 100, answering)
 

@@ -1,4 +1,4 @@
-"""The contract that every transport passes (netsum/transports/base.py), and what each has of its own."""
+"""The contract of every transport (netsum/transports/base.py), and what is particular to each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SWITCH = ("02:00:00:00:00:fe", "10.9.0.254", 12000)
 
 
 def free_ports(count: int, kind: int = socket.SOCK_DGRAM) -> list[int]:
-    """Ports on loopback, of UDP unless told, that nobody has now."""
+    """Free ports on the loopback, UDP by default."""
     sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -206,7 +206,7 @@ def test_frames_of_others_are_not_ours() -> None:
 
 
 def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:
-    """What comes out of a bad transport, and what it counts."""
+    """What a bad transport lets through, and what it counts."""
     left, right = memory_pair()
     now = 0.0
     bad = FaultyTransport(left, Faults(drop=0.2, duplicate=0.2, reorder=0.2, delay=1.0), seed, clock=lambda: now)

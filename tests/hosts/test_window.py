@@ -24,7 +24,7 @@ LATENCY = 0.0005
 
 
 def payload(value: int) -> bytes:
-    """One chunk of 32-bit lanes that all hold ``value``."""
+    """One chunk whose 32-bit lanes all hold ``value``."""
     return value.to_bytes(4, "big") * (CHUNK_BYTES // 4)
 
 
@@ -64,7 +64,7 @@ class Simulation:
         self._network: list[tuple[float, int, int, bool, bytes]] = []  # when, tie-break, member, to the switch, data
 
     def submit(self, blocks: int) -> None:
-        """So many blocks of every host, with 0, 1 and so on."""
+        """Submit so many blocks on every host, with the values 0, 1 and so on."""
         for host in self.hosts:
             for value in range(blocks):
                 host.submit(value)
@@ -85,7 +85,7 @@ class Simulation:
                 self._travel(rank, True, b"".join(packet))
 
     def step(self, until: float = float("inf")) -> bool:
-        """Go on to the next moment at which something happens, at most ``until``; False when that is reached."""
+        """Advance to the next event, at most to ``until``; False if that is reached."""
         self.poll()
         moments = [host.window.next_deadline() for host in self.hosts]
         upcoming = [moment for moment in moments if moment is not None]
@@ -249,7 +249,7 @@ def test_a_second_result_is_a_duplicate() -> None:
     for _ in range(2):
         window.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
     assert (window.stats.duplicates, statuses) == (1, [Status.OK])
-    # So is STALE for a block that is held.
+    # So is STALE for a block whose result is held.
     window.receive(memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0))), 0.1)
     assert window.stats.duplicates == 2
 
@@ -317,7 +317,7 @@ def test_contributions_are_kept_for_a_window_more() -> None:
 
 @pytest.mark.parametrize("window", [1, 16])
 def test_a_switch_that_turns_slow_is_not_stormed(window: int) -> None:
-    """The way gets two hundred times as long, far beyond the timer: for a few round trips blocks are repeated too early."""
+    """The latency grows two hundredfold, far beyond the timer: for a few round trips blocks are repeated too early."""
     simulation = Simulation(3, 7, window=window, block_bytes=256)
     for latency in (LATENCY, 200 * LATENCY):
         simulation.latency = latency

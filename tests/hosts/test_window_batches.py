@@ -82,7 +82,7 @@ class Member:
         self.window.submit_all(run)
 
     def receive(self, packets: list[bytes], now: float) -> str:
-        """How it ends."""
+        """The run's final state."""
         try:
             if self._batches:
                 self.window.receive_all(Received.of(packets), now)
@@ -208,7 +208,7 @@ class Story:
         assert self._told(first) == self._told(second)
 
     def _told(self, window: SwitchWindow) -> list[tuple[Any, ...]] | None:
-        """What the window would send again in another epoch."""
+        """Return what the window would send again in another epoch."""
         blocks = window.blocks_from(window.block_id(max(0, window.base - 2)))
         return (
             None
@@ -223,7 +223,7 @@ def test_a_batch_is_taken_as_its_packets_are(seed: int) -> None:
 
 
 def test_most_results_are_taken_together() -> None:
-    """Otherwise the property above says nothing."""
+    """Without this, the property above would say nothing."""
     stories = [Story(seed) for seed in range(40)]
     together = sum(story.play() for story in stories)
     assert together > sum(len(story.members[0].log) for story in stories) / 2
@@ -231,7 +231,7 @@ def test_most_results_are_taken_together() -> None:
 
 @pytest.mark.parametrize("forgotten", ["degraded", "give_way", "gen_id"])
 def test_the_property_can_fail(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a packet that says something besides counts as ordinary, the windows differ."""
+    """If a packet with other news counted as ordinary, the windows would differ."""
 
     def careless(block: Block, header: Header, *more: Any, **named: Any) -> bool:
         harmless = {"degraded": 0, "age_op": 0} if forgotten == "degraded" else {"give_way": 0}

@@ -1,4 +1,4 @@
-"""Where an array goes: which files of the library an allreduce enters, in which order, and which of them handle its values."""
+"""An array's way: which files of the library an allreduce enters, in which order, and which of them handle its values."""
 
 from __future__ import annotations
 

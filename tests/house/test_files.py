@@ -1,4 +1,4 @@
-"""Small rooms, nothing stale, nothing that belongs to one machine."""
+"""Files are small, none is stale, and none belongs to one machine only."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.house.tree import ROOT, files
 
 WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_planner", "netsum_switch", "netsum_testbed"}
 SMALL = 1 << 20
-"""Bytes that the library's wheel may have."""
+"""The most bytes that the library's wheel may have."""
 
 
 def project(folder: Path) -> Any:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, VERSION, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, MEMBER_STATUSES, VERSION, Hop, Lane, Op, Outcome, Status
 
 from tests.model.state import Job, Member, Packet
+
+_STATUSES = frozenset(Status)
 
 
 def malformed(packet: Packet) -> bool:
@@ -26,7 +28,7 @@ def malformed(packet: Packet) -> bool:
         h.hop > Hop.DOWN
         or h.age_op != 0
         or h.give_way != 0
-        or h.status > Status.MISMATCH
+        or h.status not in MEMBER_STATUSES
         or h.data_cnt > h.src_cnt
         or ((h.data_cnt == 0) != (h.grad_cnt == 0) and not _claims(h))
     )
@@ -61,4 +63,4 @@ def _is_no_partial(member: Member, h: Header) -> bool:
 
 def _is_no_result(h: Header) -> bool:
     """Neither a result nor an answer: not what a parent says."""
-    return h.hop != Hop.DOWN or h.status > Status.AGAIN or Status.MISMATCH < h.status < Status.STALE
+    return h.hop != Hop.DOWN or h.status not in _STATUSES

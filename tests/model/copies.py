@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from netsum.wire.schema import EVERYONE, Op
 
-from tests.model.forest import HOST_AND_LEAF, THREE_LEVELS, TWO_AND_ONE, TWO_BY_ONE, TWO_BY_TWO
+from tests.model.forest import HOST_AND_LEAF, THREE_LEVELS, TWO_AND_ONE, TWO_BY_ONE
 from tests.model.host import Call
 from tests.model.mutations import host_rule, switch_rule
 from tests.model.scenario import Scenario
@@ -61,13 +61,14 @@ COPIES_MIXED = replace(
     COPIES_TREE, name="copies, a host beside a leaf", programs=copies(3, 1, source=1), tree=HOST_AND_LEAF
 )
 COPIES_DEEP = replace(COPIES_TREE, name="copies in three levels", programs=copies(3, 1), tree=THREE_LEVELS)
-COPIES_FOUR = replace(COPIES_TREE, name="copies between two leaves of two", programs=copies(4, 1), tree=TWO_BY_TWO)
 COPIES_TREE_TO_ONE = replace(COPIES_LEAF, name="copies to one below a leaf", programs=copies(3, 1, dest=1))
 COPIES_TREE_ROOM = replace(
     COPIES_TREE, name="copies acknowledged with room in a tree", programs=copies(2, 2, bare=False)
 )
 COPIES_STRIPES = replace(COPIES_TREE, name="copies over two roots", programs=copies(2, 3), roots=2)
-COPIES_TREE_RESTART = replace(COPIES_LEAF, name="copies around a restart in a tree", switch_restarts=1)
+COPIES_TREE_RESTART = replace(
+    COPIES_TREE, name="copies around a restart in a tree", programs=copies(2, 1), switch_restarts=1
+)
 COPIES_TREE_ABORT = replace(
     COPIES_TREE, name="the source of copies in a tree aborts", programs=change(copies(2, 2), 0, 0, aborts=True)
 )
@@ -83,7 +84,7 @@ COPIES_TREE_LATE = replace(COPIES_TREE, name="copies in a tree, somebody is late
 COPY_SCENARIOS = (
     COPIES, COPIES_WIDE, COPIES_OF_ONE, COPIES_TO_ONE, COPIES_WITH_ROOM, COPIES_RESTART, COPIES_REPLACED, COPIES_ABORT,
     COPIES_DIFFER, COPIES_EVICTED, COPIES_LATE, COPIES_FIRM, COPIES_TREE, COPIES_LEAF, COPIES_MIXED,
-    COPIES_DEEP, COPIES_FOUR, COPIES_TREE_TO_ONE, COPIES_TREE_ROOM, COPIES_STRIPES, COPIES_TREE_RESTART, COPIES_TREE_ABORT,
+    COPIES_DEEP, COPIES_TREE_TO_ONE, COPIES_TREE_ROOM, COPIES_STRIPES, COPIES_TREE_RESTART, COPIES_TREE_ABORT,
     COPIES_TREE_DIFFER, COPIES_LEAF_EVICTED, COPIES_TREE_LATE,
 )  # fmt: skip
 

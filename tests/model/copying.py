@@ -28,7 +28,7 @@ def carried_on(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
         return early(job, packet, record)
     up = job.uplink_of(record.block_id)
     header = _ahead(packet.header.job_id, record)._replace(final=1, src_id=up.src_id, hop=Hop.UP)
-    return (Reply(up.port, None, up.udp_port, header, packet.payload),)
+    return (Reply(up.port, None, up.udp_port, header, packet.payload, record.congested),)
 
 
 def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
@@ -41,6 +41,7 @@ def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
             to.udp_port,
             header._replace(src_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST),
             packet.payload,
+            record.congested,
         )
         for to in job.members
         if to.switch or record.dest in (EVERYONE, to.rank)

@@ -22,6 +22,7 @@ class Rules:
     evicted_do_not_count: bool = True  # a block needs the job's sources; off: exactly those, no evicted one
     quorum: bool = True  # no block is closed partially with fewer workers
     firm_waits: bool = True  # no firm block is closed partially
+    congestion_stays: bool = True  # a contribution's mark goes to the block's result; off: the last one's alone
     closed_is_immutable: bool = True  # off: a late contribution is added to a closed block
     marks_partial: bool = True  # the record of a block that was closed partially says so
     tells_late: bool = True  # who is not in a partial result is told so
@@ -40,6 +41,8 @@ class Rules:
     counts_go_up: bool = True  # a partial stands for its workers; off: for one
     degraded_goes_up: bool = True  # a partial that lacks somebody says so
     status_goes_up: bool = True  # a higher status that comes to a block that is SENT goes up, too
+    congestion_goes_up: bool = True  # the partial of a block with a marked contribution is marked
+    congestion_comes_down: bool = True  # and so is everything that a leaf makes of a marked result
     again_to_asker: bool = True  # who completes a block without room for its payload is asked for more
     again_goes_down: bool = True  # a notice, or a parent that asks for more room: the children are asked
     sweep_asks_again: bool = True  # a leaf's sweep asks the children to bring the partial up

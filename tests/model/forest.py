@@ -9,7 +9,7 @@ from netsum.wire.schema import Op
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import FILES_AGAIN, Programs, change, each, sums
+from tests.model.scenarios import FILES_AGAIN, Programs, change, congested, each, sums
 from tests.model.topology import Shape
 from tests.model.truth import STUCK
 
@@ -52,6 +52,9 @@ TREE_DEST = Scenario(
     window=1,
     slots=2,
     tree=TWO_BY_TWO,
+)
+TREE_CONGESTED = Scenario(
+    "links of a tree are congested", congested(sums(3, (3,))), window=1, slots=2, tree=HOST_AND_LEAF
 )
 TREE_FILES = replace(FILES_AGAIN, name="descriptor files are used again in a tree", tree=TWO_BY_ONE)
 _REDO = each(sums(3, (2, 1), predicted=True), 0, misfits=frozenset({0}))
@@ -110,7 +113,7 @@ STRIPES_RESTART = replace(
 )
 
 TREES = (
-    TREE_FILES, TREE, MIXED, WIDE, DEEP, TREE_EMPTIES, TREE_BARE, BARE_BESIDE, DEEP_BARE, TREE_DEST, TREE_REDO,
+    TREE_FILES, TREE, MIXED, TREE_CONGESTED, WIDE, DEEP, TREE_EMPTIES, TREE_BARE, BARE_BESIDE, DEEP_BARE, TREE_DEST, TREE_REDO,
     TREE_COARSE, TREE_ABORT, TREE_BLIND_ABORT, LEAVES_DIFFER, WIDE_DIFFER, GENERATIONS_DIFFER, TREE_RESTART,
     WIDE_RESTART, TREE_TWO_RESTARTS, BARE_RESTART, TREE_REPLACED, STRIPES, STRIPES_OF_ONE, STRIPES_RESTART,
 )  # fmt: skip
@@ -184,6 +187,8 @@ TREE_MUTATIONS = (
     switch_rule("keeps_room", TREE_EMPTIES, STUCK),
     switch_rule("counts_go_up", TREE, STUCK),
     switch_rule("degraded_goes_up", TREE_LATE, "not said to be partial"),
+    switch_rule("congestion_goes_up", TREE_CONGESTED, "wrong result"),
+    switch_rule("congestion_comes_down", TREE_CONGESTED, "wrong result"),
     switch_rule("status_goes_up", LEAVES_DIFFER, STUCK),
     switch_rule("again_to_asker", BARE_EVICTED, STUCK),
     switch_rule("again_goes_down", TREE_BARE, STUCK),

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, EVERYONE, AgeOp, Lane, Op, Outcome, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Outcome, Status
 
 from tests.model.rules import ID_MASK, Packet, Payload, Reply
 
@@ -53,6 +53,7 @@ class Call(NamedTuple):
     passes: bool = False  # this rank answers, adds nothing and is not counted
     opens: bool = False
     marked: bool = False  # its value is a mark of this process; nothing follows before the result is there
+    congested: frozenset[int] = frozenset()  # offsets of blocks whose packets this rank's congested link marks
 
 
 class Todo(NamedTuple):
@@ -72,6 +73,7 @@ class Result(NamedTuple):
     src_cnt: int = 0
     degraded: int = 0
     late: bool = False  # the rank's own contribution is not in it
+    congested: int = 0
 
 
 LOST = Result(int(Status.STALE), 0, ())
@@ -161,7 +163,7 @@ def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Tod
     if any(result is None for _, result in mine):
         return None
     held = [(todo, result) for todo, result in mine if result is not None]
-    if any(result.status >= Status.ABORT for _, result in held):
+    if any(result == LOST or result.status in GIVING_UP for _, result in held):
         return ()
     small = meant.coarse if last == Phase.EXPONENTS else meant.small
     if not rules.doubts_by_results:
@@ -181,7 +183,7 @@ def _rest(host: Host, call: int) -> tuple[Todo, ...] | None:
     _, result = opening
     if result is None:
         return None
-    given_up = result.status >= Status.ABORT and result != LOST
+    given_up = result.status in GIVING_UP
     return () if given_up else tuple(Todo(call, at, Phase.DATA) for at in range(1, len(host.program[call].blocks)))
 
 
@@ -268,7 +270,8 @@ def contribution(host: Host, index: int) -> Packet:
         data_cnt=int(value is not None),
     )
     room = int(index in host.fetching or not (status != Status.OK or call.bare))
-    return Packet(host.rank + 1, host.udp_port, header, (value,) if value is not None else (0,) * room)
+    congested = int(todo.phase == Phase.DATA and todo.offset in call.congested)
+    return Packet(host.rank + 1, host.udp_port, header, (value,) if value is not None else (0,) * room, congested)
 
 
 def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packet]:
@@ -294,9 +297,10 @@ def _refused(host: Host, index: int, reason: int) -> Host:
     return host._replace(broken=f"block {index} is refused: {Outcome(reason).name}")
 
 
-def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules) -> Host:
+def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
+    h, payload = reply.header, reply.payload
     todo = host.plan[index]
-    exempt = h.status >= Status.ABORT and rules.mismatch_exempt
+    exempt = h.status in GIVING_UP and rules.mismatch_exempt
     if h.gen_id != host.program[todo.call].gen and not exempt:
         return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]
@@ -306,7 +310,8 @@ def _take(host: Host, index: int, h: Header, payload: Payload, rules: HostRules)
         if held is not None:
             return host._replace(settled=host.settled | {index}, fetching=host.fetching - {index})
         return host._replace(fetching=host.fetching | {index})
-    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, h.age_op == AgeOp.LATE)
+    late = h.age_op == AgeOp.LATE
+    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, late, reply.congested)
     if held == LOST:
         return host
     if _is_anothers(host, index, result, rules):
@@ -371,7 +376,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
         return host if index in host.settled else host._replace(fetching=host.fetching | {index})
     if h.status == Status.REFUSED:
         return host if host.results[index] is not None else _refused(host, index, h.age_op)
-    return advance(_take(host, index, h, reply.payload, rules), rules)
+    return advance(_take(host, index, reply, rules), rules)
 
 
 def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:

@@ -45,7 +45,8 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
         dest=record.dest,
         data_cnt=record.data_cnt,
     )
-    return Reply(member.port, member.src_id, member.udp_port, header, record.buffer if fits and for_it else ())
+    payload = record.buffer if fits and for_it else ()
+    return Reply(member.port, member.src_id, member.udp_port, header, payload, record.congested)
 
 
 def results(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> tuple[Reply, ...]:
@@ -111,7 +112,8 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
         dest=record.dest,
         data_cnt=record.data_cnt if ok and (rules.claims or not claims) else 0,
     )
-    return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room)
+    congested = record.congested if rules.congestion_goes_up else 0
+    return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room, congested)
 
 
 def question(job: Job, packet: Packet, record: Record) -> Reply:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import GIVING_UP, SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
 
 from tests.model import ageing, trees
 from tests.model.admission import admission, malformed
@@ -21,6 +21,8 @@ from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
 from tests.model.replies import answer, is_question, is_told, question, result_for, sweeping
 from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply, Uplink
+
+_OPS = frozenset(Op)
 
 
 class Step(NamedTuple):
@@ -56,6 +58,7 @@ def opened(job: Job, record: Record, block_id: int) -> Record:
         grad_cnt=0,
         degraded=0,
         firm=0,
+        congested=0,
     )
 
 
@@ -83,9 +86,9 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
 
 def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
     """Why the contribution does not go with the block's signature, or None."""
-    if h.status >= Status.ABORT and rules.abort_exempt:
+    if h.status in GIVING_UP and rules.abort_exempt:
         return None
-    if h.op > Op.COPY:
+    if h.op not in _OPS:
         return Outcome.UNSUPPORTED
     if record.signed and (h.gen_id, h.dest, h.op, h.lane) != record.signature:
         return Outcome.SIGNATURE
@@ -109,7 +112,7 @@ def _signed(record: Record, h: Header, rules: Rules) -> Record:
     """The record with the signature of its first contribution."""
     if record.signed:
         return record
-    signs = h.status < Status.ABORT or not rules.abort_does_not_sign
+    signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
     firm = h.firm if signs else record.firm
     return record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)
 
@@ -130,6 +133,7 @@ def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Rec
         data_cnt=(record.data_cnt + h.data_cnt) & 0xFF,
         degraded=record.degraded | h.degraded,
         status=max(record.status, h.status) if rules.sticky_status else h.status,
+        congested=packet.congested | (record.congested if rules.congestion_stays else 0),
     )
 
 

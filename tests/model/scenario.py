@@ -176,10 +176,12 @@ def _combined(calls: list[Call], todo: Todo, rank: int) -> Result:
         else:
             value = call.blocks[todo.offset]
             values += [] if value is None else [value]
-    if status or not values or calls[0].dest not in (255, rank):
-        return Result(status, len(values), (), len(calls))
     op = Op.MAX if todo.phase == Phase.EXPONENTS else calls[0].op
-    return Result(status, len(values), (max(values) if op == Op.MAX else sum(values),), len(calls))
+    payload = (max(values) if op == Op.MAX else sum(values),) if values else ()
+    if status or calls[0].dest not in (255, rank):
+        payload = ()
+    congested = todo.phase == Phase.DATA and any(todo.offset in call.congested for call in calls)
+    return Result(status, len(values), payload, len(calls), congested=int(congested))
 
 
 class Epoch(NamedTuple):

@@ -61,6 +61,15 @@ COARSE = Scenario("small sums, one of which is done again", each(_SMALL, 0, coar
 COARSE_OF_ONE = replace(
     COARSE, name="small sums of one rank's values", programs=change(COARSE.programs, 1, 0, blocks=(1 << 20, None))
 )
+
+
+def congested(programs: Programs) -> Programs:
+    """The links of the first and the last rank each mark a block of the first call, and none marks the third."""
+    programs = change(programs, 0, 0, congested=frozenset({0}))
+    return change(programs, len(programs) - 1, 0, congested=frozenset({1}))
+
+
+CONGESTED = Scenario("links are congested", congested(sums(2, (3,))))
 ABORT = Scenario("a member aborts", change(sums(2, (2, 1)), 1, 0, aborts=True))
 BLIND_ABORT = Scenario(
     "a member aborts a call whose operation it got wrong",
@@ -108,7 +117,7 @@ OLD_STATE = replace(
 )
 
 _NAMED = (
-    PLAIN, NARROW, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, BLIND_ABORT, MISMATCH,
+    PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, BLIND_ABORT, MISMATCH,
     MISMATCH_GENERATION, RESTART, TWO_RESTARTS, RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
 )  # fmt: skip
 SCENARIOS = (
@@ -133,6 +142,7 @@ MUTATIONS = (
     switch_rule("ignore_duplicates", PLAIN, "wrong result"),
     switch_rule("replay", PLAIN, STUCK),
     switch_rule("replay_to_asker", PLAIN, STUCK),
+    switch_rule("congestion_stays", CONGESTED, "wrong result"),
     switch_rule("sticky_status", ABORT, "wrong result"),
     switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
     switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),

@@ -18,22 +18,26 @@ ID_MASK = 0xFFFFFFFF
 
 
 class Packet(NamedTuple):
-    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port."""
+    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port; ``congested``: a link has
+    marked it."""
 
     port: int
     udp_port: int
     header: Header
     payload: Payload = ()
+    congested: int = 0
 
 
 class Reply(NamedTuple):
-    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to whoever asked."""
+    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to whoever asked. ``congested``: it is
+    marked."""
 
     port: int
     replica: int | None
     udp_port: int
     header: Header
     payload: Payload = ()
+    congested: int = 0
 
 
 class Member(NamedTuple):
@@ -111,6 +115,7 @@ class Record(NamedTuple):
     grad_cnt: int = 0
     degraded: int = 0
     firm: int = 0
+    congested: int = 0
     buffer: Payload = ()
 
     @property

@@ -100,7 +100,8 @@ class Transitions:
         mask = 0
         for reply in replies:
             between = reply.header.hop != Hop.HOST
-            item = Packet(reply.port, reply.udp_port, reply.header, reply.payload) if between else reply
+            as_packet = Packet(reply.port, reply.udp_port, reply.header, reply.payload, reply.congested)
+            item = as_packet if between else reply
             number = self.packets.number(item)
             mask |= 1 << number
             if reply.header.hop == Hop.DOWN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netsum.wire.schema import AgeOp, BlockState, Outcome, Status
+from netsum.wire.schema import GIVING_UP, MEMBER_STATUSES, AgeOp, BlockState, Outcome, Status
 
 from tests.model import ageing
 from tests.model.copying import completes, early, is_early, with_early
@@ -71,10 +71,10 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
         return IGNORED
     notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
     here = notice and completes(met, h)
-    if h.status >= Status.STALE or (notice and not here):
+    if h.status not in MEMBER_STATUSES or (notice and not here):
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
         return _told(job, met, packet, rules) if told else IGNORED
-    disagrees = met.signed and h.status < Status.ABORT and (h.gen_id, h.dest, h.op, h.lane) != met.signature
+    disagrees = met.signed and h.status not in GIVING_UP and (h.gen_id, h.dest, h.op, h.lane) != met.signature
     if disagrees and not rules.any_signature_comes_down:
         return IGNORED
     late = h.age_op == AgeOp.LATE
@@ -97,6 +97,7 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
         grad_cnt=met.grad_cnt if here else h.grad_cnt,
         degraded=h.degraded,
         firm=h.firm,
+        congested=packet.congested if rules.congestion_comes_down else 0,
         buffer=met.buffer if here else packet.payload if h.grad_cnt else (),
     )
     brought = packet._replace(payload=()) if here else packet

@@ -11,6 +11,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, 
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
 from tests.protocol import star
 from tests.protocol.frames import (
+    CE,
     ETHERNET,
     IPV4,
     TAGS,
@@ -44,7 +45,7 @@ class FrameModel:
         self.dropped: Counter[int] = Counter()  # by port
 
     def process(self, port: int, frame: bytes) -> Sent:
-        """What leaves because of this frame."""
+        """What leaves because of a frame."""
         ether_type = int.from_bytes(frame[12:14], "big")
         dropped, sender = ether_type in TAGS, 0
         if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28:
@@ -91,7 +92,7 @@ class FrameModel:
             return []
         room = datagram.udp_length - UDP - HEADER_BYTES
         payload = chunks_of(body[HEADER_BYTES : HEADER_BYTES + room])
-        packet = Packet(port, datagram.udp_src, header, payload)
+        packet = Packet(port, datagram.udp_src, header, payload, int(datagram.congested))
         job = self.switch.jobs.get(header.job_id)
         if job and not malformed(packet) and job.member_at(header.src_id, port):
             self.let_in[header.job_id, header.src_id, port] += 1
@@ -141,7 +142,7 @@ class FrameModel:
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)
         return Datagram(
             mac, star.SWITCH_MAC, star.SWITCH_IP, ip, *ports, body,
-            tos=asked.tos, identification=asked.identification, fragment=asked.fragment,
+            tos=asked.tos | (CE if reply.congested else 0), identification=asked.identification, fragment=asked.fragment,
         ).to_bytes()  # fmt: skip
 
     def record_of(self, slot: int) -> dict[str, int]:
@@ -154,9 +155,9 @@ class FrameModel:
 
 COMPARED = (
     "seen", "epoch", "block_id", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status", "state",
-    "signed", "degraded", "chunks", "firm",
+    "signed", "degraded", "chunks", "firm", "congested",
 )  # fmt: skip
-"""Fields of a record that the model has: all but the time and the padding."""
+"""Fields of a record that the model has: all but the time."""
 
 NEVER = 0xFFFFFFFF
 """A ``block_exp`` that no block of a test reaches: 71 minutes. Any other that is not 0 is so short that every block is older

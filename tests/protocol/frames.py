@@ -16,6 +16,8 @@ ETHERNET, IPV4, UDP = 14, 20, 8
 TYPE_IPV4, TYPE_ARP = 0x0800, 0x0806
 TAGS = 0x8100, 0x88A8
 """Ether types of VLAN tags."""
+CE = 3
+"""The two low bits of ``tos`` of a packet that a congested link has marked (RFC 3168)."""
 RIGHT = -1
 """A length or checksum that is computed."""
 
@@ -87,12 +89,12 @@ class Datagram:
         )  # fmt: skip
 
     def but(self, **fields: Any) -> Self:
-        """The same with some fields changed."""
+        """The datagram with some fields changed."""
         return replace(self, **fields)
 
     @classmethod
     def parse(cls, frame: bytes) -> Self:
-        """Of a frame with IPv4 (without options) and UDP; lengths and checksums as they are."""
+        """Parse a frame with IPv4 (without options) and UDP, with its lengths and checksums."""
         fields = struct.unpack_from(">BBHHHBBHIIHHHH", frame, ETHERNET)
         version_ihl, tos, total, identification, fragment, ttl, protocol, ip_checksum, src, dst = fields[:10]
         at, end = ETHERNET + IPV4 + UDP, ETHERNET + IPV4 + fields[12]
@@ -101,6 +103,10 @@ class Datagram:
             frame[at:end], version_ihl, tos, identification, fragment, ttl, protocol, total, ip_checksum, fields[12],
             fields[13], b"", frame[max(at, end) :],
         )  # fmt: skip
+
+    @property
+    def congested(self) -> bool:
+        return self.tos & CE == CE
 
     @property
     def header(self) -> Header:
@@ -116,7 +122,7 @@ def netsum_body(header: Header, payload: tuple[int, ...] = ()) -> bytes:
 
 
 def udp_checksum(ip_src: int, ip_dst: int, datagram: bytes) -> int:
-    """Over pseudo header, UDP header (checksum 0) and body; a sum of 0 is sent as 0xffff."""
+    """The checksum over pseudo header, UDP header (with checksum 0) and body; 0 is sent as 0xffff."""
     (length,) = struct.unpack_from(">H", datagram, 4)
     return internet_checksum(struct.pack(">IIBBH", ip_src, ip_dst, 0, 17, length) + datagram) or 0xFFFF
 

@@ -107,5 +107,5 @@ def compare_state(model: FrameModel, target: Target) -> None:
 
 
 def describe(sent: Sequence[tuple[int, bytes]]) -> list[str]:
-    """Frames as people read them: port and the first bytes by field."""
+    """Frames for people: the port, and the first bytes by field."""
     return [f"port {port}: {len(frame)} bytes: {frame[:58].hex(' ', 2)}" for port, frame in sent]

@@ -179,7 +179,7 @@ def contribution(job_id: int, member: Member, header: Header, payload: Payload =
 
 
 def from_parent(job_id: int, up: Uplink, header: Header, payload: Payload = ()) -> Datagram:
-    """What comes down from a parent."""
+    """A packet from a parent."""
     at = neighbour(up.port)
     header = header._replace(job_id=job_id, src_id=up.src_id, hop=Hop.DOWN)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, up.udp_port, body=netsum_body(header, payload))

@@ -26,7 +26,7 @@ METADATA = struct.Struct(">BHHH")
 """kind, slot, cookie, closed: before a PacketOut's and a PacketIn's payload."""
 
 MARKER_TYPE = b"\x88\xb5"  # "local experimental" (IEEE 802)
-IPV6_TYPE = b"\x86\xdd"  # what a kernel says by itself on a new interface
+IPV6_TYPE = b"\x86\xdd"  # what a kernel sends by itself on a new interface
 
 
 class Target(Protocol):
@@ -144,7 +144,7 @@ class OnSwitch:
             raise
 
     def close(self) -> None:
-        """Leave the switch to the next test."""
+        """Release the switch for the next test."""
         self._client.close()
 
     def reset(self, items: Iterable[Item]) -> None:

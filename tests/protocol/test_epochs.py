@@ -1,4 +1,4 @@
-"""Epochs and jobs that come and go over the same slots: an old value never shows."""
+"""Epochs and jobs come and go over the same slots: an old value never shows."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_nobody_else_speaks_from_the_switchs_address(target: Target) -> None:
 
 
 def tagged(frame: bytes, tag: bytes = b"\x81\0\0\0") -> bytes:
-    """With a VLAN tag of network 0, which a kernel takes off."""
+    """The frame with a VLAN tag of network 0, which kernels strip."""
     return frame[:12] + tag + frame[12:]
 
 

@@ -115,7 +115,7 @@ def frame_text(frame: bytes) -> Iterator[str]:
 
 
 def answered(target: Target, event: Event) -> Iterator[str]:
-    """What happens, then the switch's answers."""
+    """An event, then the switch's answers."""
     if isinstance(event, Change):
         play(target, FrameModel(), event)
         return
@@ -132,7 +132,7 @@ def answered(target: Target, event: Event) -> Iterator[str]:
 
 
 def conversation_text(lines: tuple[Line, ...], target: Target) -> str:
-    """What was said and what the switch answered."""
+    """The events and the switch's answers, as text."""
     return "\n".join(text for about, event in lines for text in (f"# {about}", *answered(target, event), ""))
 
 

@@ -100,7 +100,7 @@ def test_malformed(target: Target) -> None:
 
 @pytest.mark.parametrize("chunks", [0, 1, 2, 7, 15, 16])
 def test_a_right_udp_checksum_is_accepted(target: Target, chunks: int) -> None:
-    """Also one over an odd number of bytes, and the one that stands for zero."""
+    """Correct checksums pass, also over an odd number of bytes, and the one that stands for zero."""
     model = FrameModel()
     member = PAIR.members[0]
     header = Header(star.PAIR, PAIR.first_block_id, gen_id=5, grad_cnt=chunks * 64, data_cnt=int(chunks > 0))

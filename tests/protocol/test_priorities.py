@@ -20,13 +20,13 @@ HIGH, LOW = star.TRIO, star.PAIR
 
 
 def entries(job_id: int, priority: int) -> list[Item]:
-    """A job's, with that priority."""
+    """A job's entries, with that priority."""
     items = star.job_items(job_id, star.JOBS[job_id])
     return [replace(item, priority=priority) if isinstance(item, JobEntry) else item for item in items]
 
 
 class Blocks:
-    """Makes one block of a job after the other."""
+    """Makes the blocks of a job, one after the other."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -44,7 +44,7 @@ class Blocks:
 
 
 def until(found: Callable[[], bool]) -> None:
-    """Try until it is so: the switch's notion of busy has a time in it."""
+    """Try until it holds: whether a job is busy depends on time."""
     deadline = time.monotonic() + PATIENCE
     while not found():
         assert time.monotonic() < deadline
@@ -68,7 +68,7 @@ def test_a_lower_class_is_told_while_a_higher_is_busy(blocks: Blocks) -> None:
 
 
 def test_who_waits_is_not_busy(blocks: Blocks) -> None:
-    """Contributions that complete nothing hold nobody up."""
+    """Contributions that complete no block do not make others give way."""
     until(lambda: blocks.contribute(LOW) == {0})
     assert blocks.contribute(HIGH, ranks=2) == set()
     assert blocks.contribute(LOW) == {0}

@@ -21,7 +21,7 @@ from tests.model.scenarios import SCENARIOS
 from tests.protocol import star
 from tests.protocol.conftest import ENGINES
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
-from tests.protocol.frames import Datagram, chunks_of, netsum_body
+from tests.protocol.frames import CE, Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Sweep, compare_state, follow, play
 from tests.protocol.targets import Target
 
@@ -41,16 +41,18 @@ class Run:
         self.load(scenario.first_block_id)
 
     def load(self, first_block_id: int) -> None:
-        """A switch that knows nothing gets the job of this epoch."""
+        """Give an empty switch the job of this epoch."""
         self.job = self.scenario.job(self.epoch, first_block_id)
         self.model = FrameModel({JOB_ID: self.job})
         self.target.reset(star.items({JOB_ID: self.job}))
 
     def to_switch(self, packet: Packet) -> None:
-        """One frame through model and target; what leaves flies back."""
+        """Put one frame through model and target; what leaves flies back."""
         at = star.station(packet.port)
         body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body).to_bytes()
+        frame = Datagram(
+            star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body, tos=CE * packet.congested
+        ).to_bytes()
         expected = sorted(self.model.process(packet.port, frame))
         got = sorted(self.target.exchange(packet.port, frame))
         assert got == expected, packet
@@ -68,7 +70,7 @@ class Run:
         self.check(after)
 
     def check(self, host: Host) -> None:
-        """Results are exact, as far as the ranks' calls agree."""
+        """Check that results are exact wherever the ranks' calls agree."""
         assert not host.broken, host.broken
         if self.scenario.partial:
             odd = (truth.odd_result(self.scenario, host, at, each) for at, each in enumerate(host.results) if each)
@@ -103,7 +105,7 @@ class Run:
         self.flying += self.rng.sample(burst, len(burst) // 4)  # late duplicates
 
     def age(self, block_exp: int) -> None:
-        """Blocks age at once from now on, or in an hour."""
+        """Let blocks age at once from now on, or in an hour."""
         self.change(self.job._replace(block_exp=block_exp))
 
     def change(self, job: Job) -> None:
@@ -120,10 +122,14 @@ class Run:
         self.take(got)
 
     def take(self, sent: Sent) -> None:
-        """What has left the switch flies to the hosts."""
+        """Send what has left the switch to the hosts."""
         for port, answer in sent:
             datagram = Datagram.parse(answer)
-            self.flying.append(Reply(port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload)))
+            self.flying.append(
+                Reply(
+                    port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload), int(datagram.congested)
+                )
+            )
 
     def die(self, rank: int) -> None:
         """A process is gone; sooner or later it is evicted, if that is how the scenario goes."""
@@ -132,7 +138,7 @@ class Run:
             self.disasters.insert(0, lambda: self.evict(rank))
 
     def evict(self, rank: int) -> None:
-        """The others go on without it."""
+        """Evict the rank: the others go on without it."""
         members = tuple(member for member in self.job.members if member.rank != rank)
         self.change(self.job._replace(members=members, quorum=min(self.job.quorum, len(members))))
         self.sweep()
@@ -156,7 +162,7 @@ class Run:
         self.hosts = [host_rules.rejoin(host, port, first) for host, port in zip(self.hosts, ports, strict=True)]
 
     def replace_rank(self) -> None:
-        """A new process takes a rank: a new run for all."""
+        """A new process takes a rank, which is a new run for all."""
         self.epoch += 1
         self.hosts = list(self.scenario.hosts(1, self.epoch))
         self.install(self.scenario.job(self.epoch, self.hosts[0].origin))
@@ -166,7 +172,7 @@ class Run:
         return all(host.ended if self.scenario.calls_differ else host.done for host in self.hosts)
 
     def play(self) -> None:
-        """To the end, with the scenario's disasters on the way."""
+        """Run to the end, with the scenario's disasters on the way."""
         self.disasters += [self.restart] * self.scenario.switch_restarts
         self.disasters += [self.replace_rank] * self.scenario.replacements
         self.disasters += [partial(self.die, rank) for rank in self.scenario.mortals]
@@ -180,7 +186,7 @@ class Run:
         self.compare()
 
     def compare(self) -> None:
-        """Records and counters."""
+        """Compare records and counters."""
         compare_state(self.model, self.target)
 
 

@@ -13,7 +13,7 @@ from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel, Sent, without_padding
-from tests.protocol.frames import RIGHT, Datagram, chunks_of, netsum_body
+from tests.protocol.frames import CE, RIGHT, Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Event, Step, Sweep, compare_state, follow, play
 from tests.protocol.targets import Target
 from tests.protocol.test_scenarios import Run
@@ -22,6 +22,7 @@ SCENARIOS = (
     forest.TREE, forest.MIXED, forest.DEEP, forest.TREE_BARE, forest.DEEP_BARE, forest.TREE_DEST, forest.TREE_REDO,
     forest.TREE_ABORT, forest.LEAVES_DIFFER, forest.TREE_RESTART, forest.STRIPES, forest.TREE_LATE, forest.LATE_REUSE,
     forest.DEEP_LATE, forest.BARE_LATE, forest.LATE_DIFFER, forest.TREE_EVICTED, forest.LEAF_EVICTED,
+    forest.TREE_CONGESTED,
 )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class TreeRun(Run):
             self.boot(number)
 
     def planned(self, first_block_id: int, *, begun: bool = False) -> list[Job | None]:
-        """What is to be installed, by switch, on its own ports."""
+        """What must be installed on each switch, with its own port numbers."""
         jobs = self.scenario.jobs(self.epoch, first_block_id, self.evicted, begun=begun)
         return [job and self.moved(number, job) for number, job in enumerate(jobs)]
 
@@ -84,7 +85,7 @@ class TreeRun(Run):
         )
 
     def boot(self, number: int) -> None:
-        """A switch that knows nothing gets its job."""
+        """Give an empty switch its job."""
         job = self.jobs[number]
         self.models[number] = FrameModel({JOB_ID: job} if job else {})
         if number == self.at:
@@ -93,7 +94,15 @@ class TreeRun(Run):
     def to_switch(self, packet: Packet) -> None:
         member = star.station(packet.port)
         body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(star.SWITCH_MAC, member.mac, member.ip, star.SWITCH_IP, packet.udp_port, body=body).to_bytes()
+        frame = Datagram(
+            star.SWITCH_MAC,
+            member.mac,
+            member.ip,
+            star.SWITCH_IP,
+            packet.udp_port,
+            body=body,
+            tos=CE * packet.congested,
+        ).to_bytes()
         nodes = enumerate(self.scenario.nodes)
         number = next(number for number, node in nodes if packet.port in {child.port for child in node.children})
         self.process(number, Step(packet.port, frame))
@@ -109,7 +118,7 @@ class TreeRun(Run):
         self.process(item.to.switch, Step(item.to.port, came.to_bytes()))
 
     def process(self, number: int, event: Event) -> None:
-        """One thing happens at a switch; if that is the target, also there."""
+        """Apply an event to a switch's model and, if it is the target, to that too."""
         model = self.models[number]
         if number != self.at:
             self.take_from(number, follow(model, event)[1])
@@ -127,7 +136,16 @@ class TreeRun(Run):
             if datagram.header.hop:
                 self.flying.append(Crossing(self.wires[end], frame))
             else:
-                self.flying.append(Reply(port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload)))
+                self.flying.append(
+                    Reply(
+                        port,
+                        None,
+                        datagram.udp_dst,
+                        datagram.header,
+                        chunks_of(datagram.payload),
+                        int(datagram.congested),
+                    )
+                )
 
     def age(self, block_exp: int) -> None:
         for number, job in enumerate(self.jobs):

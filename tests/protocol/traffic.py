@@ -49,7 +49,7 @@ class Traffic:
             yield event
 
     def _kinds(self) -> dict[Callable[[], Event], float]:
-        """What may happen, with weights."""
+        """The possible steps, with weights."""
         return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._sweep: 1, self._change: 0.5}
 
     def _sweep(self) -> Sweep:
@@ -139,7 +139,7 @@ class Traffic:
             )
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(
-            tos=rng.choice((0, 8)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
+            tos=rng.choice((0, 0, 8, 1, 2, 3, 11)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
         )
         return datagram, member.port, about
 
@@ -152,7 +152,7 @@ class Traffic:
         return Step(port, datagram.to_bytes(), about)
 
     def _broken(self) -> Step:
-        """A contribution with one thing wrong."""
+        """A contribution with one defect."""
         rng = self._rng
         datagram, port, _ = self._datagram()
         body = bytearray(datagram.body)

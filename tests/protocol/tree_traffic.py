@@ -27,7 +27,7 @@ class TreeTraffic(Traffic):
         return {**super()._kinds(), self._returned: 8}
 
     def _returned(self) -> Step:
-        """Something of a parent."""
+        """A packet from a parent."""
         rng = self._rng
         job = star.JOBS[star.LEAF]
         block_id = (self._block(star.LEAF) + rng.choice((0, 0, 0, 0, 0, 1, -1, -8, 8))) & 0xFFFFFFFF
@@ -37,7 +37,7 @@ class TreeTraffic(Traffic):
             return self._contribution()
         header, payload, about = self._of_parent(block_id)
         datagram = star.from_parent(star.LEAF, up, header, payload).but(
-            tos=rng.choice((0, 8)), identification=rng.getrandbits(16), trailer=bytes(rng.choice((0, 0, 2)))
+            tos=rng.choice((0, 8, 1, 2, 3)), identification=rng.getrandbits(16), trailer=bytes(rng.choice((0, 0, 2)))
         )
         return self._wrong(datagram, up.port) if rng.random() < 0.15 else Step(up.port, datagram.to_bytes(), about)
 
@@ -71,7 +71,7 @@ class TreeTraffic(Traffic):
         return header, random_payload(rng, chunks), f"a result, {age_op.name}"
 
     def _wrong(self, datagram: Datagram, port: int) -> Step:
-        """One thing of it wrong."""
+        """The packet with one defect."""
         rng = self._rng
         header, payload = datagram.header, datagram.body[16:]
         kind = rng.randrange(6)

@@ -1,4 +1,4 @@
-"""Who may be named in an error, and what it may say: each kind of false blame is seen, and each true one let pass."""
+"""Whom an error may name, and what it may say: every kind of false blame is detected, and true blame accepted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def done(rank: int, when: float, step: int = 5) -> Answer:
 
 
 def history_of(words: Sequence[Word], plan: Plan | None = None) -> History:
-    """Four ranks, all of them in call 5 at 100, and what they say then."""
+    """Four ranks, all in call 5 at time 100, and what they say then."""
     history = History(plan or plan_of())
     for rank in range(4):
         history.take(began(rank, 100.0))
@@ -100,7 +100,7 @@ def test_a_trouble_of_another_or_long_ago_or_later_is_no_excuse() -> None:
     history.begins(Kind.STALL, [1], 101.0)
     history.begins(Kind.CUT, [2], 20.0).over = 30.0
     history.begins(Kind.CUT, [2], 105.5)
-    history.begins(Kind.RESTART_SWITCH, (), 101.0)  # one that the job is not on
+    history.begins(Kind.RESTART_SWITCH, (), 101.0)  # a switch that the job does not use
     assert "rank 2 is named" in told(history)
 
 

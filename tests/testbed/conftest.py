@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 from netsum_trials import SEARCH_PATH
 
+from tests.full.commands import shell_code
+
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
 TRIALS = {"stragglers", "detection"}
 ENDS = 60.0
-"""Seconds until everything that a command started must be gone."""
+"""Seconds within which everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -92,20 +94,20 @@ class Netsum:
         assert text in self.output, self.output
 
     def finish(self, timeout: float = 240.0) -> int:
-        """The exit code."""
+        """The exit code, as a shell shows it."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout} s:\n{self.output}")
         self._reader.join(timeout)
-        return code
+        return shell_code(code)
 
     def json(self) -> Any:
         """The last line."""
         return json.loads(self.lines[-1])
 
     def marked(self) -> dict[int, str]:
-        """The processes that carry the mark, the command itself left out: pid -> command line."""
+        """The processes that carry the mark, except the command itself: pid -> command line."""
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:

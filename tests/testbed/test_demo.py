@@ -32,6 +32,7 @@ def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
 def test_rootless_on_the_embedded_switch(netsum: Start) -> None:
     command = netsum("demo", "--rootless", "--topology", "mininet/star2.yaml", "--steps", "60")
     check(command, "embedded", "rootless", 2)
@@ -65,7 +66,7 @@ def test_interrupted_in_mininet(netsum: Start, switch: str) -> None:
 
 @pytest.mark.full
 def test_killed_in_mininet(netsum: Start, switch: str) -> None:
-    """Nothing can be cleared up then, but no process outlives it, and with the last one go namespaces and wires."""
+    """A killed demo cannot clean up, but no process outlives it, and namespaces and wires vanish with the last one."""
     command = netsum("demo", "--switch", switch, "--workers", "2", "--steps", "100000")
     command.wait_for(": up")
     command.process.kill()

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.testbed.conftest import Start
 
 
-@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("repeats", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["embedded", pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])])
 def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
     """Each begins at another moment between two sweeps, some while a sweep goes round. It is never above the 2 here:

@@ -10,6 +10,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "testbed.md"
 
 
+@pytest.mark.full
 def test_the_program_on_the_embedded_switch(capsys: pytest.CaptureFixture[str]) -> None:
     [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     exec(compile(program, str(PAGE), "exec"), {})

@@ -122,7 +122,7 @@ def test_packages_that_are_missing(here: Machine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bmv2_that_cannot_start(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """`auto` goes on with the embedded switch, and says so."""
+    """`auto` falls back to the embedded switch, and says so."""
     library = "error while loading shared libraries: libbmpi.so.0: cannot open shared object file"
     here.add(BMV2, f"echo '{library}' >&2; exit 1")
     found = here.findings()["BMv2"]
@@ -154,7 +154,7 @@ def test_a_bmv2_that_is_too_old(here: Machine) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """On the machine that we are on."""
+    """Runs on this machine as it is."""
     with pytest.raises(SystemExit) as ended:
         doctor.main(words, standalone_mode=False)
     said = capsys.readouterr().out

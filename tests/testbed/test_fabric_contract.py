@@ -48,7 +48,7 @@ def test_nothing_is_left_abstract(fabric: Fabric) -> None:
 
 
 def addresses(end: LinkEnd) -> Sequence[str]:
-    """What the kernel says of an interface, asked where the end says that it is."""
+    """What the kernel says of an interface, in the place that the end names."""
     shown = subprocess.run(
         [*end.prefix, "cat", f"/sys/class/net/{end.interface}/ifindex", f"/sys/class/net/{end.interface}/iflink"],
         capture_output=True,
@@ -59,7 +59,7 @@ def addresses(end: LinkEnd) -> Sequence[str]:
 
 
 def test_the_ends_of_a_link_are_each_others(fabric: Fabric) -> None:
-    """Of a veth pair, each end has the other's index as its link."""
+    """Each end of a veth pair has the other's index as its link."""
     ends: list[tuple[Callable[[str], tuple[LinkEnd, LinkEnd]], str]]
     ends = [(fabric.link_ends, host) for host in fabric.topology.hosts]
     ends += [(fabric.trunk_ends, link) for link in fabric.topology.links]

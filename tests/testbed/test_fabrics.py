@@ -1,4 +1,4 @@
-"""The fabrics from within a program: exact sums on each, and a network that is one."""
+"""The fabrics used from a program: exact sums on each, and a working network."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_exact_sums(fabric: Fabric, workers: int) -> None:
     fabric.controller.delete_job("exact")
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.full), 4])
 def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
     with RootlessFabric(star(workers)) as fabric:
         check_exact_sums(fabric, workers)
@@ -145,7 +145,7 @@ def test_one_subnet_for_all() -> None:
 
 
 def test_what_is_measured_is_what_was_meant_on_the_embedded_switch() -> None:
-    """A job that no switch serves is not silently its members' own."""
+    """A job that no switch can serve is not silently combined by its members."""
     with RootlessFabric(star(2)) as fabric:
         spec = JobSpec(name="large", members=("h1", "h2"), window=4096)
         fabric.create_job(spec)
@@ -163,7 +163,7 @@ def test_a_switch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_switch_that_does_not_start_on_the_embedded_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own words are in the error, and nothing is left."""
+    """The error quotes the switch, and nothing is left behind."""
     topology = star(1).filled()
     made: list[Path] = []
     start: Callable[[RootlessFabric], None] = RootlessFabric._start_switches

@@ -103,7 +103,7 @@ def script(tmp_path: Path) -> str:
 
 
 def test_the_first_failure_ends_all_on_the_embedded_switch(netsum: Start, script: str) -> None:
-    """The others wait for the rank that failed; its exit code is that of the whole."""
+    """The others wait for the rank that failed; its exit code becomes that of the run."""
     command = netsum("run", "-n", "3", "--rootless", script, "fail")
     assert command.finish() == 1
     assert {f"{rank}| sum [6] {rank} 3 {rank}" for rank in range(3)} <= set(command.lines), command.output

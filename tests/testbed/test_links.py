@@ -1,4 +1,4 @@
-"""``make links``: what the switches count is what the formulas say, and never less."""
+"""``make links``: the switches count what the formulas say, and never less."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_formulas() -> None:
 
 @pytest.fixture(autouse=True)
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sent again is allowed for below: no call need be made twice."""
+    """Retransmissions are allowed for below, so no call need be made twice."""
     monkeypatch.setattr(links, "TRIES", 1)
 
 
@@ -74,7 +74,7 @@ def test_collectives_on_a_tree(leaves: Fabric) -> None:
             check(line.down)
 
 
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_an_uplink_carries_one_array_whatever_is_below(leaves: Fabric, hosts: int) -> None:
     with network(leaves, [*list(leaves.topology.hosts)[:hosts], "h5"]) as made:
         line = below(made, "leaf1")

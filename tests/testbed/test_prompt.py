@@ -78,7 +78,7 @@ def test_interrupt_while_hosts_work(netsum: Start, switch: str) -> None:
 
 
 def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without root there is one clear sentence."""
+    """Without root the command ends with one clear sentence."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(TestbedError, match="we are not root: the testbed needs root and Mininet"):
         commands.testbed.main(["--workers", "2"], standalone_mode=False)

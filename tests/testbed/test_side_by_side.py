@@ -1,4 +1,4 @@
-"""Programs side by side: their lines, their failures, and what is left of them."""
+"""Programs side by side: their lines, their failures, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_signal_counts_as_in_a_shell() -> None:
 
 
 def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even what ignores SIGTERM and holds the output open, of a program that ended well."""
+    """Not even a child of a successful program that ignores SIGTERM and holds the output open."""
     monkeypatch.setattr("netsum_testbed.side_by_side.STOPS", 0.5)
     stubborn = f"trap '' TERM; while echo >> {tmp_path}/alive; do sleep 0.05; done & echo $! > {tmp_path}/pid"
     run_side_by_side([Program("rank 0", "0", ["bash", "-c", stubborn])])

@@ -31,14 +31,14 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
         assert (training["slept_s"] > 0) == (training["probability"] > 0)
         if training["job"] == "wait":
             assert training["degraded"] == training["missed"] == training["sat_out"] == training["resyncs"] == 0
-    # Waiting, nobody is left out: whoever sleeps, all learn the same.
+    # A job that waits leaves nobody out: whoever sleeps, all learn the same.
     assert said["trainings"][0]["accuracy"] == said["trainings"][2]["accuracy"]
     command.nothing_left()
 
 
 @pytest.mark.full
 def test_asleep_for_longer_than_the_switch_remembers() -> None:
-    """The others train on, and to their end; it wakes, is Behind, and comes back with what they have learnt."""
+    """The others train to the end; it wakes, is Behind, and comes back with what they have learnt."""
     setting = Setting(workers=3, steps=60, compute=0.0, block_exp=0.02)
     with RootlessFabric(star(3)) as fabric:
         outcome = Trial(fabric, setting).run(Mode(degrade=True), Pattern(nap=30), usual=0.15)

@@ -26,7 +26,7 @@ def fabric() -> Iterator[Fabric]:
 
 
 def train(fabric: Fabric, window: int, **settings: str) -> list[str]:
-    """A job of the fabric that trains; what its ranks say."""
+    """Train in a job on the fabric; return what its ranks print."""
     name = f"window{window}"
     spec = JobSpec(name=name, members=("h1", "h2", "h3"), window=window, late=Late.DEGRADE, block_exp=20.0, quorum=2)
     job = fabric.create_job(spec)

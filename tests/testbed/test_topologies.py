@@ -47,7 +47,7 @@ def open_ends(fabric: Fabric, stack: ExitStack) -> dict[str, Port]:
 
 
 def collect(ends: dict[str, Port], count: int) -> Counter[tuple[str, str]]:
-    """The words of that many frames of ours, with who got them."""
+    """The texts of that many of our frames, with the hosts that got them."""
     got: Counter[tuple[str, str]] = Counter()
     deadline = time.monotonic() + PATIENCE
     while got.total() < count and time.monotonic() < deadline:

@@ -59,6 +59,35 @@ def test_the_transformer_under_torchrun(run_ranks: Run) -> None:
     run_ranks(ROOT / "examples" / "fsdp_text.py", 2, torchrun=True)
 
 
+@ROOTLESS
+@pytest.mark.full
+@pytest.mark.parametrize("torchrun", [False, True])
+def test_large_batches(run_ranks: Run, capsys: pytest.CaptureFixture[str], torchrun: bool) -> None:
+    run_ranks(ROOT / "examples" / "large_batch.py", 2, torchrun=torchrun)
+    accuracy = dict(re.findall(r"(SGD|LARS|LAMB): accuracy ([0-9.]+)%", capsys.readouterr().out))
+    assert float(accuracy["LAMB"]) > float(accuracy["SGD"])
+    assert float(accuracy["LARS"]) > 80
+
+
+@ROOTLESS
+@pytest.mark.full
+@pytest.mark.parametrize("torchrun", [False, True])
+def test_who_talks_seldom_learns_too(run_ranks: Run, capsys: pytest.CaptureFixture[str], torchrun: bool) -> None:
+    run_ranks(ROOT / "examples" / "local_sgd.py", 2, torchrun=torchrun)
+    found = re.findall(r"(\w+): accuracy ([0-9.]+)%, (\d+) kB", capsys.readouterr().out)
+    sent = {way: int(bytes_sent) for way, _, bytes_sent in found}
+    assert all(float(accuracy) > 94 for _, accuracy, _ in found)
+    assert all(sent[way] * 6 < sent["every_step"] for way in ("local_sgd", "elastic", "stale"))
+
+
+@ROOTLESS
+@pytest.mark.full
+@pytest.mark.parametrize("example", ["train_digits.py", "train_torch.py", "train_degrade.py"])
+def test_other_examples_under_torchrun(run_ranks: Run, example: str) -> None:
+    options = {"late": "degrade"} if example == "train_degrade.py" else {}
+    run_ranks(ROOT / "examples" / example, 2, torchrun=True, **options)
+
+
 @pytest.mark.full
 def test_the_classifier_learns(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run_ranks(ROOT / "examples" / "ddp_digits.py", 4)

@@ -14,7 +14,7 @@ WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name != "gr
 WIDTHS["grad_cnt"] = 14  # both parts joined
 
 headers = st.builds(Header, **{name: st.integers(0, (1 << bits) - 1) for name, bits in WIDTHS.items()})
-"""Any header that can be on the wire, sensible or not."""
+"""Any header that fits on the wire, sensible or not."""
 
 
 def well_formed(rng: random.Random) -> tuple[Header, bytes]:

@@ -44,6 +44,7 @@ def send(fabric: NamespaceFabric, rank: int, *values: str) -> str:
     return told(agent(fabric, host, "send", *ends, *link, *who, *values))
 
 
+@pytest.mark.full
 def test_sum_by_hand_watched_from_beside(fabric: NamespaceFabric) -> None:
     fabric.create_job(JobSpec(name="pair", members=("h1", "h2")))
     watcher = agent(fabric, "h2", "sniff", fabric.interface("h2"), "--count", "2", "--json")

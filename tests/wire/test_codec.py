@@ -1,4 +1,4 @@
-"""The codec against the schema's own bits, and there and back."""
+"""The codec against the schema's bits, in both directions."""
 
 from __future__ import annotations
 

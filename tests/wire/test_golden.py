@@ -69,7 +69,7 @@ def bytes_of(text: str) -> bytes:
 
 
 def readable(frame: bytes) -> str:
-    """What the codec and scapy say of the frame, and its bytes."""
+    """The frame as the codec and scapy see it, and its bytes."""
     packet = dissect(frame)
     header, payload = parse_header(frame[42:]), frame[42 + HEADER_BYTES :]
     told = story.row(header, payload, from_switch=packet["UDP"].sport == 12000)

@@ -60,7 +60,7 @@ def test_frames_dissect_to_the_same_header_and_lanes_and_build_again(seed: int) 
     elif payload:
         assert packet[Room].load == payload
     assert bytes(packet) == frame
-    # Built anew from its fields, without the bytes that scapy keeps.
+    # Rebuilt from its fields, without the bytes that scapy keeps.
     fresh = packet.copy()
     for layer in (fresh, fresh[IP], fresh[UDP], fresh[Netsum], fresh[Netsum].payload):
         layer.raw_packet_cache = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from netsum.state_folder import state_folder
 
 from netsum_controller.config.topology import Topology, load_topology
 from netsum_controller.controller import Controller
@@ -15,8 +16,7 @@ from netsum_controller.errors import InputError
 
 def default_state(topology: Topology) -> Path:
     """One state file for each topology, in the user's XDG state directory."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "netsum" / f"{topology.name}.db"
+    return state_folder() / f"{topology.name}.db"
 
 
 @dataclass(frozen=True)

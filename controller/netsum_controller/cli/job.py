@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 from netsum.counting import counted
-from netsum.descriptor import ALGORITHMS, SWITCH
+from netsum.descriptor import PLAN, SWITCH
 
+from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.job_words import in_words, parts, presence, slots, summary, switches, where
 from netsum_controller.cli.output import json_option, print_json, print_table
@@ -27,8 +28,10 @@ def job() -> None:
     """Create, watch and delete aggregation jobs."""
 
 
-def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, int] | None:
-    """``spine1=2 spine2=1``; a name alone has weight 1."""
+def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, int] | str | None:
+    """``spine1=2 spine2=1``; a name alone has weight 1; ``plan:FILE`` alone is that."""
+    if len(given) == 1 and given[0].startswith(PLAN):
+        return given[0]
     weights: dict[str, int] = {}
     for text in given:
         name, _, weight = text.partition("=")
@@ -50,10 +53,10 @@ def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str
     "roots",
     multiple=True,
     callback=_weights,
-    metavar="SWITCH=WEIGHT",
-    help="A switch that makes results, and its share of the blocks; may be repeated.",
+    metavar="SWITCH=WEIGHT|plan:FILE",
+    help="A switch that makes results, and its share of the blocks; may be repeated. Or a plan that has all of them.",
 )
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Who combines: switches, or the members.")
+@click.option("--algorithm", type=Algorithm(), help="Who combines: switches, or the members.")
 @click.pass_obj
 def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
     """Create the jobs that these YAML files describe.
@@ -226,7 +229,7 @@ def delete(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 
 @job.command()
 @click.argument("name")
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), required=True, help="Who combines from now on.")
+@click.option("--algorithm", type=Algorithm(), required=True, help="Who combines from now on.")
 @json_option
 @click.pass_obj
 def move(settings: Settings, name: str, algorithm: str, as_json: bool) -> None:

@@ -11,9 +11,10 @@
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
     tenant: vision                # optional: whose quota it counts against (default: `default`)
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
-    roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks
-    algorithm: auto               # optional: who combines, `switch`, or the members by `ring` or another algorithm (default:
-                                  # `auto`, a switch if one has room, else the members)
+    roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks;
+                                  # `plan:FILE` takes them from a plan
+    algorithm: auto               # optional: who combines, `switch`, or the members by `ring` or another algorithm, or as
+                                  # `plan:FILE` says (default: `auto`, a switch if one has room, else the members)
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from netsum.counting import counted
-from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
+from netsum.descriptor import AUTO, KNOWN, PLAN, is_algorithm, without_switch
+from netsum.peers.plans.from_file import load_plan
 from netsum.wire import schema
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from netsum_controller.config.problems import Key
 from netsum_controller.config.topology import Name
@@ -57,10 +59,20 @@ def _token(text: str) -> str:
 
 
 def check_algorithm(name: str) -> str:
-    """The name, if it is a known algorithm; otherwise ValueError."""
-    if name not in ALGORITHMS:
-        raise ValueError(f"must be one of {', '.join(ALGORITHMS)}")
+    """The name, if it is a known algorithm; otherwise ValueError. A plan's file is not looked at."""
+    if not is_algorithm(name):
+        raise ValueError(f"must be one of {KNOWN}")
     return name
+
+
+def roots_of_plan(given: Any) -> Any:
+    """Of ``plan:FILE``, the roots of the plan and their weights; ValueError if there are none."""
+    if not isinstance(given, str) or not given.startswith(PLAN):
+        return given
+    roots = load_plan(given.removeprefix(PLAN)).roots
+    if not roots:
+        raise ValueError(f"{given} names no roots: on its topology, no switches share the sums")
+    return dict(roots)
 
 
 Token = Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_token)]
@@ -81,7 +93,9 @@ class JobSpec(BaseModel):
     quorum: int | None = Field(default=None, ge=1)
     tenant: Name = DEFAULT_TENANT
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
-    roots: dict[Name, Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1)
+    roots: Annotated[
+        dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)
+    ] = None
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
 
     # These look at settings above their own; one that is wrong is not in `info.data`.
@@ -104,7 +118,7 @@ class JobSpec(BaseModel):
     @field_validator("algorithm")
     @classmethod
     def _hosts_wait(cls, algorithm: str, info: ValidationInfo) -> str:
-        if algorithm in HOST_ALGORITHMS and info.data.get("late") is Late.DEGRADE:
+        if without_switch(algorithm) and info.data.get("late") is Late.DEGRADE:
             raise ValueError("cannot go on without late members, as `late: degrade` asks; a switch can")
         return algorithm
 

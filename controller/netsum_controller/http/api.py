@@ -265,10 +265,20 @@ class _Handler(WalledHandler):
 
     def _members(self, job: Job) -> dict[str, Any]:
         members = [
-            {name: getattr(seat, name) for name in ("rank", "host", "joined", "left", "evicted")}
+            {
+                **{name: getattr(seat, name) for name in ("rank", "host", "joined", "left", "evicted")},
+                "address": self._address(seat.host),
+            }
             for seat in job.epoch.seats
         ]
         return {"job": job.name, "epoch": job.epoch.number, "members": members}
+
+    def _address(self, name: str) -> str | None:
+        """Where other hosts reach this one: its IP address, or what stands for it where wires are sockets."""
+        host = self.site.topology.hosts.get(name)
+        if host is None:
+            return None
+        return host.frames.rpartition(":")[0] if host.frames else host.ip
 
 
 class _HttpError(Exception):

@@ -1,9 +1,9 @@
 """Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
 
 A group is a job like any other, with its own id, slots and epochs, and with its parent's token, kind, tenant, priority and
-algorithm. Members ask for it (``comm.split`` in the host library); the first to ask creates it. It is deleted when its last
-member leaves, when members make groups in a later epoch of the parent, and with its parent. An epoch that resumes another does
-not count as later: its members stay in their groups.
+algorithm (``auto`` if that is a plan, which is for all the parent's members). Members ask for it (``comm.split`` in the host
+library); the first to ask creates it. It is deleted when its last member leaves, when members make groups in a later epoch of
+the parent, and with its parent. An epoch that resumes another does not count as later: its members stay in their groups.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from typing import Any
+
+from netsum.descriptor import AUTO, PLAN
 
 from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import CannotResume, InputError, Refused
@@ -70,6 +72,8 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
         own: dict[str, Any] = {"name": name, "members": tuple(parent.members[rank] for rank in ranks), "token": token}
         if parent.late is Late.DEGRADE:
             own["quorum"] = min(parent.quorum, len(ranks))
+        if parent.algorithm.startswith(PLAN):
+            own["algorithm"] = AUTO
         spec = spec_of(parent).model_copy(update={**own, "roots": None})
         return create_job(site, spec, wait_for_switch=parent.by_switch)
 

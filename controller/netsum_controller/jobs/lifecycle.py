@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from netsum.descriptor import HOST_ALGORITHMS
+from netsum.descriptor import without_switch
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refused, SwitchError, Unreachable
@@ -21,7 +21,7 @@ from netsum_controller.jobs.spread import Clients, converge_job, install, open_c
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
-from netsum_controller.planning.admission import check_tenant, choose_chunks, choose_trees, homes_of, place
+from netsum_controller.planning.admission import check_plan, check_tenant, choose_chunks, choose_trees, homes_of, place
 from netsum_controller.planning.job_items import home_of, job_trees
 from netsum_controller.planning.trees import Trees
 from netsum_controller.site import Site, find_down
@@ -96,7 +96,7 @@ def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Jo
                     f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
                 )
             return existing
-        if spec.algorithm in HOST_ALGORITHMS:
+        if without_switch(spec.algorithm):
             return _create_without_switch(site, spec, "")
         try:
             return _create_on_switches(site, spec, existing)
@@ -126,6 +126,7 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
         homes_of(spec.members, site.topology)
     except Refused as error:
         raise Refused(f"job {spec.name!r}: {error}") from None
+    check_plan(spec.name, spec.algorithm, spec.members)
     check_tenant(spec, site.topology)
     chunks = choose_chunks(spec, site.topology, NO_TREES)
     claim = claim_for(site, {}, (), spec.members, Shape())

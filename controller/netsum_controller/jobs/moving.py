@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS
+from netsum.descriptor import AUTO, KNOWN, is_algorithm, without_switch
 
 from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
@@ -26,7 +26,7 @@ from netsum_controller.jobs.epochs import (
 from netsum_controller.jobs.priorities import settle
 from netsum_controller.jobs.spread import converge_job, open_clients, taking_part
 from netsum_controller.logs import about
-from netsum_controller.planning.admission import place
+from netsum_controller.planning.admission import check_plan, place
 from netsum_controller.site import Site, answers, find_down
 from netsum_controller.state.model import Job, JobState, Late
 
@@ -50,11 +50,12 @@ def move(site: Site, name: str, algorithm: str) -> Move:
     """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or switches if they can
     ("auto"). Repeating it changes nothing. Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass
     :class:`NoSwitch`: no room), or :class:`SwitchError`; then nothing has changed."""
-    if algorithm not in ALGORITHMS:
-        raise InputError(f"there is no algorithm {algorithm!r} (there are: {', '.join(ALGORITHMS)})")
+    if not is_algorithm(algorithm):
+        raise InputError(f"there is no algorithm {algorithm!r} (there are: {KNOWN})")
     with site.store.lock:
         job = site.store.job(name)
-        if algorithm in HOST_ALGORITHMS:
+        if without_switch(algorithm):
+            check_plan(name, algorithm, job.members)
             if job.late is Late.DEGRADE:
                 raise Refused(f"job {name!r} goes on without late members, which only a switch can")
             stays = not job.by_switch and job.algorithm == algorithm

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.counting import counted
-from netsum.descriptor import IP_UDP_BYTES
+from netsum.descriptor import IP_UDP_BYTES, PLAN
+from netsum.peers.plans.from_file import load_plan
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import NoSwitch, Refused
+from netsum_controller.errors import InputError, NoSwitch, Refused
 from netsum_controller.planning.allocation import JOB_IDS, allocate_job_id, allocate_slots
 from netsum_controller.planning.job_items import job_trees
 from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
@@ -88,6 +89,21 @@ def _needs(trees: Trees, switch: str) -> tuple[int, int, int]:
     if node is None:
         return 0, 0, 0
     return len(node.children), len(node.uplinks), sum(way is not None for way in node.parents)
+
+
+def check_plan(job: str, algorithm: str, members: Sequence[str]) -> None:
+    """If the algorithm is a plan, which the members read themselves: raise :class:`InputError` if its file is wrong,
+    :class:`Refused` if it is not for these members."""
+    if not algorithm.startswith(PLAN):
+        return
+    try:
+        hosts = load_plan(algorithm.removeprefix(PLAN)).hosts
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if hosts != tuple(members):
+        raise Refused(
+            f"job {job!r} has the members {', '.join(members)}, and {algorithm} is for {', '.join(hosts)}, in this order"
+        )
 
 
 def check_tenant(spec: JobSpec, topology: Topology) -> None:

@@ -1,7 +1,9 @@
 """Chooses the algorithm by the number of ranks and bytes: whichever was fastest when it was measured.
 
-The table is ``choice.json`` beside this file, written by ``make algorithms`` (docs/measuring.md) on one machine over loopback:
-a starting point that other networks need not confirm. ``NETSUM_ALGORITHM`` or ``netsum.join(algorithm=...)`` overrides it.
+Tables are measured (docs/measuring.md). The one that ships, ``choice.json`` beside this file, comes from one machine and its
+loopback: a starting point that other networks need not confirm. :meth:`netsum.Communicator.tune` takes a better one: that of
+:data:`PLACE_TABLE` in the user's state folder, which ``netsum bench algorithms`` writes, or what it measures itself.
+``NETSUM_ALGORITHM`` or ``netsum.join(algorithm=...)`` overrides them all.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from netsum.descriptor import HOST_ALGORITHMS
 
 TABLE_FILE: Final = Path(__file__).with_name("choice.json")
+PLACE_TABLE: Final = "algorithms.json"
 
 Table = dict[int, dict[int, str]]
 """Number of ranks -> bytes of a batch -> the algorithm."""
 
 
-def choose(workers: int, nbytes: int) -> str:
-    """The algorithm for a batch of ``nbytes``: that of the nearest number of ranks and the nearest size that were measured."""
-    table = measured()
+def choose(workers: int, nbytes: int, table: Table | None = None) -> str:
+    """The algorithm for a batch of ``nbytes``: that of the nearest number of ranks and the nearest size that were measured.
+    Without a table, by the one that ships."""
+    table = table or measured()
     row = table[_nearest(workers, table)]
     return row[_nearest(nbytes, row)]
 
@@ -33,8 +39,17 @@ def _nearest(number: int, measured_ones: Iterable[int]) -> int:
 
 @lru_cache(maxsize=1)
 def measured() -> Table:
-    data = json.loads(TABLE_FILE.read_text("utf-8"))
-    return {
-        int(workers): {int(size): str(name) for size, name in sizes.items()}
-        for workers, sizes in data["fastest"].items()
-    }
+    """The table that ships."""
+    return read_table(json.loads(TABLE_FILE.read_text("utf-8"))["fastest"])
+
+
+def read_table(data: Any) -> Table:
+    """A table as JSON has it. Raises ValueError if it is none."""
+    try:
+        table = {int(ranks): {int(size): str(name) for size, name in row.items()} for ranks, row in data.items()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a table of algorithms: {error}") from None
+    good = all(row and set(row.values()) <= set(HOST_ALGORITHMS) for row in table.values())
+    if not table or not good or min(table) < 1 or any(min(row) < 1 for row in table.values()):
+        raise ValueError("not a table of algorithms by number of ranks and bytes")
+    return table

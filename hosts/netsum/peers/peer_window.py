@@ -13,15 +13,18 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.block import ID_MASK, Block, id_distance
-from netsum.descriptor import ALGORITHMS, Descriptor
+from netsum.descriptor import PLAN, Descriptor
 from netsum.errors import Mismatch
 from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.choice import Table, choose
 from netsum.peers.execution import Differ, Execution
 from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
-from netsum.peers.wire import LONGEST, Flag
+from netsum.peers.plans.from_file import read_plan
+from netsum.peers.wire import LONGEST, Flag, algorithm_name, algorithm_number
 from netsum.refusal import Disagreement, Refusal
+from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import FAREWELLS, WAIT_SLICE
@@ -36,6 +39,13 @@ SILENT: Final = 1.0
 """... and, if it was heard before, has been silent for so many seconds."""
 
 _plan = lru_cache(maxsize=256)(make_plan)
+
+
+def _chunk(descriptor: Descriptor) -> int:
+    """Most blocks of a batch that a file's plan asks for."""
+    name = descriptor.algorithm
+    asked = read_plan(name.removeprefix(PLAN)).chunk_bytes if name.startswith(PLAN) else None
+    return LONGEST if asked is None else max(1, asked // descriptor.block_bytes)
 
 
 class PeerWindow:
@@ -53,8 +63,9 @@ class PeerWindow:
         self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
         self._number = {rank: number for number, rank in enumerate(self._ranks)} | {EVERYONE: EVERYONE}
         self.present = len(self._ranks)
-        self._algorithm = ALGORITHMS.index(descriptor.algorithm)
-        self._longest = max(1, min(descriptor.window // 2, LONGEST))
+        self._algorithm = algorithm_number(descriptor.algorithm)
+        self._table: Table | None = None
+        self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
         self._open: list[Block] = []  # a batch of which more is to come
@@ -135,10 +146,9 @@ class PeerWindow:
             raise self._trouble
         for rank, algorithm in self.mailer.algorithms.items():
             if algorithm != self._algorithm:
-                theirs = ALGORITHMS[algorithm] if algorithm < len(ALGORITHMS) else f"number {algorithm}"
                 raise Mismatch(
-                    f"rank {rank} runs the algorithm {theirs}, rank {self._rank} {self._descriptor.algorithm}: "
-                    "give all ranks the same NETSUM_ALGORITHM, or none"
+                    f"rank {rank} runs the algorithm {algorithm_name(algorithm)}, rank {self._rank} "
+                    f"{self._descriptor.algorithm}: give all ranks the same NETSUM_ALGORITHM, or none"
                 )
         for at in self.mailer.differing.values():
             if self._waiting and self._serial(at) <= self.base:
@@ -167,7 +177,8 @@ class PeerWindow:
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
-        plan = _plan(algorithm, number, len(self._ranks), dests, sources, len(blocks) * size)
+        chosen = choose(len(self._ranks), len(blocks) * size, self._table)
+        plan = _plan(algorithm, number, len(self._ranks), dests, sources, chosen)
         return Execution(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
@@ -254,6 +265,9 @@ class PeerWindow:
             self.tend(transport, WAIT_SLICE)
         for _ in range(FAREWELLS):
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
+
+    def use(self, settings: Settings) -> None:
+        self._table = settings.table
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have

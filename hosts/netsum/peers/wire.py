@@ -14,6 +14,9 @@ from typing import Final
 
 import numpy as np
 
+from netsum.descriptor import ALGORITHMS, PLAN
+from netsum.peers.plans.from_file import read_plan
+
 RANK: Final = struct.Struct(">B")
 TAG_BYTES: Final = 16
 GREETING: Final = struct.Struct(">16s16s")
@@ -24,9 +27,24 @@ FRAME: Final = struct.Struct(f">I{TAG_BYTES}s")
 """The number of bytes of the body, and its tag."""
 
 HEAD: Final = struct.Struct(">BBIQQ")
-"""Flags (:class:`Flag`); the sender's algorithm (its index in :data:`netsum.descriptor.ALGORITHMS`); the first block that it has
-not begun; the message's number, counted from 0 in each direction (without DATA, the number of the next message); and the first
-number that the sender has not received."""
+"""Flags (:class:`Flag`); the sender's algorithm (:func:`algorithm_number`); the first block that it has not begun; the message's
+number, counted from 0 in each direction (without DATA, the number of the next message); and the first number that the sender
+has not received."""
+
+_PLANS: Final = 128
+
+
+def algorithm_number(name: str) -> int:
+    """The index in :data:`netsum.descriptor.ALGORITHMS`; of a file's plan, 128 and more: seven bits of a digest of the plan."""
+    return (
+        _PLANS + read_plan(name.removeprefix(PLAN)).digest % _PLANS if name.startswith(PLAN) else ALGORITHMS.index(name)
+    )
+
+
+def algorithm_name(number: int) -> str:
+    if number >= _PLANS:
+        return f"of a plan with number {number}"
+    return ALGORITHMS[number] if number < len(ALGORITHMS) else f"number {number}"
 
 
 class Flag(IntFlag):

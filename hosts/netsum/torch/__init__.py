@@ -3,7 +3,9 @@
 ``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.environment`).
 """
 
+from netsum.torch.gradients import average_gradients
 from netsum.torch.hook import AllreduceState, allreduce_hook
+from netsum.torch.parameters import broadcast_parameters
 from netsum.torch.process_group import ProcessGroup
 
-__all__ = ["AllreduceState", "ProcessGroup", "allreduce_hook"]
+__all__ = ["AllreduceState", "ProcessGroup", "allreduce_hook", "average_gradients", "broadcast_parameters"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 NAME: Final = "netsum"
@@ -13,9 +14,16 @@ def register() -> None:
 
     if distributed.is_available():
         distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        distributed.register_rendezvous_handler(NAME, _init_method)
 
 
 def _create(options: Any, own: Any) -> Any:
     from netsum.torch.opening import open_group  # noqa: PLC0415
 
     return open_group(options, own)
+
+
+def _init_method(url: str, **options: Any) -> Iterator[Any]:
+    from netsum.torch.rendezvous import init_method  # noqa: PLC0415
+
+    return init_method(url, **options)

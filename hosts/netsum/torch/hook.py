@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, distributed
 
 from netsum.communicator import Communicator
+from netsum.compression import ErrorFeedback
 from netsum.errors import JoinError
-from netsum.fixed_point import Array, widened
+from netsum.fixed_point import widened
 from netsum.join import join
 from netsum.report import Report
 from netsum.torch.futures import Futures
@@ -55,8 +56,7 @@ class AllreduceState:
         self.reports: dict[int, Report] = {}
         self.late = 0
         self.futures = Futures()
-        self._feedback = error_feedback
-        self._rests: dict[int, Array] = {}
+        self._feedback = ErrorFeedback(error_feedback)
         waits = self.comm.descriptor.block_exp_ms == 0
         nonfinite = "propagate" if waits or late == "wait" else "raise"
         self._options: dict[str, Any] = {
@@ -70,12 +70,8 @@ class AllreduceState:
     def begin(self, index: int, lent: Lent, tensor: Tensor) -> Work:
         """Begin to average a bucket in place; ``lent`` is the array of its ``tensor``."""
         array = lent.array
-        rest, given = None, array
-        if self._feedback:
-            before = self._rests.get(index)
-            if before is not None and before.shape == array.shape:  # DDP rebuilds its buckets once
-                given = (array + before).astype(array.dtype, copy=False)
-            rest = np.empty(array.shape, widened(array[:0]).dtype)
+        given = self._feedback.added(index, array)  # of another shape than last time once DDP has rebuilt its buckets
+        rest = np.empty(array.shape, widened(array[:0]).dtype) if self._feedback.on else None
         work = self.comm.allreduce_async(given, "mean", out=array, rest=rest, **self._options)
 
         def after(_: list[Any]) -> None:
@@ -83,7 +79,7 @@ class AllreduceState:
             self.reports[index] = work.report
             self.late += work.report.degraded > 0
             if rest is not None:
-                self._rests[index] = rest
+                self._feedback.keep(index, rest)
 
         return Work(self.futures, [work], [tensor], after)
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, distributed
 from torch.distributed import distributed_c10d as c10d
 
@@ -22,6 +23,7 @@ from netsum.fixed_point import Array
 from netsum.torch.futures import Futures
 from netsum.torch.mailbox import Mailbox
 from netsum.torch.operations import Operation, operation
+from netsum.torch.sparse import reduce_sparse
 from netsum.torch.tensors import Lent, lend
 from netsum.torch.words import as_torch_raises
 from netsum.torch.work import Done, Pending, Work
@@ -47,6 +49,10 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
         the same ranks, for calls from callbacks."""
         super().__init__(comm.rank, comm.size)
         self.comm = comm
+        self.reduced = 0
+        """Bytes of the tensors that were reduced so far."""
+        self.copied = 0
+        """Bytes that were copied for that, since numpy cannot share the memory of every tensor."""
         self._store = store
         self._timeout = timeout
         self._name, self._description = name, ""
@@ -91,14 +97,17 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
     # Reductions. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do that.
 
     def _reduction(self, method: str, opts: Any, *arguments: Any, **options: Any) -> Pending:
-        waits = self.comm.descriptor.block_exp_ms == 0
-        return self._call(method, opts, *arguments, nonfinite="propagate" if waits else "raise", **options)
+        return self._call(method, opts, *arguments, nonfinite=self._nonfinite(), **options)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllreduceOptions()
         with as_torch_raises():
-            calls, lent = [], []
+            calls: list[Pending] = []
+            lent = []
             for tensor in tensors:
+                if tensor.is_sparse:
+                    calls.append(self._allreduce_sparse(tensor, opts))
+                    continue
                 own, op = self._lend(tensor, opts.reduceOp)
                 calls.append(
                     self._reduction("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors)
@@ -107,6 +116,19 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
             return self._work(calls, tensors, _giving_back(lent))
 
     allreduce_coalesced = allreduce
+
+    def _allreduce_sparse(self, tensor: Tensor, opts: Any) -> Pending:
+        """Made at once, since what is sent depends on what the ranks say first."""
+        op = operation(opts.reduceOp, tensor.dtype)
+        if op.factor is not None:
+            raise Unsupported("PREMUL_SUM of sparse tensors: multiply them first")
+        result = reduce_sparse(self._lane(), tensor, op.name, nonfinite=self._nonfinite(), timeout=self._seconds(opts))
+        with torch.no_grad():
+            tensor.copy_(result)
+        return Done(None)
+
+    def _nonfinite(self) -> str:
+        return "propagate" if self.comm.descriptor.block_exp_ms == 0 else "raise"
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.ReduceOptions()
@@ -159,7 +181,10 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
         return _Then(whole, lambda result: np.copyto(out, result[start : start + len(out)]))
 
     def _lend(self, tensor: Tensor, op: Any) -> tuple[Lent, Operation]:
-        return lend(tensor, values=True), operation(op, tensor.dtype)
+        lent = lend(tensor, values=True)
+        self.reduced += lent.array.nbytes
+        self.copied += lent.copied
+        return lent, operation(op, tensor.dtype)
 
     # Exchanges.
 

@@ -26,10 +26,11 @@ _ALIKE: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 class Lent(NamedTuple):
     """A tensor's elements as a flat array. ``give_back()`` writes what is in the array into the tensor; it does nothing where
-    they share memory."""
+    they share memory. ``copied``: bytes that are copied there and back."""
 
     array: Array
     give_back: Callable[[], None]
+    copied: int = 0
 
 
 def lend(tensor: Tensor, *, values: bool = False) -> Lent:
@@ -45,7 +46,7 @@ def lend(tensor: Tensor, *, values: bool = False) -> Lent:
         return Lent(_array(given.view(-1), values), _nothing)
     staging = torch.empty(given.shape, dtype=given.dtype, device="cpu", pin_memory=given.device.type == "cuda")
     staging.copy_(given)
-    return Lent(_array(staging.view(-1), values), _returning(given, staging))
+    return Lent(_array(staging.view(-1), values), _returning(given, staging), 2 * staging.nbytes)
 
 
 def _nothing() -> None:

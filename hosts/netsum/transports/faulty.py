@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from netsum.rows import Received, congested
 from netsum.transports.base import Packet, Transport
 
 
@@ -174,8 +175,9 @@ class FaultyTransport:
             passed.extend([packet] * self._outgoing.copies(packet))
         self._pass_on(passed)
 
-    def recv(self, timeout: float | None) -> list[memoryview]:
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
         self._stand_still()
+        marked = 0
         deadline = None if timeout is None else self._clock() + timeout
         while True:
             if late := self._outgoing.due():
@@ -186,10 +188,11 @@ class FaultyTransport:
             if self.cut:
                 self.counts.cut += len(received)
                 received = []
+            marked += congested(received)
             for packet in received:
                 passed.extend([packet] * self._incoming.copies((packet,)))
             if passed or (deadline is not None and self._clock() >= deadline):
-                return passed
+                return Received.of(passed, marked) if marked else passed
 
     def _wait(self, deadline: float | None) -> float | None:
         """Until the deadline or the next held packet, whichever comes first."""

@@ -44,12 +44,17 @@ class _Message(ctypes.Structure):
     _fields_ = [("header", _Header), ("length", ctypes.c_uint)]
 
 
+_CONTROL: Final = np.dtype([("size", "u8"), ("level", "i4"), ("type", "i4"), ("tos", "u1"), ("padding", "V7")])
+"""struct cmsghdr, and the only content that we ask for: the second byte of the IPv4 header."""
+
+
 class MessageArray:
     """A packet for each row of ``rows``, which may change between two calls.
 
     Attributes:
         rows: uint8[packets, bytes], each row contiguous.
         lengths: of the packets received last.
+        tos: the second byte of their IPv4 headers, if :meth:`ask_for_tos` was called.
     """
 
     def __init__(self, rows: NDArray[np.uint8], address: tuple[str, int] | None = None) -> None:
@@ -69,7 +74,16 @@ class MessageArray:
             self._there = np.frombuffer(there, np.uint8)
             headers["name"], headers["name_size"] = self._there.ctypes.data, len(there)
         self.lengths: NDArray[np.uint32] = self._messages["length"]
+        self._control: NDArray[Any] = np.zeros(count, _CONTROL)
+        self.tos: NDArray[np.uint8] | None = None
         self.show(rows)
+
+    def ask_for_tos(self) -> None:
+        """Receive the second byte of each packet's IPv4 header, too, from a socket that has IP_RECVTOS."""
+        if AVAILABLE:
+            self.tos = self._control["tos"]
+            headers, size = self._messages["header"], self._control.itemsize
+            headers["control"] = self._control.ctypes.data + np.arange(len(self.tos)) * size
 
     def show(self, rows: NDArray[np.uint8], head: bytes = b"") -> None:
         """Take these rows instead, at most as many as the first, with ``head`` before each."""
@@ -104,6 +118,8 @@ class MessageArray:
         if not AVAILABLE:
             self.lengths[0] = sock.recv_into(self.rows[0], 0, flags)
             return 1
+        if self.tos is not None:
+            self._messages["header"]["control_size"] = self._control.itemsize  # which the kernel changes
         return _checked(_libc.recvmmsg(sock.fileno(), ctypes.c_void_p(self._start), len(self.rows), flags, None))
 
     def content(self, at: int) -> bytes:

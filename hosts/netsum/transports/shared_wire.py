@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from netsum.frames import FrameFormat
 from netsum.home import in_child
+from netsum.rows import Received, congested
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
 from netsum.transports.sockets import Datagrams
@@ -24,14 +25,16 @@ class Inbox:
     def __init__(self, frame_format: FrameFormat) -> None:
         self.format = frame_format
         self.packets: deque[bytes] = deque()
+        self.congested = 0
         self.filled = threading.Event()
 
-    def drain(self) -> list[memoryview]:
+    def drain(self) -> Sequence[memoryview]:
         self.filled.clear()
         drained = []
         while self.packets:
             drained.append(memoryview(self.packets.popleft()))
-        return drained
+        marked, self.congested = self.congested, 0
+        return Received.of(drained, marked) if marked else drained
 
 
 class SharedWire:
@@ -89,11 +92,13 @@ class SharedWire:
         finally:
             self._receiving.release()
 
-    def _sort(self, inbox: Inbox, timeout: float | None) -> list[memoryview]:
+    def _sort(self, inbox: Inbox, timeout: float | None) -> Sequence[memoryview]:
         # Only briefly, because the others wait for us; and copies, because the next to receive reuses the buffers.
         frames = self.batch.recv(_SLICE if timeout is None else min(timeout, _SLICE))
         for user in self._users:
-            for packet in user.format.payloads(frames):
+            packets = user.format.payloads(frames)
+            user.congested += congested(packets)
+            for packet in packets:
                 user.packets.append(bytes(packet))
                 user.filled.set()
         return inbox.drain()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from netsum.errors import CommunicatorError
-from netsum.frames import FrameFormat
+from netsum.frames import CE, FrameFormat
 from netsum.home import stays_home
 from netsum.rows import Packet, Packets, Received, Rows
 from netsum.transports.messages import MessageArray
@@ -129,7 +129,9 @@ class SocketBatch:
                     raise
                 self.last_error = error.strerror
             else:
-                return Received(messages.rows[:number], messages.lengths[:number].astype(np.int64))
+                tos = messages.tos
+                congested = 0 if tos is None else int(np.count_nonzero((tos[:number] & CE) == CE))
+                return Received(messages.rows[:number], messages.lengths[:number].astype(np.int64), congested)
         return []
 
     def fileno(self) -> int:

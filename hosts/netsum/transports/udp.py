@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 import sys
 
+from netsum.frames import ECT
+from netsum.transports.only_from import Address
 from netsum.transports.sockets import Datagrams
 
 _SO_NO_CHECK = 11
+_IP_RECVTOS = 13
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_PROBE = 3
 
@@ -15,8 +18,14 @@ _IP_PMTUDISC_PROBE = 3
 class UdpTransport(Datagrams):
     """A UDP socket bound to the member's own port that receives only from the switch."""
 
+    def __init__(self, local: Address, remote: Address) -> None:
+        super().__init__(local, remote)
+        self._incoming.ask_for_tos()
+
     def prepare(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT)
         if sys.platform == "linux":
+            sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
             # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
             sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             # The switch takes no fragments, so a packet too big for the interface must be an error, not be lost silently.

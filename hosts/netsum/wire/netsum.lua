@@ -66,7 +66,7 @@ local RECORD = {
     {name = "degraded", doc = "the sum is partial", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
     {name = "chunks", doc = "payload size in chunks", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
     {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "padding", doc = "zero", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
 
 local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")

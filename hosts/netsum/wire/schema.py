@@ -260,7 +260,7 @@ RECORD_FIELDS: Final = (
     Field("degraded", 1, "the sum is partial"),
     Field("chunks", 5, "payload size in chunks"),
     Field("firm", 1, "never ages out"),
-    Field("padding", 1, "zero"),
+    Field("congested", 1, "a contribution came with the mark CE of a congested link (RFC 3168)"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
 SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")

@@ -12,14 +12,18 @@ The planner's YAML::
       - {from: h2, to: s1, rate_mbps: 100000, delay_us: 1.5}
       - {from: h3, to: s1, rate_GBps: 12.5, one_way: true}
       - {from: s1, to: h3, rate_GBps: 25, one_way: true}
+    routes:                       # optional: paths between hosts, where they are not the usual ones
+      - [h1, s1, h2]
 
 In the controller's YAML every switch can sum; a link that has no ``rate_mbps`` takes the rate that the caller gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -75,6 +79,7 @@ class _File(_Strict):
     hosts: tuple[str, ...] = Field(min_length=1, strict=False)
     switches: dict[str, _Switch] = Field(default_factory=dict)
     links: tuple[_Link, ...] = Field(default=(), strict=False)
+    routes: tuple[Annotated[tuple[str, ...], Field(strict=False, min_length=2)], ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -92,9 +97,32 @@ class _File(_Strict):
                 problems.append(
                     Problem(("links", n, "to"), f"a link joins two different nodes, and both are {link.target}")
                 )
+        problems += self._wrong_routes()
         if problems:
             raise Problems(problems)
         return self
+
+    def _wrong_routes(self) -> Iterator[Problem]:
+        joined = {(link.source, link.target) for link in self.links}
+        joined |= {(link.target, link.source) for link in self.links if not link.one_way}
+        between = set(self.switches or self.hosts)
+        seen: set[Pair] = set()
+        for n, route in enumerate(self.routes):
+            ends = (route[0], route[-1])
+            for end in ends:
+                if end not in self.hosts:
+                    yield Problem(("routes", n), f"a route goes from a host to a host, and {end} is none")
+            if ends in seen:
+                yield Problem(("routes", n), f"there is a route from {ends[0]} to {ends[1]} already")
+            seen.add(ends)
+            if len(set(route)) < len(route):
+                yield Problem(("routes", n), "a route comes to no node twice")
+            for node in route[1:-1]:
+                if node not in between:
+                    yield Problem(("routes", n), f"{node} does not forward")
+            for one, other in pairwise(route):
+                if (one, other) not in joined:
+                    yield Problem(("routes", n), f"there is no link from {one} to {other}")
 
 
 def exact(number: float) -> Fraction:
@@ -120,6 +148,8 @@ def to_yaml(topology: Topology) -> str:
             lines.append(f"  - {{{told}}}")
         else:
             lines.append(f"  - {{{told}, one_way: true}}")
+    if topology.routes:
+        lines += ["routes:", *(f"  - [{', '.join(route)}]" for route in topology.routes.values())]
     return "\n".join([*lines, ""])
 
 
@@ -156,7 +186,8 @@ def _own(document: MarkedYaml) -> Topology:
         both = tuple(wire(each.source, each.target, each.rate, each.delay_us))
         links += both[:1] if each.one_way else both
     switches = {name: switch.sums for name, switch in file.switches.items()}
-    return Topology(file.name, file.hosts, switches, tuple(links))
+    routes = {(route[0], route[-1]): route for route in file.routes}
+    return Topology(file.name, file.hosts, switches, tuple(links), routes)
 
 
 def installed(topology: Installed, rate_mbps: float | None = None, source: str = "topology") -> Topology:

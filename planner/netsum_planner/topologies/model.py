@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -34,14 +35,16 @@ class Link:
 @dataclass(frozen=True)
 class Topology:
     """``switches``: by name, whether the switch can sum; all of them forward, and those that sum can also multicast. Two nodes
-    may have several links.
+    may have several links. ``routes``: all nodes on the way from a host to a host, where that is not the usual path.
 
-    Raises :class:`PlanError` if a name is used twice, a link has an unknown end or a rate that is not positive."""
+    Raises :class:`PlanError` if a name is used twice, a link has an unknown end or a rate that is not positive, or a route
+    takes a link that is not there."""
 
     name: str
     hosts: tuple[str, ...]
     switches: Mapping[str, bool]
     links: tuple[Link, ...]
+    routes: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         twice = [name for name, count in Counter([*self.hosts, *self.switches]).items() if count > 1]
@@ -56,6 +59,11 @@ class Topology:
                 raise PlanError(f"{told}: a link joins two different nodes")
             if link.rate <= 0 or link.delay_us < 0:
                 raise PlanError(f"{told}: a rate is more than 0 and a delay 0 or more")
+        for route in self.routes.values():
+            for ends in pairwise(route):
+                if ends not in self.rates:
+                    told = f"{self.name}: route {' -> '.join(route)}"
+                    raise PlanError(f"{told}: there is no link {ends[0]} -> {ends[1]}")
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -102,16 +110,22 @@ class Topology:
         gone = {each for each in down if isinstance(each, tuple)}
         gone |= {(two, one) for one, two in gone}
         links = tuple(link for link in self.links if (link.source, link.target) not in gone)
+        routes = {ends: route for ends, route in self.routes.items() if gone.isdisjoint(pairwise(route))}
         up = {name for name in self.nodes if name not in down}
-        return replace(self, links=links)._restricted(up, tuple(host for host in self.hosts if host in up))
+        left = replace(self, links=links, routes=routes)
+        return left._restricted(up, tuple(host for host in self.hosts if host in up))
 
     def only_forwarding(self) -> Topology:
         """The same network if no switch sums."""
         return replace(self, switches=dict.fromkeys(self.switches, False))
 
     def reversed(self) -> Topology:
-        """All links turned round: what a sum goes through as a copy comes."""
-        return replace(self, links=tuple(replace(each, source=each.target, target=each.source) for each in self.links))
+        """All links and routes turned round: what a sum goes through as a copy comes."""
+        return replace(
+            self,
+            links=tuple(replace(each, source=each.target, target=each.source) for each in self.links),
+            routes={(two, one): route[::-1] for (one, two), route in self.routes.items()},
+        )
 
     def _restricted(self, to: Collection[str], hosts: tuple[str, ...]) -> Topology:
         return replace(
@@ -119,6 +133,7 @@ class Topology:
             hosts=hosts,
             switches={name: sums for name, sums in self.switches.items() if name in to},
             links=tuple(link for link in self.links if link.source in to and link.target in to),
+            routes={ends: route for ends, route in self.routes.items() if set(route) <= set(to)},
         )
 
     def require_connected(self) -> None:

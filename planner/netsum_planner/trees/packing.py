@@ -20,12 +20,13 @@ from math import log
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.min_cut import min_cut
 from netsum_planner.optimum.optimum import Collective, common, optimum
+from netsum_planner.solver import solve
 from netsum_planner.topologies.model import Pair, Topology
 from netsum_planner.trees.arborescence import cheapest
 
@@ -39,6 +40,9 @@ _SOLVER_S = 2.0
 Path = tuple[str, ...]
 """From a host to a host, through switches."""
 
+Ways = dict[tuple[int, int], tuple[float, Path]]
+"""By the numbers of two hosts: a length, and a path of this length."""
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -48,10 +52,18 @@ class Tree:
     rate: Fraction
     paths: tuple[Path, ...]
 
+    @property
+    def depths(self) -> dict[str, int]:
+        """How many hosts away from the root each host is."""
+        found = {self.root: 0}
+        for path in self.paths:
+            found[path[-1]] = found[path[0]] + 1
+        return found
+
 
 @dataclass(frozen=True)
 class Packing:
-    """``candidates``: how many trees the multiplicative weights made."""
+    """``root`` is empty if there are trees of several; ``candidates``: how many trees there were to choose from."""
 
     topology: Topology
     root: str
@@ -67,7 +79,7 @@ class Packing:
 def pack(topology: Topology, root: str) -> Packing:
     """Raises :class:`PlanError` if hosts cannot reach each other, or no trees within 5 % of the optimum are found."""
     bound = optimum(topology.only_forwarding(), Collective.BROADCAST, root).host_only
-    whole = _Network(topology, root)
+    whole = Network(topology, root)
     candidates = whole.candidates(bound.rate)
     unit = common([*topology.rates.values(), bound.rate])
     trees: Sequence[Tree] = whole.chosen(candidates, unit, bound.rate)
@@ -87,13 +99,14 @@ def _rate(trees: Sequence[Tree]) -> Fraction:
     return sum((tree.rate for tree in trees), Fraction(0))
 
 
-class _Network:
-    """Hosts and links as numbers, with the root's place first."""
+class Network:
+    """The shortest trees of a network whose switches only forward, and the fewest of them."""
 
     def __init__(self, topology: Topology, root: str) -> None:
         self.topology = topology
         self.root = root
         self.links = list(topology.rates)
+        self._number = {host: n for n, host in enumerate(topology.hosts)}
         self._rates = [float(topology.rates[ends]) for ends in self.links]
 
     def candidates(self, best: Fraction) -> list[tuple[Path, ...]]:
@@ -104,7 +117,7 @@ class _Network:
         used = dict.fromkeys(self.links, 0.0)
         most = int(count / EPSILON**2 * log(count + 1)) + 1
         for _ in range(most):
-            tree = self._shortest(lengths)
+            tree = self.cheapest(self.ways(lengths), self.root)
             loads = Counter(ends for path in tree for ends in pairwise(path))
             step = min(float(self.topology.rates[ends]) / load for ends, load in loads.items())
             packed[tree] += step  # type: ignore[assignment]  # a weight
@@ -129,18 +142,19 @@ class _Network:
             if all(there):
                 yield tuple(found[1] for found in there if found)
 
-    def _shortest(self, lengths: Mapping[Pair, float]) -> tuple[Path, ...]:
-        """The shortest tree, its paths from the root outwards."""
-        hosts = self.topology.hosts
-        number = {host: n for n, host in enumerate(hosts)}
-        paths: dict[tuple[int, int], Path] = {}
-        costs: dict[tuple[int, int], float] = {}
-        for host in hosts:
-            for other, (length, path) in self._from(host, lengths).items():
-                costs[number[host], number[other]] = length
-                paths[number[host], number[other]] = path
-        chosen = cheapest(len(hosts), number[self.root], costs)
-        return outwards(self.root, [paths[arc] for arc in chosen])
+    def ways(self, lengths: Mapping[Pair, float]) -> Ways:
+        """The shortest path from each host to each other through switches alone, and its length."""
+        found: Ways = {}
+        for number, host in enumerate(self.topology.hosts):
+            for other, way in self._from(host, lengths).items():
+                found[number, self._number[other]] = way
+        return found
+
+    def cheapest(self, ways: Ways, root: str) -> tuple[Path, ...]:
+        """The tree of these paths that is shortest altogether, its paths from the root outwards."""
+        costs = {arc: length for arc, (length, _) in ways.items()}
+        chosen = cheapest(len(self.topology.hosts), self._number[root], costs)
+        return outwards(root, [ways[arc][1] for arc in chosen])
 
     def _from(self, host: str, lengths: Mapping[Pair, float]) -> dict[str, tuple[float, Path]]:
         """The shortest paths from a host to others through switches alone (Dijkstra)."""
@@ -180,7 +194,7 @@ class _Network:
         # Columns: units of each tree, then whether it is taken at all. A unit is worth more than all trees are.
         matrix = csr_array(np.block([[np.eye(count), -most * np.eye(count)]]))
         links = csr_array(np.hstack([taken.toarray(), np.zeros((len(self.links), count))]))
-        found = milp(
+        found = solve(
             np.concatenate([-np.full(count, 2.0 * most), np.ones(count)]),
             constraints=[LinearConstraint(links, -np.inf, room), LinearConstraint(matrix, -np.inf, 0)],
             integrality=np.ones(2 * count),

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 
 from netsum_planner.errors import PlanError
+from netsum_planner.solver import solve
 from netsum_planner.topologies.model import Topology
 
 MOST_HOSTS = 10
@@ -29,7 +30,7 @@ def ring_rate(topology: Topology, unit: Fraction) -> Fraction:
         for ends in zip(ring, (*ring[1:], ring[0]), strict=True):
             taken[place[ends], column] = 1
     room = np.array([int(rate / unit) for rate in topology.rates.values()])
-    found = milp(
+    found = solve(
         -np.ones(len(rings)),
         constraints=LinearConstraint(taken, -np.inf, room),
         integrality=np.ones(len(rings)),

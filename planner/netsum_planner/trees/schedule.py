@@ -12,8 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 from netsum_planner.errors import PlanError
-from netsum_planner.topologies.model import Pair
-from netsum_planner.trees.packing import Packing, Path, Tree
+from netsum_planner.optimum.optimum import Collective
+from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.trees.many_roots import pack_all
+from netsum_planner.trees.packing import Packing, Path
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Schedule:
     @property
     def rate(self) -> Fraction:
         """GB/s once the pipeline is full: what trees carry, divided among their ways up and down on the busiest link."""
-        rates = self.packing.topology.rates
+        topology = self.packing.topology
+        rates = (topology.reversed() if self.collective == Collective.REDUCE_SCATTER else topology).rates
         loads: dict[Pair, Fraction] = {}
         for each in self.transfers:
             for ends in pairwise(each.path):
@@ -89,14 +92,23 @@ def many_to_many(packing: Packing, chunks: int) -> Schedule:
     return _schedule(packing, "allreduce", chunks, up=True, down=True)
 
 
+def all_to_all(topology: Topology, collective: Collective, chunks: int) -> Schedule:
+    """An allgather or a reduce_scatter, from all hosts at once: the second is the first of the network turned round, reversed.
+    Raises what :func:`pack_all` raises."""
+    if collective is not Collective.REDUCE_SCATTER:
+        return _schedule(pack_all(topology, collective), str(collective), chunks, up=False, down=True)
+    turned = pack_all(topology.reversed(), Collective.ALLGATHER)
+    return _schedule(turned, str(collective), chunks, up=True, down=False)
+
+
 def _schedule(packing: Packing, name: str, chunks: int, *, up: bool, down: bool) -> Schedule:
     if chunks < 1:
         raise PlanError(f"a tree's share is cut into 1 chunk or more, not {chunks}")
-    if up:
+    if up and packing.root:  # trees of an allreduce, which have several roots, fit both ways already
         _require_way_back(packing)
     transfers = []
     for number, tree in enumerate(packing.trees):
-        depths = _depths(tree)
+        depths = tree.depths
         deepest = max(depths.values())
         for chunk in range(chunks):
             for path in tree.paths:
@@ -108,14 +120,6 @@ def _schedule(packing: Packing, name: str, chunks: int, *, up: bool, down: bool)
     transfers.sort(key=lambda each: (each.step, each.tree, each.chunk))
     shares = tuple(tree.rate / packing.rate for tree in packing.trees)
     return Schedule(packing, name, chunks, shares, tuple(transfers))
-
-
-def _depths(tree: Tree) -> dict[str, int]:
-    """How many hosts away from the root each host is."""
-    depths = {tree.root: 0}
-    for path in tree.paths:
-        depths[path[-1]] = depths[path[0]] + 1
-    return depths
 
 
 def _require_way_back(packing: Packing) -> None:

@@ -1,4 +1,8 @@
-"""Compiles a program into straight-line Python.
+"""The engine that compiles a program to straight-line Python. Needs nothing but Python.
+
+The front half, `netsum_switch.lowering`, gives integers, a few statements and a graph of nodes. `expressions` and `statements`
+write integers and what is done with them, `parser`, `control`, `checksum` and `deparser` what their names say; `module` puts
+them together.
 
 Two functions come out: ``ingress`` (parser, checksum verification, ingress control, replication) and ``egress`` (egress
 control, checksum update, deparser). Every field is a local variable, every action is inlined under its table's

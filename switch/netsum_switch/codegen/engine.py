@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from netsum_switch.codegen.expression import sat_cast, two_comp_mod, usat_cast
+from netsum_switch.codegen.expressions import sat_cast, two_comp_mod, usat_cast
 from netsum_switch.codegen.module import generate
 from netsum_switch.errors import ProgramAbortError, SwitchError
 from netsum_switch.hashes import HASHES

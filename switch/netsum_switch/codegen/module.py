@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import re
 
-from netsum_switch.codegen.checksum import Checksums
-from netsum_switch.codegen.control import Control, default_var, lookup_var
+from netsum_switch.codegen.checksum import write_calculations, write_update, write_verification
+from netsum_switch.codegen.control import default_var, lookup_var, write_control
 from netsum_switch.codegen.deparser import shared_headers, write_deparser, write_packing
-from netsum_switch.codegen.expression import Expressions
+from netsum_switch.codegen.expressions import Expressions
 from netsum_switch.codegen.parser import ParserWriter
-from netsum_switch.codegen.primitives import Primitives
 from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var, ident, next_var, raw_var, valid_var
+from netsum_switch.codegen.statements import StatementWriter
 from netsum_switch.hashes import HASHES
-from netsum_switch.program import Json, Program
-
-# simple_switch's PKT_INSTANCE_TYPE_*
-NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
+from netsum_switch.lowering import Lowered, lower
+from netsum_switch.lowering.standard import (
+    EGRESS_CLONE,
+    EGRESS_FIELDS,
+    INGRESS_CLONE,
+    NORMAL,
+    RECIRC,
+    REPLICATION,
+    RESUBMIT,
+)
+from netsum_switch.program import Program
 
 _STANDARD = "standard_metadata"
-_EGRESS_FIELDS = (
-    "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
-    "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
-)  # fmt: skip
 # Arrays by section of the JSON: what the code calls them, and where the environment has them.
 _BOUND = {
     "register_arrays": (("register", "registers"),),
@@ -39,21 +42,13 @@ _WHOLE = "1 << 30"  # no packet is longer: not truncated
 class Module:
     """Writes the module of one program."""
 
-    def __init__(self, program: Program, drop_port: int) -> None:
-        self._program = program
-        self._drop_port = drop_port
-        self._expressions = Expressions(program)
-        self._checksums = Checksums(program, self._expressions)
-        self._primitives = {
-            egress: Primitives(program, self._expressions, self._checksums, drop_port, egress=egress)
-            for egress in (False, True)
-        }
-        self._metadata = [
-            field_var(header.name, field.name)
-            for header in program.headers.values()
-            if header.metadata
-            for field in header.fields
-        ]
+    def __init__(self, lowered: Lowered) -> None:
+        self._lowered = lowered
+        self._program = program = lowered.program
+        self._drop_port = lowered.drop_port
+        self._expressions = Expressions(lowered)
+        self._statements = StatementWriter(lowered, self._expressions)
+        self._metadata = [self._expressions.name(each) for each in lowered.variables.metadata()]
         self._egress = self._egress_source()
         egress_words = self._egress.words()
         written = {name for name in program.headers if f"{dirty_var(name)} = 1" in self._egress.text}
@@ -63,37 +58,28 @@ class Module:
                     written |= set(elements)  # push and pop move them
         self._written = [name for name in program.deparse_order if name in written]
         self._shared = shared_headers(program, self._written, set(re.findall(r"(\w+) = ", self._egress.text)))
-        self._parser = self._written_by(ParserWriter(program, self._expressions, self._primitives[False]).write)
+        self._parser = Source()
+        ParserWriter(lowered, self._expressions).write(self._parser)
         self._ingress = self._ingress_source()
         self._truncates = "truncated" in self._ingress.words() | egress_words
-        self._set_by_egress = {field_var(_STANDARD, name) for name in _EGRESS_FIELDS}
+        self._set_by_egress = {field_var(_STANDARD, name) for name in EGRESS_FIELDS}
         words = egress_words | self._deparser_words()
         self._arguments = [name for name in self._state() if name in words and name not in self._set_by_egress]
 
-    def _written_by(self, write: object) -> Source:
-        source = Source()
-        assert callable(write)
-        write(source)
-        return source
-
     def _egress_source(self) -> Source:
-        source = Source()
-        Control(self._program, "egress", self._expressions, self._primitives[True]).write(source)
-        update = Source()
-        self._checksums.update(update)
-        self._update = update
-        joined = Source()
-        joined.extend(source)
-        self._egress_control = source
-        joined.extend(update)
+        self._egress_control, self._update, joined = Source(), Source(), Source()
+        write_control(self._egress_control, self._lowered, self._lowered.egress, self._statements)
+        write_update(self._update, self._lowered, self._statements)
+        joined.extend(self._egress_control)
+        joined.extend(self._update)
         return joined
 
     def _ingress_source(self) -> Source:
         source = Source()
         source.extend(self._parser)
-        self._checksums.verify(source)
+        write_verification(source, self._lowered, self._expressions)
         with source.block("while True:"):
-            Control(self._program, "ingress", self._expressions, self._primitives[False]).write(source)
+            write_control(source, self._lowered, self._lowered.ingress, self._statements)
             source.line("break")
         return source
 
@@ -124,10 +110,8 @@ class Module:
         return names + [next_var(stack) for stack in self._program.columns]
 
     def _field_lists(self) -> dict[int, list[str]]:
-        return {
-            number: [field_var(*each["value"]) for each in fields["elements"] if each["type"] == "field"]
-            for number, fields in self._program.field_lists.items()
-        }
+        lists = self._lowered.field_lists.items()
+        return {number: [self._expressions.name(each) for each in fields] for number, fields in lists}
 
     def write(self) -> str:
         egress, ingress = Source(), Source()
@@ -139,7 +123,7 @@ class Module:
         with source.block("def make(env):"):
             used = egress.words() | ingress.words()
             self._bind(source, used)
-            self._checksums.functions(source, used)
+            write_calculations(source, self._lowered, self._expressions, used)
             source.extend(egress)
             source.extend(ingress)
             source.line("return ingress")
@@ -212,9 +196,9 @@ class Module:
             for name, value in values.items():
                 if field_var(_STANDARD, name) in words or name == "egress_spec":
                     source.line(f"{field_var(_STANDARD, name)} = {value}")
-            for flag, nothing in (("clone", "None"), ("recirculate", "0")):
+            for flag in ("clone", "recirculate"):
                 if flag in words:
-                    source.line(f"{flag} = {nothing}")
+                    source.line(f"{flag} = 0")
             if self._egress_control.lines:
                 with source.block("while True:"):
                     source.extend(self._egress_control)
@@ -238,9 +222,9 @@ class Module:
             if name not in self._metadata:
                 arguments.append(name)
             else:
-                arguments.append(f"{name} if clone[1] in {tuple(keeping)} else 0" if keeping else "0")
-        head = "for copy, copy_rid in clone_sessions.get(clone[0], ()):"
-        with source.block("if clone is not None:"), source.block(head):
+                arguments.append(f"{name} if clone_list in {tuple(keeping)} else 0" if keeping else "0")
+        head = "for copy, copy_rid in clone_sessions.get(clone_session, ()):"
+        with source.block("if clone:"), source.block(head):
             source.line(self._call_egress("copy", "copy_rid", str(EGRESS_CLONE), arguments))
 
     def _kept(self, flag: str) -> str:
@@ -285,7 +269,7 @@ class Module:
                 source.line(f"{field_var(_STANDARD, 'ingress_global_timestamp')} = 0 if instance else now()")
             if restarts:
                 self._write_restored(source, words)
-            for flag, nothing in (("clone", "None"), ("resubmit", "0"), ("digest_list", "0"), ("truncated", _WHOLE)):
+            for flag, nothing in (("clone", "0"), ("resubmit", "0"), ("digest", "0"), ("truncated", _WHOLE)):
                 if flag in words:
                     source.line(f"{flag} = {nothing}")
             source.extend(self._ingress)
@@ -301,9 +285,9 @@ class Module:
     def _write_after_ingress(self, source: Source, words: set[str], packing: Source) -> None:
         multicast, spec = field_var(_STANDARD, "mcast_grp"), field_var(_STANDARD, "egress_spec")
         if "clone" in words:
-            with source.block("if clone is not None and clone[0] in clone_sessions:"):
-                source.line(f"cloned(result, port, frame, clone_sessions[clone[0]], {self._kept('clone[1]')})")
-        if "digest_list" in words:
+            with source.block("if clone and clone_session in clone_sessions:"):
+                source.line(f"cloned(result, port, frame, clone_sessions[clone_session], {self._kept('clone_list')})")
+        if "digest" in words:
             self._write_digest(source)
         if "resubmit" in words:
             with source.block("if resubmit:"):
@@ -325,10 +309,10 @@ class Module:
             source.line(self._call_egress("copy", "copy_rid", "instance", self._arguments))
 
     def _write_digest(self, source: Source) -> None:
-        for number, learn in self._program.learn_lists.items():
-            values = [self._expressions.compile(each).text for each in learn["elements"]]
-            with source.block(f"if digest_list == {number}:"):
-                source.line(f"learn({number}, ({', '.join(values)},))")
+        for digest in self._lowered.digests:
+            values = [self._expressions.value(each) for each in digest.values]
+            with source.block(f"if digest == {digest.list_id}:"):
+                source.line(f"learn({digest.list_id}, ({', '.join(values)},))")
 
     def _write_cloned(self, source: Source) -> None:
         """A clone of the frame as it came in is parsed again and goes through egress, with nothing kept but the field list."""
@@ -347,7 +331,7 @@ class Module:
 
 
 def generate(program: Program, drop_port: int = 511) -> str:
-    return Module(program, drop_port).write()
+    return Module(lower(program, drop_port)).write()
 
 
-__all__ = ["Json", "Module", "generate"]
+__all__ = ["Module", "generate"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from netsum_switch.codegen.flow import has_loop
 from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.expressions import Expressions
+from netsum_switch.lowering.flow import has_loop
 from netsum_switch.lowering.primitives import Primitives
 from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, MeterRead, Node, Statements
 from netsum_switch.lowering.values import Expression

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from netsum_switch.lowering.standard import EGRESS_CLONE, INGRESS_CLONE
 from netsum_switch.native.layout import DEEPEST, Context, Head, storage
 from netsum_switch.native.module import Module
-from netsum_switch.native.packet import EGRESS_CLONE, INGRESS_CLONE, WHOLE, PacketWriter
+from netsum_switch.native.packet import WHOLE, PacketWriter
 
 
 def write_copies(module: Module) -> None:

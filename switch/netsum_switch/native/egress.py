@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from netsum_switch.lowering.standard import EGRESS_FIELDS, RECIRC
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import bytes as wire
 from netsum_switch.native.assembly import Register
-from netsum_switch.native.layout import EGRESS_FIELDS, Context, Head, Record, storage
+from netsum_switch.native.layout import Context, Head, Record, storage
 from netsum_switch.native.module import Module
-from netsum_switch.native.packet import RECIRC, PacketWriter
+from netsum_switch.native.packet import PacketWriter
 
 
 def write_egress(module: Module) -> None:

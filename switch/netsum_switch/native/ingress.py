@@ -8,10 +8,11 @@ so compiled code can call it in a loop: what comes out are records (`layout.Reco
 
 from __future__ import annotations
 
+from netsum_switch.lowering.standard import NORMAL, REPLICATION, RESUBMIT
 from netsum_switch.native.assembly import Function, Register
 from netsum_switch.native.layout import RECORD_BYTES, Context, Head, Record
 from netsum_switch.native.module import Module, refuse
-from netsum_switch.native.packet import NORMAL, REPLICATION, RESUBMIT, WHOLE, PacketWriter, kept_bytes
+from netsum_switch.native.packet import WHOLE, PacketWriter, kept_bytes
 from netsum_switch.pipeline import MAX_PASSES
 
 

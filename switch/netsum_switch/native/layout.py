@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from netsum_switch.lowering.program import Lowered
+from netsum_switch.lowering.standard import EGRESS_FIELDS
 from netsum_switch.lowering.statements import (
     Apply,
     Checksum,
@@ -166,12 +167,6 @@ def egress_variables(lowered: Lowered) -> set[Variable]:
     for statements in control_statements(lowered.egress):
         found |= written(statements)
     return found | {each.target for each in lowered.updated if isinstance(each, Checksum)}
-
-
-EGRESS_FIELDS = (
-    "egress_port", "egress_rid", "egress_spec", "packet_length", "instance_type", "egress_global_timestamp",
-    "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth",
-)  # fmt: skip
 
 
 def control_statements(control: Control) -> list[Statements]:

@@ -14,8 +14,6 @@ from netsum_switch.native.layout import Context, Head, Record, storage
 from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
 
-# simple_switch's PKT_INSTANCE_TYPE_*
-NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRC, REPLICATION, RESUBMIT = 0, 1, 2, 4, 5, 6
 WHOLE = 1 << 30  # the length that a packet that is not truncated is cut to
 NO_ROOM = "there is no room for what a packet becomes; it is dropped"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum_switch.codegen.flow import has_loop
+from netsum_switch.lowering.flow import has_loop
 from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Statement, Verify
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native import bytes as wire

@@ -1,4 +1,4 @@
-"""Times the host algorithms and the switches, and makes the table by which ``auto`` chooses.
+"""Times the host algorithms and the switches, and makes a table by which ``auto`` can choose.
 
 Each rank is a process, and the members talk over the loopback, without a controller. The algorithms take turns call by
 call, and all of them and the switches several times, so that a load on the machine affects all alike. Figures are medians.
@@ -6,7 +6,6 @@ call, and all of them and the switches several times, so that a load on the mach
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import secrets
@@ -21,8 +20,10 @@ from typing import Final
 from netsum.collectives.layout import GROUP
 from netsum.counting import counted
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
+from netsum.state_folder import write_json
 
-from netsum_testbed.bench.collective import Calls, Line, time_allreduce, time_ranks
+from netsum_testbed.bench.calls import Calls
+from netsum_testbed.bench.collective import Line, time_collective, time_ranks
 from netsum_testbed.free_ports import LOOPBACK, hold_address
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import Child
@@ -76,7 +77,7 @@ def _median(lines: Sequence[Line]) -> Line:
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
     """Time the calls through a switch."""
     with open_fabric(name, hosts=calls.workers) as fabric:
-        yield from time_allreduce(fabric, calls)
+        yield from time_collective(fabric, calls)
 
 
 def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
@@ -92,12 +93,9 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
             command = [*calls.command(), *(str(directory / f"{name}.{rank}.json") for name in HOST_ALGORITHMS)]
             ranks.append(Child(command, output=directory / f"rank{rank}.log", piped=True))
             stack.callback(ranks[-1].stop)
-        for line in time_ranks(ranks, calls):
-            for which, name in enumerate(HOST_ALGORITHMS):
-                only = slice(which, which + 1)
-                timed[name].append(
-                    replace(line, seconds=line.seconds[only], wrong=line.wrong[only], sent=line.sent[only])
-                )
+        for lines in time_ranks(ranks, calls):
+            for name, line in zip(HOST_ALGORITHMS, lines, strict=True):
+                timed[name].append(line)
     return timed
 
 
@@ -195,4 +193,4 @@ def figures(timed: Timed) -> dict[str, object]:
 
 def write_table(path: Path, found: Mapping[str, object]) -> None:
     """Write the file that :mod:`netsum.peers.choice` reads."""
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(path, found)

@@ -1,14 +1,15 @@
 """Times a collective end to end, with the columns of nccl-tests.
 
-``algbw`` is bytes of the array per second; ``busbw`` is algbw times 2 (n - 1) / n, as nccl-tests defines it for
+``algbw`` is bytes of the array per second; ``busbw`` is algbw times nccl-tests' factor of the operation, as 2 (n - 1) / n of an
 allreduce, so that figures can be compared with a ring's; with a switch, each link carries only algbw in each direction.
-``#wrong`` counts elements that differ from the sum: inputs are small whole numbers, whose sums are exact.
+``#wrong`` counts elements of the results that are not what they should be (:mod:`netsum_testbed.bench.operations`).
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,43 +17,27 @@ import numpy as np
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
 
+from netsum_testbed.bench.calls import Calls, Timing
+from netsum_testbed.bench.operations import OPERATIONS
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    """Bytes of ``4096``, ``4K`` or ``1M``; ValueError for anything else."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if unit not in _UNITS or not number.isdigit():
-        raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
-    return int(number) * _UNITS[unit]
-
-
-@dataclass(frozen=True)
-class Calls:
-    """What is timed: arrays of ``sizes`` bytes, ``iterations`` calls each after an untimed one, out of place and, if ``places``
-    is 2, in place. ``scale`` is that of the calls, or ``exact``."""
-
-    sizes: tuple[int, ...]
-    dtype: str
-    workers: int
-    iterations: int
-    places: int = 2
-    scale: str = "agreed"
-
-    def command(self) -> list[str]:
-        """The command line of one rank."""
-        words = [",".join(map(str, self.sizes)), self.dtype, str(self.iterations), str(self.places), self.scale]
-        return [sys.executable, "-m", "netsum_testbed.bench.rank", *words]
-
 
 @dataclass(frozen=True)
 class Line:
-    """One size, out of place and in place: seconds per call (median of the slowest rank's calls), wrong elements, and bytes per
-    call of the rank that sends most."""
+    """One size, out of place and in place.
+
+    Attributes:
+        count: elements of a rank's part, or of the array.
+        seconds: of a call, which ends with the slowest rank: the median.
+        wrong: elements.
+        sent: bytes of payload per call of the rank that sends most.
+        times: seconds by rank and call.
+        late: seconds by which each rank began after the first: the median.
+        link: bytes of frames per call on the host's link and in the direction that carries most.
+        rate_mbps: what a host may send, if it is limited.
+    """
 
     size: int
     count: int
@@ -60,6 +45,11 @@ class Line:
     seconds: tuple[float, ...]
     wrong: tuple[int, ...]
     sent: tuple[int, ...]
+    operation: str = "allreduce"
+    times: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    late: tuple[tuple[float, ...], ...] = ()
+    link: tuple[int, ...] = ()
+    rate_mbps: int | None = None
 
     def algbw(self, place: int) -> float:
         """GB/s."""
@@ -67,20 +57,54 @@ class Line:
 
     def busbw(self, place: int) -> float:
         """GB/s."""
-        return self.algbw(place) * 2 * (self.workers - 1) / self.workers
+        return self.algbw(place) * OPERATIONS[self.operation].factor(self.workers)
+
+    def slowest(self, place: int) -> list[float]:
+        """Seconds of each call."""
+        return [max(each) for each in zip(*self.times[place], strict=True)]
+
+    def percentile(self, place: int, percent: float) -> float:
+        """Seconds within which so many of the calls ended (by nearest rank, as nccl-tests has it)."""
+        return percentile(self.slowest(place), percent)
+
+    def straggler(self, place: int) -> tuple[int, float]:
+        """The rank that is the latest to begin, and by how many seconds after the first."""
+        late = self.late[place]
+        rank = max(range(len(late)), key=late.__getitem__)
+        return rank, late[rank]
+
+    def link_share(self, place: int) -> float | None:
+        """Bytes on the busiest link, as a share of what it can carry in that time."""
+        if self.rate_mbps is None:
+            return None
+        return self.link[place] / (self.seconds[place] * self.rate_mbps * 1e6 / 8)
 
     def to_dict(self) -> dict[str, object]:
-        return {
+        places = range(len(self.seconds))
+        found: dict[str, object] = {
             "size": self.size,
             "time_us": [round(seconds * 1e6, 1) for seconds in self.seconds],
-            "algbw_GBps": [round(self.algbw(place), 4) for place in range(len(self.seconds))],
-            "busbw_GBps": [round(self.busbw(place), 4) for place in range(len(self.seconds))],
+            "algbw_GBps": [round(self.algbw(place), 6) for place in places],
+            "busbw_GBps": [round(self.busbw(place), 6) for place in places],
             "wrong": list(self.wrong),
             "sent_bytes": list(self.sent),
         }
+        if self.times:
+            found["p50_us"] = [round(self.percentile(place, 50) * 1e6, 1) for place in places]
+            found["p99_us"] = [round(self.percentile(place, 99) * 1e6, 1) for place in places]
+            found["late_us"] = [[round(seconds * 1e6, 1) for seconds in late] for late in self.late]
+            found["link_bytes"] = list(self.link)
+        if self.rate_mbps is not None:
+            found["link_share"] = [round(self.link_share(place) or 0.0, 4) for place in places]
+        return found
 
 
-def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that is not below so many of them."""
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+
+
+def time_collective(fabric: Fabric, calls: Calls) -> Iterator[Line]:
     """Time the calls, every rank a process on its own host; yield a line for each size as it comes."""
     job = fabric.create_job(
         JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH)
@@ -89,41 +113,77 @@ def time_allreduce(fabric: Fabric, calls: Calls) -> Iterator[Line]:
         fabric.spawn(host, calls.command(), name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
         for rank, host in enumerate(job.members)
     ]
-    yield from time_ranks(ranks, calls)
+    rate = fabric.topology.hosts[job.members[0]].rate_mbps
+    for jobs in time_ranks(ranks, calls, rate):
+        yield jobs[0]
 
 
-def time_ranks(ranks: Sequence[Child], calls: Calls) -> Iterator[Line]:
-    """Yield a line for each size as it comes from processes that run :meth:`Calls.command` (or print such lines), until they
-    have ended."""
+def time_ranks(ranks: Sequence[Child], calls: Calls, rate_mbps: int | None = None) -> Iterator[list[Line]]:
+    """Yield a line of each job for each size, as it comes from processes that run :meth:`Calls.command` (or print such lines),
+    until they have ended."""
     for size in calls.sizes:
         said = [rank.stdout.readline() for rank in ranks]
         for number, line in enumerate(said):
             if not line:
                 raise TestbedError(f"rank {number} failed: {ranks[number].last_words(1)}")
-        timed = np.array([json.loads(line) for line in said])  # rank, place, (seconds, wrong, sent)
-        seconds, wrong, sent = timed[:, :, 0].max(axis=0), timed[:, :, 1].sum(axis=0), timed[:, :, 2].max(axis=0)
-        count = size // np.dtype(calls.dtype).itemsize
-        yield Line(
-            size, count, calls.workers, tuple(map(float, seconds)), tuple(map(int, wrong)), tuple(map(int, sent))
-        )
+        # By rank, then by place and job.
+        timed = [[Timing(**each) for each in json.loads(line)] for line in said]
+        jobs = len(timed[0]) // calls.places
+        yield [_line(calls, size, [each[job::jobs] for each in timed], rate_mbps) for job in range(jobs)]
     for rank in ranks:
         rank.wait()
 
 
-_COLUMNS = (10, 10, 9, 7, 7, 6, 9, 7, 7, 6)
+def _line(calls: Calls, size: int, timed: Sequence[Sequence[Timing]], rate_mbps: int | None) -> Line:
+    """``timed``: by rank and place."""
+    places = list(zip(*timed, strict=True))
+    seconds, late = [], []
+    for ranks in places:
+        seconds.append(statistics.median(np.array([each.seconds for each in ranks]).max(axis=0)))
+        begins = np.array([each.begins for each in ranks])
+        late.append(tuple(float(each) for each in np.median(begins - begins.min(axis=0), axis=1)))
+    return Line(
+        calls.true_size(size),
+        calls.count(size),
+        calls.workers,
+        tuple(map(float, seconds)),
+        tuple(sum(each.wrong for each in ranks) for ranks in places),
+        tuple(round(max(each.sent for each in ranks) / calls.iterations) for ranks in places),
+        calls.operation,
+        tuple(tuple(tuple(each.seconds) for each in ranks) for ranks in places),
+        tuple(late),
+        tuple(
+            round(max(max(each.frames_out, each.frames_in) for each in ranks) / calls.iterations) for ranks in places
+        ),
+        rate_mbps,
+    )
+
+
+_COLUMNS = (10, 10, 9, 9, 7, 7, 6, 9, 9, 7, 7, 6)
 
 
 def collective_table(lines: Sequence[Line]) -> str:
-    """The lines as nccl-tests prints them."""
-    places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^32} {'in-place':^32}"
-    place = ("time", "algbw", "busbw", "#wrong")
-    units = ("(us)", "(GB/s)", "(GB/s)", "")
+    """The lines as nccl-tests prints them, with the 99th percentile beside the median."""
+    places = f"{'':{sum(_COLUMNS[:2]) + 1}} {'out-of-place':^42} {'in-place':^42}"
+    place = ("time", "p99", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(us)", "(GB/s)", "(GB/s)", "")
     rows: list[Sequence[str]] = [("size", "count", *place, *place), ("(B)", "(elements)", *units, *units)]
     for line in lines:
         cells = [str(line.size), str(line.count)]
         for which in (0, 1):
-            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.algbw(which):.4f}"]
-            cells += [f"{line.busbw(which):.4f}", str(line.wrong[which])]
+            cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.percentile(which, 99) * 1e6:.0f}"]
+            cells += [f"{line.algbw(which):.4f}", f"{line.busbw(which):.5f}", str(line.wrong[which])]
         rows.append(cells)
     table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
     return "\n".join([places, *table])
+
+
+def straggler_note(lines: Sequence[Line]) -> str:
+    """Which rank begins last most often, and how late."""
+    found = [line.straggler(place) for line in lines for place in range(len(line.seconds))]
+    ranks = [rank for rank, _ in found]
+    rank = statistics.mode(ranks)
+    late = max(seconds for each, seconds in found if each == rank)
+    return (
+        f"rank {rank} began last at {ranks.count(rank)} of {len(ranks)} sizes and places, by up to {late * 1e6:.0f} us"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 import click
 from netsum.counting import counted
+from netsum.peers.choice import PLACE_TABLE
+from netsum.state_folder import state_folder
 from netsum_controller.config.job_spec import JobSpec
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
@@ -20,11 +21,11 @@ from rich.status import Status
 
 from netsum_testbed.bench.algorithms import WORKERS, Trial, choice_table, figures, time_all, write_table
 from netsum_testbed.bench.algorithms import table as algorithms_table
-from netsum_testbed.bench.collective import Calls, Line, collective_table, parse_size, time_allreduce
+from netsum_testbed.bench.collective_command import add_collectives, count_option, every_switch, names_of, sizes_option
+from netsum_testbed.bench.compare_command import compare
 from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
-from netsum_testbed.bench.flood import flooding
 from netsum_testbed.bench.floor import measure_floor
 from netsum_testbed.bench.host import (
     MOST,
@@ -41,40 +42,15 @@ from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
-from netsum_testbed.checking import comma, list_option, switch_option
+from netsum_testbed.checking import comma, list_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import choose_switch, runs_machine_code, switch_version, usable_switches
+from netsum_testbed.switches import runs_machine_code, switch_version
 
 HOSTS = 4
 PYTHON = "embedded_python"  # the embedded switch without machine code
-ITERATIONS = 5
-
-
-def _read_sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
-    """``4K,64K,1M``: bytes, with K, M or G."""
-    try:
-        return tuple(parse_size(part) for part in text.split(","))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _sizes_option(default: str, told: str = "of arrays") -> Callable[[Any], Any]:
-    return click.option("--sizes", callback=_read_sizes, default=default, show_default=True, help=told)
-
-
-def _count_option(name: str, default: int, told: str, most: int | None = None) -> Callable[[Any], Any]:
-    return click.option(name, type=click.IntRange(1, most), default=default, show_default=True, help=told)
-
-
-_switch_option = switch_option("every switch on this machine; without root the embedded one")
-
-
-def _names(switch: str) -> list[str]:
-    """The switches to measure, one after the other."""
-    return usable_switches() if switch == "auto" else [choose_switch(switch)]
 
 
 @click.group()
@@ -84,10 +60,10 @@ def bench() -> None:
 
 
 @bench.command()
-@_switch_option
-@_count_option("--repetitions", Plan.repetitions, "of each load")
+@every_switch
+@count_option("--repetitions", default=Plan.repetitions, told="of each load")
 @click.option("--rounds", type=click.IntRange(min=100), default=Plan.rounds, show_default=True, help="packets a host")
-@_count_option("--window", Plan.window, "rounds under way", 64)
+@count_option("--window", default=Plan.window, told="rounds under way", most=64)
 def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     """Time a contribution and plain forwarding.
 
@@ -95,7 +71,7 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     """
     if os.geteuid() != 0:
         raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
-    names, plan = _names(switch), Plan(repetitions, rounds, window)
+    names, plan = names_of(switch), Plan(repetitions, rounds, window)
     if "embedded" in names and runs_machine_code():
         names.append(PYTHON)
     console = Console()
@@ -112,7 +88,7 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
 
 
 @bench.command()
-@_count_option("--repetitions", Measures.repetitions, "of each load")
+@count_option("--repetitions", default=Measures.repetitions, told="of each load")
 @click.option(
     "--run-seconds",
     type=click.FloatRange(0.05),
@@ -120,7 +96,7 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     show_default=True,
     help="of each, roughly",
 )
-@_count_option("--window", Measures.window, "rounds under way", 64)
+@count_option("--window", default=Measures.window, told="rounds under way", most=64)
 @click.option(
     "--minutes",
     type=click.FloatRange(0),
@@ -137,7 +113,7 @@ def switch(**given: Any) -> None:
 
 
 @bench.command()
-@_count_option("--rounds", 200, "packets a host")
+@count_option("--rounds", default=200, told="packets a host")
 def instructions(rounds: int) -> None:
     """Count what simple_switch_grpc executes for a contribution, and for the bare adder.
 
@@ -147,57 +123,25 @@ def instructions(rounds: int) -> None:
 
 
 @bench.command()
-@_count_option("--repetitions", 3, "of each")
+@count_option("--repetitions", default=3, told="of each")
 def start(repetitions: int) -> None:
     """Time the start of a switch with netsum's program: cold, where it is compiled, and warm."""
     bench_start(repetitions)
 
 
-@bench.command()
-@_switch_option
-@_sizes_option("4K,64K,1M,4M")
-@click.option("--dtype", type=click.Choice(["float32", "float64", "int32"]), default="float32", show_default=True)
-@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
-@_count_option("--iterations", ITERATIONS, "of each call")
-@click.option(
-    "--scale",
-    type=click.Choice(["agreed", "predicted", "exact"]),
-    default="agreed",
-    show_default=True,
-    help="of the sums",
-)
-@click.option("--flood", is_flag=True, help="also time them beside a job that floods the switch")
-def allreduce(switch: str, flood: bool, **given: Any) -> None:
-    """Time whole calls, end to end."""
-    names, calls = _names(switch), Calls(**given)
-    console = Console()
-    measured: dict[str, list[Line]] = {}
-    flooded: dict[str, dict[str, Any]] = {}
-    for name in names:
-        with console.status(f"{name}: starting") as status:
-            measured[name] = _time_collective(name, calls, status)
-        click.echo(f"allreduce of {calls.dtype}, {counted(calls.workers, 'worker')}, {name} switch")
-        click.echo(collective_table(measured[name]))
-        if flood:
-            with console.status(f"{name}: starting") as status:
-                lines, rate = _time_flooded(name, calls, status)
-            click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
-            click.echo(collective_table(lines))
-            flooded[name] = {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
-    figures = {name: [line.to_dict() for line in lines] for name, lines in measured.items()}
-    about = {"workers": calls.workers, "dtype": calls.dtype, "python": platform.python_version()}
-    click.echo(json.dumps({**figures, **about, **({"flooded": flooded} if flood else {})}))
+add_collectives(bench)
+bench.add_command(compare)
 
 
 @bench.command()
-@_switch_option
-@_count_option("--workers", HOSTS, "ranks, each on its own host", 8)
-@_count_option("--steps", 150, "of each training")
+@every_switch
+@count_option("--workers", default=HOSTS, told="ranks, each on its own host", most=8)
+@count_option("--steps", default=150, told="of each training")
 def compression(switch: str, workers: int, steps: int) -> None:
     """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
     console = Console()
     found: dict[str, dict[str, Any]] = {}
-    for name in _names(switch):
+    for name in names_of(switch):
         curves: list[Curve] = []
         with console.status(f"{name}: starting") as status, open_fabric(name, hosts=workers) as fabric:
             for curve in train_each(fabric, workers, steps):
@@ -209,32 +153,37 @@ def compression(switch: str, workers: int, steps: int) -> None:
 
 
 @bench.command()
-@_switch_option
-@_sizes_option("4K,16K,64K,256K,1M")
+@every_switch
+@sizes_option("4K,16K,64K,256K,1M")
 @list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
-@_count_option("--iterations", Trial.iterations, "of each call")
-@_count_option("--repetitions", Trial.turns, "of everything")
-@click.option("--table", type=click.Path(dir_okay=False, path_type=Path), help="write which is fastest")
+@count_option("--iterations", default=Trial.iterations, told="of each call")
+@count_option("--repetitions", default=Trial.turns, told="of everything")
+@click.option(
+    "--table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="where to write which is fastest [default: the user's state folder]",
+)
 def algorithms(switch: str, table: Path | None, repetitions: int, **given: Any) -> None:
     """Time an allreduce of float32 by the host algorithms and through the switches."""
-    names, trial = _names(switch), Trial(turns=repetitions, **given)
+    names, trial = names_of(switch), Trial(turns=repetitions, **given)
     console = Console()
     with console.status("starting") as status:
         timed = time_all(trial, names, status.update)
     click.echo(algorithms_table(timed))
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = {**figures(timed), "cores": os.cpu_count()}
-    if table is not None:
-        write_table(table, found)
+    table = state_folder() / PLACE_TABLE if table is None else table
+    write_table(table, found)
+    click.echo(f"wrote {table}")
     click.echo(json.dumps(found))
 
 
 @bench.command()
-@_switch_option
+@every_switch
 @list_option("--workers", int, 1, MOST, comma(HostPlan.workers), "ranks")
-@_sizes_option("4M", "of the array; the first counts")
-@_count_option("--calls", HostPlan.calls, "of a turn")
-@_count_option("--turns", HostPlan.turns, "of everything")
+@sizes_option("4M", "of the array; the first counts")
+@count_option("--calls", default=HostPlan.calls, told="of a turn")
+@count_option("--turns", default=HostPlan.turns, told="of everything")
 def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
     """Time what the library costs a host: processor time of a block and of a small call.
 
@@ -247,7 +196,7 @@ def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
     found: list[HostFigures] = []
     with console.status("without a switch") as status:
         kernel = {transport: kernel_us(transport) for transport in TRANSPORTS}
-        for name in _names(switch):
+        for name in names_of(switch):
             found += measure_hosts(name, plan, status.update)
     console.print(host_table(found, kernel))
     about = {
@@ -261,13 +210,13 @@ def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
-        _switch_option,
-        _sizes_option("256K", "of the arrays; the first counts"),
-        _count_option("--workers", Setting.workers, "ranks of each job", 8),
+        every_switch,
+        sizes_option("256K", "of the arrays; the first counts"),
+        count_option("--workers", default=Setting.workers, told="ranks of each job", most=8),
         click.option(
             "--seconds", type=click.FloatRange(0.1), default=Setting.seconds, show_default=True, help="a case"
         ),
-        _count_option("--repetitions", Setting.turns, "of each case"),
+        count_option("--repetitions", default=Setting.turns, told="of each case"),
         click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send"),
     )
     for option in reversed(options):
@@ -292,7 +241,7 @@ def priorities(**given: Any) -> None:
 def _bench_neighbours(
     neighbours: Sequence[str], switch: str, sizes: Sequence[int], repetitions: int, **more: Any
 ) -> None:
-    bench_fairness(_names(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
+    bench_fairness(names_of(switch), Setting(size=sizes[0], turns=repetitions, **more), neighbours)
 
 
 @contextmanager
@@ -325,25 +274,3 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
                 progress=status.update,
             )
         )
-
-
-def _time_collective(name: str, calls: Calls, status: Status) -> list[Line]:
-    with open_fabric(name, hosts=calls.workers) as fabric:
-        return _time_on(fabric, calls, status)
-
-
-def _time_flooded(name: str, calls: Calls, status: Status) -> tuple[list[Line], float]:
-    """Time the calls beside a flood; also return how many of its packets the switch takes a second."""
-    with open_fabric(name, hosts=calls.workers + 1) as fabric, flooding(fabric) as packets:
-        before, start = packets(), time.monotonic()
-        lines = _time_on(fabric, calls, status)
-        return lines, (packets() - before) / (time.monotonic() - start)
-
-
-def _time_on(fabric: Fabric, calls: Calls, status: Status) -> list[Line]:
-    lines: list[Line] = []
-    status.update(f"{fabric.switch}: {calls.sizes[0]} bytes")
-    for line, following in zip(time_allreduce(fabric, calls), [*calls.sizes[1:], 0], strict=True):
-        lines.append(line)
-        status.update(f"{fabric.switch}: {following} bytes")
-    return lines

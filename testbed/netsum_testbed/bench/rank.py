@@ -1,68 +1,98 @@
-"""One rank of a timed collective, as a process:
-``python -m netsum_testbed.bench.rank SIZE,... DTYPE ITERATIONS PLACES SCALE [DESCRIPTOR ...]``.
+"""One rank of a timed collective, as a process: ``python -m netsum_testbed.bench.rank CALLS [DESCRIPTOR ...]``.
 
-It joins the environment's job, or one job for each descriptor file. These take turns call by call, in a varying order that is
-the same on every rank, so that other load on the machine affects all of them alike. It prints a line of JSON for each size, with
-[median seconds, wrong elements, bytes sent] of a call for each job, out of place and, if PLACES is 2, in place.
+CALLS is the JSON of :class:`~netsum_testbed.bench.calls.Calls`. The rank joins the environment's job, or one job for each
+descriptor file. These take turns call by call, in a varying order that is the same on every rank, so that other load on the
+machine affects all of them alike. It prints a line of JSON for each size: for each place (out of place, in place) and job the
+fields of :class:`~netsum_testbed.bench.calls.Timing`.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import netsum
-import numpy as np
 from netsum.communicator import Communicator
+from netsum.frames import PREFIX_BYTES
+from netsum.transports.base import Transport
+from netsum.transports.faulty import Faults, FaultyTransport
+
+from netsum_testbed.bench.calls import Bytes, Calls, Timing
+from netsum_testbed.bench.operations import Arrays, Place, make_call
+
+Caller = tuple[Callable[[], object], Callable[[], Bytes]]
+"""Makes a call, and counts the bytes so far."""
 
 
-def time_calls(
-    comms: Sequence[Communicator], size: int, dtype: str, iterations: int, *, in_place: bool, scale: str = "agreed"
-) -> list[tuple[float, int, float]]:
-    """Sum arrays of ``size`` bytes on each communicator, ``iterations`` times after an untimed call."""
-    rank, ranks = comms[0].rank, comms[0].size
-    pattern = np.arange(size // np.dtype(dtype).itemsize) % 97
-    source = (pattern + rank).astype(dtype)
-    expected = (pattern * ranks + ranks * (ranks - 1) // 2).astype(dtype)
-    out = source.copy()
-    options: dict[str, Any] = {"exact": True} if scale == "exact" else {"scale": scale}
-    order = random.Random(size)
-    seconds: list[list[float]] = [[] for _ in comms]
-    wrong, before = [0] * len(comms), [0] * len(comms)
-    for number in range(iterations + 1):
-        for which in order.sample(range(len(comms)), len(comms)):
-            start = time.perf_counter()
-            if in_place:
-                out[...] = source
-            comms[which].allreduce(out if in_place else source, out=out, **options)
-            seconds[which].append(time.perf_counter() - start)
-            wrong[which] += int(np.count_nonzero(out != expected))
-            if not number:
-                before[which] = comms[which].stats.bytes_sent
-    return [
-        (statistics.median(seconds[which][1:]), wrong[which], (comm.stats.bytes_sent - before[which]) / iterations)
-        for which, comm in enumerate(comms)
-    ]
+def time_calls(comms: Sequence[Communicator], calls: Calls, size: int, *, in_place: bool) -> list[Timing]:
+    """Make the calls for arrays of ``size`` bytes on each communicator."""
+    place = Place(comms[0].rank, comms[0].size, calls.root, calls.redop)
+    arrays = Arrays(calls.operation, place, calls.count(size), calls.dtype, in_place=in_place)
+    call = make_call(calls.operation, place, arrays, calls.options)
+    return take_turns([(partial(call, comm), partial(wire_bytes, comm)) for comm in comms], calls, arrays, seed=size)
 
 
-def main(sizes: str, dtype: str, iterations: str, places: str, scale: str, *descriptors: str) -> None:
+def take_turns(
+    callers: Sequence[Caller], calls: Calls, arrays: Arrays, seed: int, align: Callable[[], object] | None = None
+) -> list[Timing]:
+    """Time the calls of each, call by call in turn; ``seed`` is the same on every rank. ``align`` is called before each, to let
+    all ranks begin together."""
+    order = random.Random(seed)
+    found = [Timing() for _ in callers]
+    for number in range(-calls.warmup, calls.iterations):
+        for which in order.sample(range(len(callers)), len(callers)):
+            (call, count_bytes), timing = callers[which], found[which]
+            arrays.prepare()
+            if align is not None:
+                align()
+            before = count_bytes()
+            began = time.perf_counter()
+            call()
+            ended = time.perf_counter()
+            if number >= calls.iterations - calls.checked:
+                timing.wrong += arrays.wrong()
+            if number >= 0:
+                timing.add(began, ended, before, count_bytes())
+    return found
+
+
+def wire_bytes(comm: Communicator) -> Bytes:
+    """Payload bytes sent so far, and bytes of frames sent and received."""
+    stats = comm.stats
+    frames = stats.packets_sent, stats.packets_received
+    sent, received = (
+        data + PREFIX_BYTES * number
+        for data, number in zip((stats.bytes_sent, stats.bytes_received), frames, strict=True)
+    )
+    return stats.bytes_sent, sent, received
+
+
+def losing(loss: float | None, seed: int) -> Callable[[Transport], Transport] | None:
+    """Wraps a transport so that it loses this share of the packets in each direction."""
+    if loss is None:
+        return None
+    return lambda inner: FaultyTransport(inner, Faults(drop=loss), seed)
+
+
+def main(text: str, *descriptors: str) -> None:
+    calls = Calls.from_json(text)
     with ExitStack() as stack:
-        comms = [stack.enter_context(netsum.join(descriptor=Path(each))) for each in descriptors]
-        comms = comms or [stack.enter_context(netsum.join())]
-        for size in map(int, sizes.split(",")):
-            timed = [
-                each
-                for in_place in (False, True)[: int(places)]
-                for each in time_calls(comms, size, dtype, int(iterations), in_place=in_place, scale=scale)
-            ]
-            print(json.dumps(timed), flush=True)
+
+        def join(**given: Any) -> Communicator:
+            return stack.enter_context(netsum.join(wrap=losing(calls.loss, calls.seed), **given))
+
+        comms = [join(descriptor=Path(each)) for each in descriptors] or [join()]
+        for size in calls.sizes:
+            timed = [time_calls(comms, calls, size, in_place=bool(place)) for place in range(calls.places)]
+            print(json.dumps([asdict(each) for of_place in timed for each in of_place]), flush=True)
         for comm in comms:
             comm.barrier()  # no rank leaves while another may still ask for a result
 

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from netsum.controller_client import ControllerClient
 from netsum.counting import counted
-from netsum.descriptor import ALGORITHMS
+from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec
 from netsum_controller.config.yaml_marks import MarkedYaml, validate
 from netsum_controller.state.model import Late
@@ -50,7 +50,7 @@ _OF_ATTACHING: Final = ("token", "ranks")
 @click.option("--block-exp", type=float, metavar="MS", help="least time that a block of a degrade job waits")
 @click.option("--quorum", type=int, metavar="N", help="ranks that must be in a block that is closed early")
 @click.option("--window", type=click.IntRange(1, MAX_WINDOW), metavar="BLOCKS", help="blocks in flight")
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="who combines: the switches, or the ranks themselves")
+@click.option("--algorithm", type=Algorithm(), help="who combines: the switches, or the ranks themselves")
 @click.option(
     "--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric"
 )

@@ -40,6 +40,11 @@ class Kind(NamedTuple):
     op: str = ""
     dtype: str = ""
 
+    @property
+    def is_sum(self) -> bool:
+        """A sum or mean of floats: exact up to the quantisation."""
+        return self.op in ("sum", "mean") and self.dtype in FLOATS
+
 
 KINDS: Final = (
     *(Kind("allreduce", "product", dtype) for dtype in TYPES["sum"]),
@@ -82,11 +87,6 @@ class Cell:
     def form(self) -> tuple[int, ...]:
         """The shape of the array of all ranks."""
         return (self.size,) if self.shape is None else self.shape
-
-    @property
-    def is_sum(self) -> bool:
-        """A sum or mean of floats: exact up to the quantisation."""
-        return self.kind.op in ("sum", "mean") and self.kind.dtype in FLOATS
 
     @property
     def packets(self) -> int:

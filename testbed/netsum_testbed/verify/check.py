@@ -55,7 +55,7 @@ class Checker:
         if cell.kind.collective not in REDUCTIONS:
             return [_brought(cell, inputs, rank, without) for rank in range(cell.workers)], []
         parts = segments(cell, inputs)
-        if not cell.is_sum:
+        if not cell.kind.is_sum:
             wanted = [reduced(cell.kind.op, part) for part in parts]
             return (wanted if len(parts) > 1 else wanted * cell.workers), []
         first = next((each for each in results if each is not None), None)

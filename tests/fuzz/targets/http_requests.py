@@ -23,7 +23,7 @@ _TOKEN = "correct-horse"
 
 
 class Membership:
-    """Takes the place of the controller's: holds the endpoint to what it promises to pass on."""
+    """Stands in for the controller's membership, and checks that the endpoint passes on only what it promises."""
 
     def job(self, name: str, token: str) -> Any:
         if name != "resnet":
@@ -66,7 +66,7 @@ class Membership:
 
 
 def _why(_site: Any, name: str, block: int | None = None) -> Any:
-    """In place of the switch's answer."""
+    """Stands for the switch's answer."""
     assert name == "resnet"
     assert block is None or 0 <= block < 1 << 32
     return SimpleNamespace(to_dict=lambda: {"blocks": [{"block": block}]})

@@ -1,4 +1,4 @@
-"""The embedded switch's parser and pipeline, running the compiled program: its fate for every frame is the one predicted."""
+"""The embedded switch's parser and pipeline, running the compiled program: every frame meets the predicted fate."""
 
 from __future__ import annotations
 

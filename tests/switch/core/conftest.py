@@ -1,6 +1,6 @@
 """`switch("program")`: the core with each engine and simple_switch_grpc, in turn, running a program of tests/switch/programs.
 
-`engine` is each engine, for tests that load programs themselves.
+`engine` is each engine in turn, for tests that load programs themselves.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_wrong_checksums(switch: StartProgram, wrong_ip: int, wrong_udp: int) ->
 
 
 def test_the_payload_of_a_checksum_is_what_the_parser_left(switch: StartProgram) -> None:
-    """Headers behind those that the checksum names do not count, other than BMv2's documentation says."""
+    """Headers after those that the checksum names do not count, contrary to BMv2's documentation."""
     whole = struct.pack(">I", 0x01020304) + PAYLOAD
     device = switch("calculations")
     assert run(device, ipv4(UDP, 8 + len(whole)) + udp(whole, 7) + whole)[0].checksum_error == 1

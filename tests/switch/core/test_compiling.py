@@ -1,4 +1,4 @@
-"""Which engine runs, and the cache of machine code: what lies there runs, so nothing is taken from it on trust."""
+"""Which engine runs, and the cache of machine code, which is executed and therefore never trusted."""
 
 from __future__ import annotations
 

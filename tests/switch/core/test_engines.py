@@ -1,4 +1,4 @@
-"""Random entries and random frames: whatever goes in, both engines do the same."""
+"""With random entries and random frames, both engines do the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANDOM_BYTE = 20
 
 
 def number(chance: random.Random, width: int) -> int:
-    """One of few values, so that keys and frames meet."""
+    """One of a few values, so that frames match keys."""
     top = (1 << width) - 1
     return chance.choice([0, 1, 2, 5, 0x0800 & top, 0x9005 & top, top, chance.getrandbits(width)])
 
@@ -39,7 +39,7 @@ def match(chance: random.Random, key: KeyInfo) -> Match:
 
 
 def change(chance: random.Random, tables: tuple[Table, ...]) -> None:
-    """Write the same to the same table of every engine; all take it, or none does."""
+    """Write the same to the same table of every engine; all accept it, or none does."""
     table = tables[0]
     kind = chance.choice(["insert", "insert", "insert", "modify", "delete", "default"])
     refers = table.profile is not None and kind != "default"
@@ -107,7 +107,7 @@ def frames(chance: random.Random, count: int) -> Iterator[tuple[int, bytes]]:
 
 
 def outcome(pipeline: Pipeline, name: str, port: int, frame: bytes) -> object:
-    """What comes out, or which kind of error."""
+    """What comes out, or the kind of error."""
     try:
         sent = pipeline.process(port, frame)
     except ProgramAbortError:
@@ -163,7 +163,7 @@ def test_both_engines_do_the_same(name: str, seed: int) -> None:
 
 @pytest.mark.llvmlite
 def test_packets_see_nothing_of_a_change_before_its_end() -> None:
-    """Not of entries, groups or counters, nor of tables that grow meanwhile; and who writes reads what was written."""
+    """This holds for entries, groups, counters and tables that grow meanwhile; the writer reads what it has written."""
     core = Core("contract", "native")
     pipeline, table = core.pipeline, core.pipeline.tables["IngressImpl.exact_table"]
     core.insert("exact_table", [Exact(1)], "forward", 2)

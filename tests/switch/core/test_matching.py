@@ -1,4 +1,4 @@
-"""Tables, registers and counters, beyond the kinds of match that the contract tests have."""
+"""Tables, registers and counters, beyond the match kinds of the contract tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading: what is refused, and that the message names it."""
+"""Loading: what is refused, by a message that names it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> str:
     ],
 )
 def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str, junk: Any) -> None:
-    """Whatever is damaged: an error of ours, or a program without the text that was put into it."""
+    """Any damage ends in one of our errors, or in a program without the text that was put into it."""
     document = json.loads(text(name))
     chance = random.Random(f"{name} {junk}")
     everywhere = list(places(document))

@@ -1,4 +1,4 @@
-"""What a test needs of a switch, whichever it is."""
+"""What a test needs of either switch."""
 
 from __future__ import annotations
 

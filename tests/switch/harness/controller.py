@@ -105,7 +105,7 @@ class Controller:
         self._channel.close()
 
     def vanish(self) -> None:
-        """Disconnect without a word, as a controller that is killed."""
+        """Disconnect without a word, like a controller that is killed."""
         self._channel.close()
 
     # --- the stream ---------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Controller:
         self.send(request)
 
     def become_primary(self) -> Controller:
-        """Ask for mastership and get it."""
+        """Become primary."""
         self.ask_for_mastership()
         assert self.next("arbitration").status.code == 0
         return self
@@ -217,14 +217,14 @@ def uint128(value: int) -> Any:
 
 
 def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode, str]:
-    """Code and text that a call is refused with."""
+    """Code and text with which a call is refused."""
     with pytest.raises(grpc.RpcError) as error:
         call(*arguments)
     return error.value.code(), error.value.details()
 
 
 def update_refusal(call: Callable[..., Any], *arguments: Any) -> tuple[int, str]:
-    """Canonical code and text that the only update of a Write is refused with."""
+    """Canonical code and text with which the only update of a Write is refused."""
     with pytest.raises(grpc.RpcError) as error:
         call(*arguments)
     assert error.value.code() is grpc.StatusCode.UNKNOWN, error.value

@@ -56,7 +56,7 @@ def p4rt_switch(request: pytest.FixtureRequest, start_switch: StartSwitch) -> Sw
 
 @pytest.fixture
 def p4rt_embedded(start_switch: StartSwitch) -> SwitchUnderTest:
-    """The embedded switch, for what cannot be asked of the other."""
+    """The embedded switch, for what the other does not offer."""
     switch = start_switch("embedded")
     switch.drain()
     return switch
@@ -64,7 +64,7 @@ def p4rt_embedded(start_switch: StartSwitch) -> SwitchUnderTest:
 
 @pytest.fixture
 def fresh_switch(kind: str) -> Iterator[SwitchUnderTest]:
-    """A switch of its own, that no test has touched."""
+    """A fresh switch, which only this test uses."""
     module, name = _LAUNCHERS[kind]
     switch: SwitchUnderTest = getattr(importlib.import_module(module), name)()
     yield switch

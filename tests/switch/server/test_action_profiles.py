@@ -168,7 +168,7 @@ def test_action_sets(controller: Controller, program: Program, p4rt_switch: Swit
         assert refused == (INVALID, MIXED)
     assert refusal(controller.read, member(program, 0, 1))[1] == MIXED
     controller.write(DELETE, balanced(program), balanced(program, index=2))
-    controller.write(INSERT, member(program, 1, 1))  # nothing of the other kind is left
+    controller.write(INSERT, member(program, 1, 1))  # nothing of the other kind remains
     assert update_refusal(controller.write, INSERT, with_set(program, {10: 1})) == (INVALID, MIXED)
 
 
@@ -258,7 +258,7 @@ def test_watched_ports(controller: Controller, program: Program, p4rt_switch: Sw
 
 
 def test_a_group_that_has_become_empty_does_nothing(start_switch: StartSwitch, program: Program) -> None:
-    """On simple_switch_grpc what comes then is not defined."""
+    """On simple_switch_grpc the result is undefined."""
     switch = start_switch("embedded")
     with Controller(switch.grpc_address) as controller:
         controller.become_primary()

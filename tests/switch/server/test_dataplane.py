@@ -105,7 +105,7 @@ class Recorder:
 
 
 def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what waits at a port that is flooded, others wait for a turn before each of their own."""
+    """A flooded port gets one turn at a time, like every other."""
     waiting = {1: 25 * TURN, 2: 3 * TURN, 3: 2}
     ports = [UdpPort(number, ("127.0.0.1", 0)) for number in waiting]
     dataplane, recorder = DataPlane(ports), Recorder(sum(waiting.values()))
@@ -157,7 +157,7 @@ def test_a_frame_that_the_program_fails_on(
 def test_a_port_that_fails(
     embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What goes wrong behind the pipeline costs one frame, too."""
+    """A failure behind the pipeline also costs only one frame."""
     dataplane: DataPlane = embedded.switch.device._dataplane
     port = dataplane.ports[2]
     controller.write(INSERT, program.forwarding())
@@ -187,7 +187,7 @@ def test_port_counters(embedded: EmbeddedUnderTest, controller: Controller, prog
 
 
 def threads_of_switches() -> set[threading.Thread]:
-    """Those that this package starts."""
+    """The threads that this package starts."""
     names = ("data-plane", "digests", "p4runtime")
     return {thread for thread in threading.enumerate() if thread.name.startswith(names)}
 

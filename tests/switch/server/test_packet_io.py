@@ -60,7 +60,7 @@ def test_only_the_primary_has_packet_io(
 
 
 def test_a_thousand_packet_ins_in_order(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    """Sent one by one, as fast as they come back: nothing is lost, nothing overtakes."""
+    """Sent one by one, as fast as they come back, none is lost and none overtakes another."""
     punting(controller, program)
     for number in range(1000):
         p4rt_switch.send(1, frame(1, ether_type=number))

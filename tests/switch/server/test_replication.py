@@ -73,7 +73,7 @@ def test_copies_to_a_group(controller: Controller, program: Program, p4rt_switch
 def test_the_ingress_port_is_not_left_out(
     controller: Controller, program: Program, p4rt_switch: SwitchUnderTest
 ) -> None:
-    """Leaving it out is the program's business."""
+    """Whether to leave it out is up to the program."""
     multicasting(controller, program)
     controller.write(INSERT, group(1, (1, 1), (2, 1)))
     p4rt_switch.send(1, frame(1))

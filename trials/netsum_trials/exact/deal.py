@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16 by name from here on
 import numpy as np
-from netsum_testbed.verify.cells import FLOATS, KINDS, LARGE, ROOTED, ROWS, SIZES, Cell, Kind
+from netsum_testbed.verify.cells import KINDS, LARGE, ROOTED, ROWS, SIZES, Cell, Kind
 
 LOSSES = (0.0, 0.01)
 FILLS = ("normal", "wide", "zeros", "sparse")
@@ -34,7 +34,7 @@ def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: Kind, 
     """A cell of that kind and size, with everything else drawn."""
     size = size if kind.dtype else 0
     even, counts = _counts(rng, kind.collective, workers, size)
-    compressible = kind.collective == "allreduce" and kind.op in ("sum", "mean") and kind.dtype in FLOATS
+    compressible = kind.collective == "allreduce" and kind.is_sum
     return Cell(
         seed=seed,
         index=seed[2],

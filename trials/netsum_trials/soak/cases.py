@@ -176,7 +176,7 @@ def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, 
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
     # What overlapping calls carry over depends on when each ends, and float16 cannot hold much more than one call's.
-    if call.is_sum and call.kind.dtype != "float16" and name == "allreduce" and not call.joined:
+    if call.kind.is_sum and call.kind.dtype != "float16" and name == "allreduce" and not call.joined:
         policies.append("carry")
     return Step(call, str(rng.choice(policies)), tagged)
 

@@ -1,0 +1,84 @@
+"""Fewer calls: four ways to train softmax regression on scikit-learn's digits, three of which talk once in EVERY steps.
+
+    every step   the mean of all gradients, in each step
+    local SGD    each worker takes steps of its own; then all take the mean of their weights
+    elastic      each worker is drawn towards a centre, and the centre towards the workers (EASGD; Zhang et al., NeurIPS 2015)
+    stale        each worker goes on at once, and gets what the others have done a round later (in the spirit of Downpour SGD;
+                 Dean et al., NeurIPS 2012): the sum is under way while it computes
+
+Start it with `netsum run -n 4 examples/local_sgd.py`; or with torchrun, or on every worker of a job (docs/launching.md).
+"""
+
+import netsum
+import numpy as np
+from sklearn.datasets import load_digits
+
+STEPS, BATCH, RATE, EVERY = 400, 128, 0.3, 8
+
+images, labels = load_digits(return_X_y=True)
+images = (images / 16).astype(np.float32)
+wanted = np.eye(10, dtype=np.float32)[labels]
+
+
+def gradient(weights, step, comm):
+    """That of this worker's part of the batch."""
+    batch = np.random.default_rng(step).choice(len(images), BATCH, replace=False)[comm.rank :: comm.size]
+    logits = images[batch] @ weights
+    guessed = np.exp(logits - logits.max(axis=1, keepdims=True))
+    guessed /= guessed.sum(axis=1, keepdims=True)
+    return images[batch].T @ (guessed - wanted[batch]) / len(batch)
+
+
+def local_steps(weights, first, comm):
+    """The weights after EVERY steps without the others."""
+    for step in range(first, first + EVERY):
+        weights = weights - RATE * gradient(weights, step, comm)
+    return weights
+
+
+def every_step(comm):
+    weights = np.zeros((64, 10), np.float32)
+    for step in range(STEPS):
+        weights -= RATE * comm.allreduce(gradient(weights, step, comm), "mean")
+    return weights
+
+
+def local_sgd(comm):
+    weights = np.zeros((64, 10), np.float32)
+    for first in range(0, STEPS, EVERY):
+        weights = comm.allreduce(local_steps(weights, first, comm), "mean")
+    return weights
+
+
+def elastic(comm, pull=0.9):
+    weights, centre = np.zeros((64, 10), np.float32), np.zeros((64, 10), np.float32)
+    for first in range(0, STEPS, EVERY):
+        weights = local_steps(weights, first, comm)
+        apart = weights - centre
+        weights = weights - np.float32(pull / comm.size) * apart
+        centre += np.float32(pull) * comm.allreduce(apart, "mean")  # the centre is the same everywhere
+    return centre
+
+
+def stale(comm):
+    centre = sent = np.zeros((64, 10), np.float32)
+    weights, under_way = centre, None
+    for first in range(0, STEPS, EVERY):
+        weights = local_steps(weights, first, comm)
+        progress = weights - sent
+        if under_way is not None:
+            centre = centre + under_way.wait()  # what all did in the round before
+        under_way = comm.allreduce_async(progress, "mean")
+        weights = sent = centre + progress
+    return centre + under_way.wait()
+
+
+with netsum.join() as comm:
+    for train in (every_step, local_sgd, elastic, stale):
+        before = comm.stats.bytes_sent
+        weights = train(comm)
+        accuracy = (np.argmax(images @ weights, axis=1) == labels).mean()
+        sent = comm.stats.bytes_sent - before
+        if comm.rank == 0:
+            print(f"{train.__name__}: accuracy {accuracy:.1%}, {sent / 1e3:.0f} kB sent", flush=True)
+    comm.barrier()  # nobody leaves before everyone has the last result

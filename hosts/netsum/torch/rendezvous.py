@@ -1,0 +1,99 @@
+"""Where the processes of a job meet: its controller says how many ranks there are, and at which addresses their hosts are.
+
+Two of torch's plug-ins follow: ``torchrun --rdzv-backend netsum``, which brings the nodes together (entry point group
+``torchrun.handlers``), and ``init_process_group("netsum", init_method="netsum://")`` for processes that mpirun or srun has
+started, which have a rank but not torch's MASTER_ADDR.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from torch import distributed
+
+from netsum.controller_client import ControllerClient
+from netsum.environment import Environment
+from netsum.errors import JoinError
+from netsum.peers.transport import own_address
+
+PATIENCE: Final = 30.0
+"""Seconds within which the controller must answer."""
+MASTER_PORT: Final = 29500
+"""torch's own default, unless MASTER_PORT is set."""
+
+
+class Meeting(NamedTuple):
+    """The addresses of the ranks' hosts, by rank, and this host's own towards the controller, None if it has none."""
+
+    addresses: tuple[str, ...]
+    own: str | None
+
+    def node(self, nodes: int) -> int | None:
+        """This host's place among the ``nodes``, by which torchrun numbers ranks; None if all ranks have one address. A switch
+        knows a rank by the port that its host is on, so the order must be the job's. Raises JoinError if it cannot be."""
+        hosts = list(dict.fromkeys(self.addresses))
+        if len(hosts) == 1:
+            return None
+        if len(hosts) != nodes or sorted(self.addresses, key=hosts.index) != list(self.addresses):
+            raise JoinError(
+                f"the job's members are on {len(hosts)} hosts: list those of a host one after the other, and start torchrun "
+                f"with --nnodes {len(hosts)}, once on each"
+            )
+        here = next((place for place, address in enumerate(hosts) if _is_local(address)), None)
+        if here is None:
+            raise JoinError(f"this is none of the hosts that the job's members are on: {', '.join(hosts)}")
+        return here
+
+
+def _is_local(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((address, 0))
+        except OSError:
+            return False
+        return True
+
+
+def meeting(client: ControllerClient, peer: str | None = None) -> Meeting:
+    """Ask the controller; ``peer`` is this host's address if the user has said it. Raises what
+    :meth:`ControllerClient.members` raises, or JoinError."""
+    members = client.members(time.monotonic() + PATIENCE)
+    for each in members:
+        if not each.get("address"):
+            raise JoinError(
+                f"the controller at {client.controller} does not know the address of host {each['host']}: "
+                "set MASTER_ADDR and MASTER_PORT, or give torchrun another --rdzv-backend"
+            )
+    own = peer.partition(":")[0] if peer else own_address(client.controller)
+    return Meeting(tuple(str(each["address"]) for each in members), own)
+
+
+def torchrun_handler() -> Callable[[Any], Any]:
+    """torchrun's entry point: makes the rendezvous handler of its parameters."""
+    return _handler
+
+
+def _handler(parameters: Any) -> Any:
+    from netsum.torch.torchrun import create_handler  # noqa: PLC0415  torchrun is being imported when it calls the above
+
+    return create_handler(parameters)
+
+
+def init_method(_url: str, timeout: timedelta = timedelta(minutes=30), **_: Any) -> Iterator[tuple[Any, int, int]]:
+    """``netsum://``: store, rank and number of ranks for ``init_process_group``. Where MASTER_ADDR is set, as torchrun and
+    `netsum run` set it, the same as ``env://``."""
+    if os.environ.get("MASTER_ADDR"):
+        yield from distributed.rendezvous("env://", timeout=timeout)
+        return
+    environment = Environment.read()
+    client = ControllerClient.from_options(environment.job, environment.rank, environment.token, environment.controller)
+    found = meeting(client)
+    rank, port = environment.rank or 0, int(os.environ.get("MASTER_PORT") or MASTER_PORT)
+    ranks = len(found.addresses)
+    store = distributed.TCPStore(found.addresses[0], port, ranks, rank == 0, timeout, multi_tenant=True)
+    yield store, rank, ranks

@@ -1,0 +1,47 @@
+"""What the ``netsum plan`` commands share: the argument TOPOLOGY, and what is changed in it."""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from netsum_controller.errors import InputError
+
+from netsum_planner.topologies.files import read_topology
+from netsum_planner.topologies.model import Pair, Topology
+
+
+def topology_options(command: Any) -> Any:
+    """The argument TOPOLOGY, and what is changed in it; the command gets ``topology``."""
+
+    @wraps(command)
+    def told(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
+        found = read_topology(file, rate_mbps=rate, boxes=boxes)
+        if down:
+            found = found.without([_part(found, each) for each in down])
+        if hosts is not None:
+            found = found.subset(hosts.split(","))
+        return command(found, **more)
+
+    for option in (
+        click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path)),
+        click.option("--hosts", metavar="H,H...", help="Only these hosts take part, and no other forwards."),
+        click.option(
+            "--down", multiple=True, metavar="NODE|NODE,NODE", help="A node or a link that is down; repeatable."
+        ),
+        click.option(
+            "--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."
+        ),
+        click.option("--boxes", type=click.IntRange(1), default=1, help="How many of the box in TACCL's JSON."),
+    ):
+        told = option(told)
+    return told
+
+
+def _part(topology: Topology, text: str) -> str | Pair:
+    one, comma, other = text.partition(",")
+    if not comma and one not in topology.nodes:
+        raise InputError(f"--down {text}: {topology.name} has no node {one}; a link is written NODE,NODE")
+    return (one, other) if comma else one

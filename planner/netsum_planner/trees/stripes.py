@@ -1,0 +1,106 @@
+"""Which switches make the results of a job, and how they share the blocks: the weights that the controller's trees need to use
+uneven links evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from netsum_controller.config.topology import MAX_PORT
+from netsum_controller.config.topology import Topology as Installed
+from netsum_controller.errors import Refused
+from netsum_controller.planning.trees import MAX_STRIPES, plan_trees, share
+from scipy.optimize import linprog
+
+from netsum_planner.topologies.model import Pair, Topology
+
+_NEAR = 1 / 128
+"""Half of the least share that a root can have."""
+
+
+def stripes(topology: Topology) -> tuple[dict[str, int], Fraction]:
+    """The weights of the roots that the controller would choose, those of more than one, and the GB/s of the whole array that
+    they reach together. None of either if the hosts' switches cannot sum, or hosts are not on one switch each."""
+    known = _installed(topology)
+    if known is None:
+        return {}, Fraction(0)
+    try:
+        trees = plan_trees(known, topology.hosts)
+    except Refused:
+        return {}, Fraction(0)
+    if not all(topology.switches[name] for name in trees.nodes):
+        return {}, Fraction(0)
+    return _shared(topology, {root: _links(topology, parents) for root, parents in trees.parents.items()})
+
+
+def _links(topology: Topology, parents: Mapping[str, str]) -> set[Pair]:
+    """What a tree takes of the links: each once, up and down."""
+    edges = [*((host, topology.neighbours[host][0]) for host in topology.hosts), *parents.items()]
+    return {*edges, *((two, one) for one, two in edges)}
+
+
+def _shared(topology: Topology, taken: Mapping[str, set[Pair]]) -> tuple[dict[str, int], Fraction]:
+    links = [ends for ends in topology.rates if any(ends in each for each in taken.values())]
+    matrix = np.array([[ends in each for each in taken.values()] for ends in links], float)
+    limits = [float(topology.rates[ends]) for ends in links]
+    # Of shares that are as good, the most even: the busiest root of those gets as little as it can.
+    best = linprog(-np.ones(len(taken)), A_ub=matrix, b_ub=limits, method="highs-ds")
+    even = linprog(
+        [*np.zeros(len(taken)), 1.0],
+        A_ub=np.block([[matrix, np.zeros((len(links), 1))], [np.eye(len(taken)), -np.ones((len(taken), 1))]]),
+        b_ub=[*limits, *np.zeros(len(taken))],
+        A_eq=[[*np.ones(len(taken)), 0.0]],
+        b_eq=[-best.fun * (1 - 1e-9)],
+        method="highs-ds",
+    )
+    weights = _weights(dict(zip(taken, even.x, strict=False)))
+    roots = share(weights)
+    loads = {ends: sum(ends in taken[root] for root in roots) for ends in links}
+    return weights, min(topology.rates[ends] * len(roots) / load for ends, load in loads.items() if load)
+
+
+def _weights(rates: Mapping[str, Any]) -> dict[str, int]:
+    """The smallest whole numbers in these proportions, as far as there can be stripes for them."""
+    shares = {root: rate / sum(rates.values()) for root, rate in rates.items()}
+    for whole in range(1, MAX_STRIPES + 1):
+        counts = {root: round(each * whole) for root, each in shares.items()}
+        if sum(counts.values()) == whole and all(abs(counts[root] / whole - shares[root]) < _NEAR for root in shares):
+            break
+    else:
+        counts = {root: round(each * MAX_STRIPES) for root, each in shares.items()}
+    return {root: count for root, count in counts.items() if count}
+
+
+def _installed(topology: Topology) -> Installed | None:
+    """As the controller knows it, with addresses and ports of no meaning; None if it could not."""
+    homes = {host: topology.neighbours[host] for host in topology.hosts}
+    ways = {ends for ends in topology.rates if ends[::-1] in topology.rates}
+    if any(len(others) != 1 or others[0] not in topology.switches for others in homes.values()):
+        return None
+    used = dict.fromkeys(topology.switches, 0)
+
+    def port(switch: str) -> int:
+        used[switch] += 1
+        return used[switch]
+
+    def addresses(number: int) -> dict[str, str]:
+        return {
+            "ip": f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",
+            "mac": f"02:00:00:{number >> 16:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
+        }
+
+    order = {name: n for n, name in enumerate(topology.nodes, 1)}
+    hosts = {
+        host: {**addresses(order[host]), "switch": others[0], "port": port(others[0])} for host, others in homes.items()
+    }
+    links = {
+        f"{one}_{other}": {"switches": (one, other), "ports": (port(one), port(other))}
+        for one, other in ways
+        if one in topology.switches and other in topology.switches and order[one] < order[other]
+    }
+    if max(used.values(), default=0) > MAX_PORT:
+        return None
+    switches = {name: {"device_id": order[name], **addresses(order[name])} for name in topology.switches}
+    return Installed.model_validate({"name": "planned", "switches": switches, "hosts": hosts, "links": links})

@@ -1,0 +1,279 @@
+"""The commands that time a collective: ``netsum bench allreduce`` and so on, with nccl-tests' options."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from netsum.counting import counted
+from netsum_controller.config.topologies import star
+from rich.console import Console
+from rich.status import Status
+
+from netsum_testbed.bench import nccl_json
+from netsum_testbed.bench.calls import Calls, parse_size
+from netsum_testbed.bench.collective import Line, collective_table, straggler_note, time_collective
+from netsum_testbed.bench.flood import flooding
+from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS
+from netsum_testbed.bench.plots import Plots, Run
+from netsum_testbed.checking import list_option, switch_option
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import fabric_of
+from netsum_testbed.switches import choose_switch, usable_switches
+
+SIZES: Final = "4K,64K,1M,4M"
+ITERATIONS: Final = 5
+MOST_WORKERS: Final = 8
+_STEP: Final = 1 << 20
+Decorator = Callable[[Any], Any]
+
+every_switch = switch_option("every switch on this machine; without root the embedded one")
+
+
+def names_of(switch: str) -> list[str]:
+    """The switches to measure, one after the other."""
+    return usable_switches() if switch == "auto" else [choose_switch(switch)]
+
+
+def read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """``4096``, ``4K`` or ``1M``, as bytes."""
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def read_sizes(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    """``4K,64K,1M``: bytes, with K, M or G."""
+    return tuple(read_size(context, option, part) or 0 for part in text.split(","))
+
+
+def sizes_option(default: str, told: str = "of arrays") -> Decorator:
+    return click.option("--sizes", callback=read_sizes, default=default, show_default=True, help=told)
+
+
+def count_option(*names: str, default: int, told: str, least: int = 1, most: int | None = None) -> Decorator:
+    return click.option(*names, type=click.IntRange(least, most), default=default, show_default=True, help=told)
+
+
+def scan(begin: int, end: int | None, step: int | None, factor: int | None) -> tuple[int, ...]:
+    """The sizes of ``-b``, ``-e``, and ``-i`` or ``-f``, as nccl-tests makes them."""
+    end = begin if end is None else end
+    if end < begin:
+        raise click.UsageError(f"-e {end} is less than -b {begin}")
+    if step is not None and factor is not None:
+        raise click.UsageError("give -i, a step, or -f, a factor, not both")
+    if factor is not None:
+        if begin < 1:
+            raise click.UsageError("-f multiplies: -b must be 1 or more")
+        return tuple(takewhile(lambda size: size <= end, (begin * factor**number for number in count())))
+    return tuple(range(begin, end + 1, _STEP if step is None else step))
+
+
+def _options(name: str) -> list[Decorator]:
+    operation = OPERATIONS[name]
+    size: dict[str, Any] = {"callback": read_size, "metavar": "SIZE"}
+    options = [
+        every_switch,
+        sizes_option(SIZES, "of arrays; or -b, -e and -f"),
+        click.option("--minbytes", "-b", **size, help="the smallest size"),
+        click.option("--maxbytes", "-e", **size, help="the largest size [default: -b]"),
+        click.option("--stepbytes", "-i", **size, help="from one size to the next [default: 1M]"),
+        click.option("--stepfactor", "-f", type=click.IntRange(2), help="from one size to the next, instead of -i"),
+        click.option("--dtype", "-d", type=click.Choice(list(nccl_json.TYPES)), default="float32", show_default=True),
+        list_option("--workers", int, 1, MOST_WORKERS, "4", "ranks, each on its own host; several are compared"),
+        count_option("--iterations", "--iters", "-n", default=ITERATIONS, told="timed calls of each size"),
+        count_option("--warmup", "-w", default=1, told="calls of each size before them", least=0),
+        click.option("--check", "-c", type=click.IntRange(0), help="how many calls are checked [default: all]"),
+        list_option("--loss", float, 0, 0.5, None, "share of packets that each host loses; several are compared"),
+        click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send"),
+        click.option("--json", "-J", "file", type=_file(), help="write nccl-tests' JSON (of the first run)"),
+        click.option("--plot", type=_folder(), help="write PNGs into this folder"),
+    ]
+    if operation.reduces:
+        redop = click.Choice(list(REDUCTIONS))
+        options.append(click.option("--op", "-o", "redop", type=redop, default="sum", show_default=True))
+    if operation.rooted:
+        options.append(count_option("--root", "-r", default=0, told="the rank that gives or gets", least=0))
+    if name == "allreduce":
+        scale = click.Choice(["agreed", "predicted", "exact"])
+        options.append(click.option("--scale", type=scale, default="agreed", show_default=True, help="of the sums"))
+        told = "also time them beside a job that floods the switch"
+        options.append(click.option("--flood", is_flag=True, help=told))
+    return options
+
+
+def _file() -> click.Path:
+    return click.Path(dir_okay=False, path_type=Path)
+
+
+def _folder() -> click.Path:
+    return click.Path(file_okay=False, path_type=Path)
+
+
+def add_collectives(group: click.Group) -> None:
+    """Give the group a command for each collective."""
+    for name in OPERATIONS:
+        group.add_command(_command(name))
+
+
+def _command(name: str) -> click.Command:
+    def run(**given: Any) -> None:
+        bench_collective(Asked.read(name, **given))
+
+    for option in reversed(_options(name)):
+        run = option(run)
+    return click.command(name, help=f"Time whole calls of {name}, end to end, as nccl-tests does.")(run)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command was asked for: the first run, and which others it is compared with."""
+
+    names: Sequence[str]
+    calls: Calls
+    workers: Sequence[int]
+    losses: Sequence[float]
+    rate_mbps: int | None
+    file: Path | None
+    plot: Path | None
+    flood: bool
+
+    @classmethod
+    def read(
+        cls,
+        operation: str,
+        switch: str,
+        sizes: tuple[int, ...],
+        workers: tuple[int, ...],
+        loss: tuple[float, ...],
+        **given: Any,
+    ) -> Asked:
+        """Raises a UsageError for options that do not go together."""
+        begin, end, step, factor = (
+            given.pop(f"{name}") for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor")
+        )
+        if begin is not None:
+            sizes = scan(begin, end, step, factor)
+        elif (end, step, factor) != (None, None, None):
+            raise click.UsageError("-e, -i and -f need -b, the smallest size")
+        own = {name: given.pop(name) for name in ("rate_mbps", "file", "plot")}
+        flood = given.pop("flood", False)
+        calls = Calls(sizes, workers=workers[0], operation=operation, loss=loss[0] if loss else None, **given)
+        if calls.root >= min(workers):
+            raise click.UsageError(f"--root {calls.root} is not a rank of {counted(min(workers), 'worker')}")
+        if calls.redop == "avg" and calls.dtype.startswith("int"):
+            raise click.UsageError(f"--op avg is for floats, not for {calls.dtype}")
+        return cls(names_of(switch), calls, workers, loss, flood=flood, **own)
+
+    def runs(self) -> list[Calls]:
+        """The first run, then those with other numbers of workers, then those with other losses."""
+        calls = self.calls
+        return [
+            calls,
+            *(replace(calls, workers=workers) for workers in self.workers[1:]),
+            *(replace(calls, loss=loss) for loss in self.losses[1:]),
+        ]
+
+
+def bench_collective(asked: Asked) -> None:
+    """Measure, show the results, and print the line of JSON."""
+    plots = None if asked.plot is None else Plots(asked.plot)
+    if asked.file is not None and not asked.file.parent.is_dir():
+        raise TestbedError(f"there is no folder {asked.file.parent} to write {asked.file.name} into")
+    started = _now()
+    runs: list[Run] = []
+    flooded: dict[str, dict[str, Any]] = {}
+    for name in asked.names:
+        for calls in asked.runs():
+            run = Run(name, calls.workers, calls.loss, _measure(name, calls, asked.rate_mbps))
+            _show(run, calls)
+            runs.append(run)
+        if asked.flood:
+            flooded[name] = _measure_flooded(name, asked)
+    first = runs[:: len(asked.runs())]
+    if asked.file is not None:
+        hosts = list(star(asked.calls.workers).hosts)
+        lines = {run.switch: run.lines for run in first}
+        nccl_json.write(asked.file, nccl_json.document(asked.calls, lines, hosts, started, _now()))
+    if plots is not None:
+        _plot(plots, asked, runs)
+    about: dict[str, Any] = {
+        "collective": asked.calls.operation,
+        "workers": asked.calls.workers,
+        "dtype": asked.calls.dtype,
+        "python": platform.python_version(),
+    }
+    if asked.rate_mbps is not None:
+        about["rate_mbps"] = asked.rate_mbps
+    if len(runs) > len(first):
+        about["runs"] = [run.to_dict() for run in runs]
+    if flooded:
+        about["flooded"] = flooded
+    click.echo(json.dumps({**{run.switch: run.to_dict()["lines"] for run in first}, **about}))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _show(run: Run, calls: Calls) -> None:
+    told = f"{calls.operation} of {calls.dtype}, {counted(run.workers, 'worker')}, {run.switch} switch"
+    click.echo(told + (f", {run.loss:.2%} of packets lost each way" if run.loss else ""))
+    click.echo(collective_table(run.lines))
+    click.echo(straggler_note(run.lines))
+    for line in run.lines:
+        share = line.link_share(0)
+        if share is not None:
+            click.echo(f"{line.size} bytes: {share:.1%} of what the link carries ({line.link[0]} bytes on it)")
+
+
+def _plot(plots: Plots, asked: Asked, runs: Sequence[Run]) -> None:
+    name, each = asked.calls.operation, len(asked.runs())
+    plots.sizes(name, runs[::each])
+    by_switch = [runs[at : at + each] for at in range(0, len(runs), each)]
+    if len(asked.workers) > 1:
+        plots.workers(name, [run for of in by_switch for run in of[: len(asked.workers)]])
+    if len(asked.losses) > 1:
+        plots.losses(name, [run for of in by_switch for run in (of[0], *of[len(asked.workers) :])])
+    click.echo(f"wrote {', '.join(str(path) for path in plots.made)}")
+
+
+def _measure(name: str, calls: Calls, rate_mbps: int | None) -> list[Line]:
+    topology = star(calls.workers, rate_mbps=rate_mbps)
+    with Console().status(f"{name}: starting") as status, fabric_of(topology, name) as fabric:
+        return _time_on(fabric, calls, status)
+
+
+def _measure_flooded(name: str, asked: Asked) -> dict[str, Any]:
+    """The calls beside a flood, and how many of its packets the switch takes a second."""
+    topology = star(asked.calls.workers + 1, rate_mbps=asked.rate_mbps)
+    with (
+        Console().status(f"{name}: starting") as status,
+        fabric_of(topology, name) as fabric,
+        flooding(fabric) as packets,
+    ):
+        before, start = packets(), time.monotonic()
+        lines = _time_on(fabric, asked.calls, status)
+        rate = (packets() - before) / (time.monotonic() - start)
+    click.echo(f"the same beside a flood, of which the switch takes {rate:.0f} packets a second")
+    click.echo(collective_table(lines))
+    return {"flood_pps": round(rate), "lines": [line.to_dict() for line in lines]}
+
+
+def _time_on(fabric: Fabric, calls: Calls, status: Status) -> list[Line]:
+    lines: list[Line] = []
+    status.update(f"{fabric.switch}: {calls.sizes[0]} bytes")
+    for line, following in zip(time_collective(fabric, calls), [*calls.sizes[1:], 0], strict=True):
+        lines.append(line)
+        status.update(f"{fabric.switch}: {following} bytes")
+    return lines

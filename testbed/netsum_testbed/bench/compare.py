@@ -1,0 +1,142 @@
+"""An allreduce by the switch, by the host algorithms and by Gloo, on the same wires: hosts of Mininet, each with a network stack
+of its own, around one switch, on links of the same rate in both directions. Everything but the sums in the network is plain
+traffic to that switch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+from netsum.counting import counted
+from netsum.descriptor import HOST_ALGORITHMS, SWITCH
+from netsum.installing import advice
+from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_controller.state.model import Job
+
+from netsum_testbed.bench.calls import Calls
+from netsum_testbed.bench.collective import Line, time_ranks
+from netsum_testbed.bench.compare_rank import GLOO, PARTIES
+from netsum_testbed.bench.loads import FRAME_BYTES
+from netsum_testbed.commands import without_mininet
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.kernel import HTB, complaint
+
+RING: Final = "ring"
+ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, GLOO)
+PAYLOAD_SHARE: Final = CHUNK_BYTES * MAX_CHUNKS / FRAME_BYTES
+"""Of the bytes on a link, what is payload in full packets."""
+_MEETING_PORT: Final = 29500
+_MODULE: Final = "netsum_testbed.bench.compare_rank"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm, number of workers and size. ``ring``: the ring's time in the same run."""
+
+    algorithm: str
+    line: Line
+    ring: float | None = None
+
+    @property
+    def payload_share(self) -> float:
+        """algbw, as a share of the payload that full packets carry on such a link."""
+        assert self.line.rate_mbps is not None
+        return self.line.algbw(0) * 8000 / (self.line.rate_mbps * PAYLOAD_SHARE)
+
+    @property
+    def over_ring(self) -> float | None:
+        """How many times as fast as the ring."""
+        return None if self.ring is None else self.ring / self.line.seconds[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        line = self.line
+        found = {
+            "algorithm": self.algorithm,
+            "workers": line.workers,
+            "size": line.size,
+            "time_us": round(line.seconds[0] * 1e6, 1),
+            "p99_us": round(line.percentile(0, 99) * 1e6, 1),
+            "algbw_GBps": round(line.algbw(0), 6),
+            "busbw_GBps": round(line.busbw(0), 6),
+            "link_bytes": line.link[0],
+            "link_share": round(line.link_share(0) or 0.0, 4),
+            "payload_share": round(self.payload_share, 4),
+            "wrong": line.wrong[0],
+        }
+        if self.over_ring is not None:
+            found["over_ring"] = round(self.over_ring, 2)
+        return found
+
+
+def missing(algorithms: Sequence[str]) -> dict[str, str]:
+    """Why some of them cannot be measured here, by name."""
+    if GLOO in algorithms and find_spec("torch") is None:
+        return {GLOO: f"PyTorch is not installed: {advice('torch')}"}
+    return {}
+
+
+def require_links() -> None:
+    """Raise TestbedError if this machine cannot make hosts and links of a rate."""
+    reason = without_mininet()
+    if reason is not None:
+        raise TestbedError(f"the hosts of this comparison are Mininet's: {reason}; run `netsum doctor`")
+    reason = complaint(HTB)
+    if reason is not None:
+        raise TestbedError(f"this kernel cannot limit the rate of a link (tc with HTB): {reason}")
+
+
+def compare_all(
+    switch: str, calls: Calls, algorithms: Sequence[str], rate_mbps: int, say: Callable[[str], None]
+) -> Iterator[list[Row]]:
+    """Time each size by all algorithms, call by call in turn; ``calls.workers`` says how many ranks there are. Needs root."""
+    from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
+
+    told = f"{switch}: {counted(calls.workers, 'worker')}"
+    say(f"{told}: starting")
+    with MininetFabric(star(calls.workers, rate_mbps=rate_mbps), switch) as fabric:
+        hosts = tuple(fabric.topology.hosts)
+        # A job's name has letters, digits and dashes.
+        jobs = {
+            name: fabric.create_job(JobSpec(name=name.replace("_", "-"), members=hosts, algorithm=name))
+            for name in algorithms
+            if name != GLOO
+        }
+        ranks = []
+        for rank, host in enumerate(hosts):
+            environment = {PARTIES: json.dumps(_parties(fabric, jobs, algorithms, rank))}
+            ranks.append(
+                fabric.spawn(host, calls.command(_MODULE), name=f"rank{rank}", environment=environment, piped=True)
+            )
+        say(f"{told}: {calls.sizes[0]} bytes")
+        for lines, following in zip(time_ranks(ranks, calls, rate_mbps), [*calls.sizes[1:], 0], strict=True):
+            say(f"{told}: {following} bytes")
+            ring = next((line.seconds[0] for name, line in zip(algorithms, lines, strict=True) if name == RING), None)
+            yield [Row(name, line, ring) for name, line in zip(algorithms, lines, strict=True)]
+
+
+def _parties(fabric: Fabric, jobs: Mapping[str, Job], algorithms: Sequence[str], rank: int) -> dict[str, Any]:
+    hosts = fabric.topology.hosts
+    names = list(hosts)
+    found: dict[str, Any] = {}
+    for name in algorithms:
+        if name == GLOO:
+            meeting = f"{hosts[names[0]].ip}:{_MEETING_PORT}"
+            interface = fabric.interface(names[rank])
+            found[name] = {"rank": rank, "ranks": len(names), "address": meeting, "interface": interface}
+            continue
+        variables = fabric.environment(jobs[name], rank)
+        found[name] = {
+            "job": variables["NETSUM_JOB"],
+            "rank": rank,
+            "token": variables["NETSUM_TOKEN"],
+            "controller": variables["NETSUM_CONTROLLER"],
+            "peer": variables["NETSUM_PEER"],
+        }
+    return found

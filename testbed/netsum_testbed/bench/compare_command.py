@@ -1,0 +1,131 @@
+"""``netsum bench compare``: the switch, the host algorithms and Gloo on the same wires."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from netsum_testbed.bench.calls import Calls
+from netsum_testbed.bench.collective_command import count_option, read_sizes
+from netsum_testbed.bench.compare import ALGORITHMS, Row, compare_all, missing, require_links
+from netsum_testbed.bench.plots import Plots, in_bytes
+from netsum_testbed.checking import list_option, switch_option
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.switches import choose_switch
+from netsum_testbed.tables import make_table, wide_console
+
+RATE_MBPS: Final = 100
+MOST_WORKERS: Final = 16
+
+
+def _read_algorithms(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    wrong = [name for name in names if name not in ALGORITHMS]
+    if wrong or len(set(names)) < len(names):
+        raise click.BadParameter(f"{text!r} is not a list of some of {','.join(ALGORITHMS)}")
+    return names
+
+
+@click.command()
+@switch_option("the embedded one, which takes more packets a second")
+@click.option(
+    "--rate-mbps",
+    type=click.IntRange(1, 1000),
+    default=RATE_MBPS,
+    show_default=True,
+    help="of every host's link, in each direction",
+)
+@list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
+@click.option("--size", "sizes", callback=read_sizes, default="4K,4M", show_default=True, help="of arrays")
+@click.option(
+    "--algorithms", callback=_read_algorithms, default=",".join(ALGORITHMS), show_default=True, help="what is compared"
+)
+@count_option("--iterations", "--iters", "-n", default=5, told="timed calls of each")
+@count_option("--warmup", "-w", default=1, told="calls of each before them", least=0)
+@click.option(
+    "--scale",
+    type=click.Choice(["agreed", "predicted"]),
+    default="predicted",
+    show_default=True,
+    help="of netsum's sums, by the switch and by hosts",
+)
+@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="write PNGs into this folder")
+def compare(
+    switch: str,
+    rate_mbps: int,
+    workers: tuple[int, ...],
+    algorithms: tuple[str, ...],
+    plot: Path | None,
+    **given: Any,
+) -> None:
+    """Time an allreduce of float32 by the switch, the host algorithms and Gloo, on the same wires.
+
+    The last line has "rows": algorithm, workers, size, time_us, link_share, wrong and more. Needs root and Mininet.
+    """
+    require_links()
+    plots = None if plot is None else Plots(plot)
+    lacking = missing(algorithms)
+    for name, reason in lacking.items():
+        click.echo(f"*** {name} IS NOT MEASURED: {reason} ***", err=True)
+    there = [name for name in algorithms if name not in lacking]
+    if not there:
+        raise TestbedError("there is nothing left to compare")
+    name, console = choose_switch("embedded" if switch == "auto" else switch), Console()
+    rows: list[Row] = []
+    before = os.getloadavg()[0]
+    with console.status("starting") as status:
+        for number in workers:
+            calls = Calls(workers=number, dtype="float32", places=1, **given)
+            for found in compare_all(name, calls, there, rate_mbps, status.update):
+                rows += found
+    wide_console().print(_table(name, rate_mbps, rows))
+    if plots is not None:
+        _plot(plots, rows, rate_mbps)
+        click.echo(f"wrote {', '.join(str(path) for path in plots.made)}")
+    about = {
+        "switch": name,
+        "rate_mbps": rate_mbps,
+        "scale": given["scale"],
+        "iterations": given["iterations"],
+        "missing": lacking,
+        "cores": os.cpu_count(),
+        "load_before": round(before, 2),
+        "load_after": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+    }
+    click.echo(json.dumps({"rows": [row.to_dict() for row in rows], **about}))
+
+
+def _table(switch: str, rate_mbps: int, rows: Sequence[Row]) -> Any:
+    columns = "workers", ">size\n(B)", "algorithm", ">time\n(us)", ">p99\n(us)", ">algbw\n(GB/s)", ">busbw\n(GB/s)"
+    more = ">of the\nlink", ">of its\npayload", ">times\nthe ring", ">#wrong"
+    cells = (
+        (
+            *(str(row.line.workers), str(row.line.size), row.algorithm, f"{row.line.seconds[0] * 1e6:.0f}"),
+            f"{row.line.percentile(0, 99) * 1e6:.0f}",
+            *(f"{row.line.algbw(0):.5f}", f"{row.line.busbw(0):.5f}"),
+            *(f"{row.line.link_share(0):.1%}", f"{row.payload_share:.1%}"),
+            "" if row.over_ring is None else f"{row.over_ring:.2f}",
+            str(row.line.wrong[0]),
+        )
+        for row in rows
+    )
+    return make_table(f"allreduce, {switch} switch, links of {rate_mbps} Mbit/s", (*columns, *more), cells)
+
+
+def _plot(plots: Plots, rows: Sequence[Row], rate_mbps: int) -> None:
+    """The speed over the number of workers, a picture for each size."""
+    for size in dict.fromkeys(row.line.size for row in rows):
+        speed: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row.line.size == size:
+                speed.setdefault(row.algorithm, []).append((row.line.workers, row.line.algbw(0)))
+        title = f"allreduce of {in_bytes(size)} on links of {rate_mbps} Mbit/s"
+        plots.draw(f"compare-{in_bytes(size)}", speed, title, "workers", "algbw (GB/s)")

@@ -1,0 +1,42 @@
+"""docs/launching.md: its files are valid and agree with each other, and the variables that it names are read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+from netsum import environment
+from netsum_controller.config.job_spec import load_job
+from netsum_controller.config.topology import load_topology
+
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "launching.md"
+TEXT = PAGE.read_text("utf-8")
+
+
+def test_its_files_are_valid(tmp_path: Path) -> None:
+    files = {}
+    for block in blocks(PAGE):
+        name = block.title.removeprefix("file=")
+        files[name] = tmp_path / name
+        files[name].write_text(block.text, "utf-8")
+    job = load_job(files["resnet.yaml"])
+    assert set(job.members) == set(load_topology(files["rack.yaml"]).hosts)
+    pods = yaml.safe_load(files["kubernetes.yaml"].read_text("utf-8"))["spec"]
+    (container,) = pods["template"]["spec"]["containers"]
+    words = container["command"]
+    nodes = int(words[words.index("--nnodes") + 1])
+    assert nodes == pods["completions"] == pods["parallelism"] == len(job.members)
+    values = {each["name"]: each.get("value", "secret") for each in container["env"]}
+    found = environment.Environment.read(values)
+    assert found.job == job.name
+    assert found.token
+    assert found.controller
+
+
+def test_the_variables_are_those_that_join_reads_in_that_order() -> None:
+    sentence = re.search(r"the first that is set of (.*?)\. There must be", TEXT, re.DOTALL)
+    assert sentence is not None
+    assert tuple(re.findall(r"`([A-Z_0-9]+)`", sentence[1])) == environment.RANKS
