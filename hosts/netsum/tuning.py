@@ -25,7 +25,7 @@ from netsum.collectives.layout import GROUP
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, Descriptor
 from netsum.fixed_point import Array
 from netsum.logs import logger_for
-from netsum.peers.choice import PLACE_TABLE, Table, read_table
+from netsum.peers.choice import PLACE_TABLE, Table, choose, read_table
 from netsum.settings import Settings
 from netsum.state_folder import read_json, state_folder, write_json
 
@@ -35,8 +35,10 @@ BATCHES: Final = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 """Bytes of the batches for which an algorithm is chosen."""
 CALLS: Final = 3
 """Timed calls of a probe, after one that is not; the fastest counts."""
+TURNS: Final = 2
+"""How often what a search has found is compared with the job's own."""
 BUDGET: Final = 5.0
-"""Seconds of calls after which a search ends with the best so far."""
+"""Seconds of calls after which nothing more is measured, and what was not compared stays as it is."""
 FIRST_CHUNKS: Final = 2
 FIRST_WINDOW: Final = 4
 WORSE: Final = 0.95
@@ -126,17 +128,27 @@ class Tuner:
             if self._job.algorithm != AUTO or "algorithm" in given:
                 return settings
             return replace(settings, table=read_table(place) if place is not None else self._fastest(settings))
-        if "chunks" not in given:
-            most = settings.chunks
-            chunks = search(lambda value: self._speed(replace(settings, chunks=value)), FIRST_CHUNKS, most)
-            settings = replace(settings, chunks=chunks)
-        else:
-            settings = replace(settings, chunks=given["chunks"])
-        if "window" not in given:
-            most = settings.window
-            window = search(lambda value: self._speed(replace(settings, window=value)), FIRST_WINDOW, most)
-            settings = replace(settings, window=window)
+        settings = replace(settings, **given)
+        for name, first in (("chunks", FIRST_CHUNKS), ("window", FIRST_WINDOW)):
+            if name not in given:
+                settings = self._searched(settings, name, first)
         return settings
+
+    def _searched(self, settings: Settings, name: str, first: int) -> Settings:
+        """The settings with the fastest value of one; as they are, unless that is faster also where both take turns."""
+
+        def changed(value: int) -> Settings:
+            change: dict[str, Any] = {name: value}
+            return replace(settings, **change)
+
+        def speed(value: int) -> float:
+            return self._speed(changed(value))
+
+        own: int = getattr(settings, name)
+        found = search(speed, first, own)
+        turns = [(speed(own), speed(found)) for _ in range(TURNS)]
+        slow, fast = (max(speeds) for speeds in zip(*turns, strict=True))
+        return changed(found) if WORSE * fast > slow else settings
 
     def _fastest(self, settings: Settings) -> Table:
         row = {}
@@ -146,7 +158,8 @@ class Tuner:
             speeds = {
                 name: self._speed(settings.with_algorithm(name, self._job.workers), size) for name in HOST_ALGORITHMS
             }
-            row[size] = max(speeds, key=speeds.__getitem__)
+            known = any(speeds.values())
+            row[size] = max(speeds, key=speeds.__getitem__) if known else choose(self._job.workers, size)
         return {self._job.workers: row or {1: HOST_ALGORITHMS[0]}}
 
     def _speed(self, settings: Settings, nbytes: int = PROBE_BYTES) -> float:

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
 
 from tests.controller.fake_switch import FakeSwitch
+
+HOSTS = ("h1", "h2", "h3", "h4")
+ALL = ("spine1", "spine2", "leaf1", "leaf2")
+"""Hosts and switches of the fixture ``fabric``."""
 
 
 class FakeFabric:
@@ -53,3 +58,11 @@ class FakeFabric:
         """``fail(switch, update)`` is asked of every update on any switch."""
         for name, switch in self.switches.items():
             switch.fail_update = lambda update, name=name: fail(name, update)  # type: ignore[misc]
+
+
+@pytest.fixture
+def controller(fabric: FakeFabric) -> Controller:
+    """A controller with its program on every switch of the fabric."""
+    one = fabric.open()
+    one.push()
+    return one

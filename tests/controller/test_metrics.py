@@ -22,27 +22,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.watched import Watched
+from tests.hosts.test_metrics import parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 HOSTS = ("h1", "h2", "h4")
-Samples = dict[tuple[str, ...], float]
 
 
 def scrape(url: str, token: str | None = None, accept: str = "") -> str:
     headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token is not None else {})
     with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=headers), timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def parse(text: str) -> Samples:
-    """(name, values of the labels in the order of their names ...) -> value."""
-    found: Samples = {}
-    for family in text_string_to_metric_families(text):
-        for each in family.samples:
-            key = (each.name, *(each.labels[name] for name in sorted(each.labels)))
-            assert key not in found, f"{key} is there twice"
-            found[key] = each.value
-    return found
 
 
 def test_jobs_and_members(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:

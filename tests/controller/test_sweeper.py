@@ -33,6 +33,15 @@ def sweeper(controller: Controller) -> Iterator[Sweeper]:
     one.close()
 
 
+@pytest.fixture
+def swept(sweeper: Sweeper, controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Sweeper:
+    """It has swept the job, which all have joined."""
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    return sweeper
+
+
 def sweeps_of(controller: Controller, job: str = "resnet") -> int:
     return controller.site.tally.of("sweeps").get((job,), 0)
 
@@ -65,13 +74,8 @@ def test_a_job_is_swept_when_everyone_has_joined(controller: Controller, switch:
     assert set(controller.site.tally.of("sweeps")) == {("resnet",)}  # nobody waits for long in the other
 
 
-@pytest.mark.usefixtures("sweeper")
-def test_a_new_epoch_is_not_swept_before_everyone_has_joined(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec
-) -> None:
-    controller.create_job(spec)
-    join_all(controller)
-    next_sweep(switch)
+@pytest.mark.usefixtures("swept")
+def test_a_new_epoch_is_not_swept_before_everyone_has_joined(controller: Controller, switch: FakeSwitch) -> None:
     controller.join("resnet", TOKEN, 1, "b")
     wait_until(lambda: not switch._streams)  # nothing to sweep, so it has left
     before = len(switch.sweeps)
@@ -81,10 +85,8 @@ def test_a_new_epoch_is_not_swept_before_everyone_has_joined(
     next_sweep(switch)
 
 
-@pytest.mark.usefixtures("sweeper")
-def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    controller.create_job(spec)
-    join_all(controller)
+@pytest.mark.usefixtures("swept")
+def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSwitch) -> None:
     for number in range(3):
         next_sweep(switch)
         controller.create_job(JobSpec(name=f"other{number}", members=("h1", "h2")))
@@ -96,42 +98,32 @@ def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSw
     next_sweep(switch)
 
 
-@pytest.mark.usefixtures("sweeper")
+@pytest.mark.usefixtures("swept")
 def test_a_client_that_stays_is_complained_about(
     controller: Controller,
     switch: FakeSwitch,
-    spec: JobSpec,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(module, "ALARM", 0.0)
-    controller.create_job(spec)
-    join_all(controller)
-    next_sweep(switch)
     with caplog.at_level(logging.WARNING, "netsum_controller.watching.sweeper"), controller.site.client("s1"):
         wait_until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
     next_sweep(switch)
     assert caplog.text.count("another P4Runtime client") == 1
 
 
-@pytest.mark.usefixtures("sweeper")
+@pytest.mark.usefixtures("swept")
 def test_sweeps_that_are_not_answered_are_given_up(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+    controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
-    controller.create_job(spec)
-    join_all(controller)
-    next_sweep(switch)
     switch.lose_packet_ins = 2
     wait_until(lambda: controller.site.tally.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
     next_sweep(switch)
 
 
-@pytest.mark.usefixtures("sweeper")
-def test_a_switch_that_restarts_is_swept_again(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    controller.create_job(spec)
-    join_all(controller)
-    next_sweep(switch)
+@pytest.mark.usefixtures("swept")
+def test_a_switch_that_restarts_is_swept_again(controller: Controller, switch: FakeSwitch) -> None:
     switch.restart()
     controller.reconcile()
     join_all(controller, "b")

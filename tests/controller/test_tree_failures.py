@@ -12,20 +12,12 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
 from tests.controller.items import items_on, job_entry
 from tests.controller.members import TOKEN, join_all
 from tests.controller.watched import put_record
 
-HOSTS = ("h1", "h2", "h3", "h4")
-ALL = ("spine1", "spine2", "leaf1", "leaf2")
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
+__all__ = ["controller"]  # the fixture
 
 
 @pytest.fixture

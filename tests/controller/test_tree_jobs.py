@@ -23,20 +23,12 @@ from netsum_controller.stages import (
     UplinkEntry,
 )
 
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
 from tests.controller.fake_switch import touches
 from tests.controller.killing import Killed, dying_after
 from tests.controller.members import TOKEN, join_all
 
-HOSTS = ("h1", "h2", "h3", "h4")
-ALL = ("spine1", "spine2", "leaf1", "leaf2")
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
+__all__ = ["controller"]  # the fixture
 
 
 def wide(**options: Any) -> JobSpec:

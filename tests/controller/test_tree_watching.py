@@ -19,19 +19,12 @@ from netsum_controller.watching.observer import Observer, Presence, whole
 from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.conftest import Run
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import HOSTS, FakeFabric, controller
 from tests.controller.live import wait_until
 from tests.controller.members import TOKEN, join_all
 from tests.controller.watched import put_record
 
-HOSTS = ("h1", "h2", "h3", "h4")
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
+__all__ = ["controller"]  # the fixture
 
 
 def create(controller: Controller, **options: Any) -> None:

@@ -116,6 +116,16 @@ def test_a_switch_job_is_tuned_alike_and_stays_so(fabric: Fabric, state: Path, m
     assert on_each(fabric, "tuned", act, window=16) == [(Settings(5, 3), (blocks(3), [6.0, 6.0]))] * RANKS
 
 
+def test_what_is_not_faster_is_not_taken(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search may be led astray by other load: what it found must be faster once more, beside the job's own."""
+    monkeypatch.setattr(tuning, "search", lambda _measure, first, _most: first)
+    speeds = {2: 1.0, 16: 1.0}
+    monkeypatch.setattr(tuning.Tuner, "_speed", lambda _tuner, settings: speeds[settings.chunks])
+    assert on_each(fabric, "tuned", lambda comm: comm.tune(window=9)) == [Settings(9, 16)] * RANKS
+    speeds[2] = 1.2
+    assert on_each(fabric, "tuned", lambda comm: comm.tune(window=9)) == [Settings(9, 2)] * RANKS
+
+
 def test_what_is_kept_of_another_shape_or_is_no_settings_is_measured_anew(
     fabric: Fabric, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from netsum.descriptor import SWITCH
@@ -22,6 +23,9 @@ from netsum_testbed.bench.operations import OPERATIONS
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
+
+_LEAVES: Final = 120.0
+"""Seconds that a rank may take to leave its jobs, on a machine that is busy."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def time_ranks(ranks: Sequence[Child], calls: Calls, rate_mbps: int | None = Non
         jobs = len(timed[0]) // calls.places
         yield [_line(calls, size, [each[job::jobs] for each in timed], rate_mbps) for job in range(jobs)]
     for rank in ranks:
-        rank.wait()
+        rank.wait(_LEAVES)
 
 
 def _line(calls: Calls, size: int, timed: Sequence[Sequence[Timing]], rate_mbps: int | None) -> Line:
@@ -172,7 +176,7 @@ def collective_table(lines: Sequence[Line]) -> str:
         cells = [str(line.size), str(line.count)]
         for which in (0, 1):
             cells += [f"{line.seconds[which] * 1e6:.0f}", f"{line.percentile(which, 99) * 1e6:.0f}"]
-            cells += [f"{line.algbw(which):.4f}", f"{line.busbw(which):.5f}", str(line.wrong[which])]
+            cells += [f"{line.algbw(which):.5f}", f"{line.busbw(which):.5f}", str(line.wrong[which])]
         rows.append(cells)
     table = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, _COLUMNS, strict=True)) for row in rows]
     return "\n".join([places, *table])
