@@ -26,6 +26,7 @@
 #include "stages/job.p4"
 #include "stages/member.p4"
 #include "stages/block.p4"
+#include "stages/early.p4"
 #include "stages/parent.p4"
 #include "stages/sweep.p4"
 #include "stages/aggregate.p4"
@@ -43,6 +44,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Job()        job;
     Member()     member;
     Block()      block;
+    Early()      early;
     Parent()     parent;
     Sweep()      sweep;
     Aggregate()  aggregate;
@@ -63,7 +65,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             job.apply(hdr, meta);
             member.apply(hdr, meta, standard);
             if (meta.from == FROM_MEMBER)      { block.apply(hdr, meta, standard); }
-            else if (meta.from == FROM_PARENT) { parent.apply(hdr, meta); }
+            else if (meta.from == FROM_PARENT) { early.apply(hdr, meta, standard); parent.apply(hdr, meta); }
             else                               { sweep.apply(hdr, meta, standard); }
             aggregate.apply(hdr, meta);
             deliver.apply(hdr, meta, standard);

@@ -24,9 +24,9 @@ def id_distance(block_id: int, origin: int) -> int:
 @dataclass(slots=True)
 class Block:
     """One contribution. An empty one carries ``room`` bytes of zeros if its result will have a payload (a result can leave the
-    switch only in a packet that came with room for it). A ``firm`` block waits for every rank even in a job that degrades. With
-    ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the result's header and payload,
-    which is valid only during that call; ``on_lost`` is called if there will be no result.
+    switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``firm`` block waits for every rank
+    even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the
+    result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
     only rank with a payload (EVERYONE: any rank may have one)."""

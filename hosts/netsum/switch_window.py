@@ -5,6 +5,7 @@ One window W serves all calls of a job together:
 * block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
+* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.copies`);
 * results tell when to give way to another job (:mod:`netsum.give_way`), and when links are congested (:mod:`netsum.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
@@ -15,6 +16,7 @@ Blocks of a run that are alike (:mod:`netsum.run`) are sent many at a time, and 
 ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a result
 means, one by one.
 """
+# long: every rule reads and changes the same few fields; what can be said without them is in files of its own.
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from netsum.block import Block, id_distance
 from netsum.congestion import Congestion
+from netsum.copies import Copies, is_early
 from netsum.descriptor import Descriptor
 from netsum.fits import fits, ordinary
 from netsum.flight import Contributions, Flight
@@ -74,6 +79,7 @@ class SwitchWindow:
         self._kept: dict[int, Flight] = {}
         self._kept_from = 0
         self._held: set[int] = set()  # held beyond `base`
+        self._copies = Copies(self._size)
         self._repeating = Repeating(self._contributions.block_id, descriptor.roots)
         self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
         self.present = self._workers - len(descriptor.evicted)
@@ -115,6 +121,7 @@ class SwitchWindow:
             del self._kept[serial]
         self._sent.clear()
         self._held.clear()
+        self._copies.clear()
         self._repeating.begin_anew(roots)
         self.stats.resumes += 1
         return True
@@ -247,17 +254,23 @@ class SwitchWindow:
             at += taken or 1
 
     def _take(self, packets: Received, at: int, now: float) -> int:
-        """If the next packets are the ordinary results of the oldest blocks, do with them what :meth:`receive` does with each;
-        returns how many they are."""
+        """If the next packets are the ordinary results of the oldest blocks, or payloads that come ahead of results, do with them
+        what :meth:`receive` does with each; returns how many they are."""
         first, size = self.base, int(packets.sizes[at])
         sent = self._sent.get(first)
         if sent is None or (run := sent.run) is None or self._repeating.hasty or size < HEADER_BYTES:
             return 0
         header = parse_header(packets.rows[at, :HEADER_BYTES].data)
-        if (header.version, header.job_id, header.block_id) != (VERSION, self._job_id, self.block_id(first)):
+        if (header.version, header.job_id) != (VERSION, self._job_id):
+            return 0
+        if is_early(header):
+            return self._take_early(packets, at, header)
+        if header.block_id != self.block_id(first):
             return 0
         for_me = header.dest in (EVERYONE, self._rank)
-        if not ordinary(run.like, header, size - HEADER_BYTES, self._workers, self._degrade, for_me=for_me):
+        notice = for_me and header.data_cnt > 0 and size == HEADER_BYTES and header.op == Op.COPY
+        whole = for_me and not notice
+        if not ordinary(run.like, header, size - HEADER_BYTES, self._workers, self._degrade, for_me=whole):
             return 0
         row = first - sent.origin
         most = min(run.alike(row), sent.end - first)
@@ -265,15 +278,29 @@ class SwitchWindow:
             return 0
         rows = packets.rows[at : at + most, :size]
         number = count_alike(rows, packets.sizes[at : at + len(rows)])
+        payloads = rows[:number, HEADER_BYTES:]
+        if notice and not run.like.payload:
+            payloads = self._copies.of(first, header, number)
+            number = len(payloads)
+            if not number:
+                return 0
         self.stats.packets_received += number
         self.stats.bytes_received += number * size
         self._repeating.arrived(first, number, sent, now, others=len(self._sent) > number)
         self.stats.rtt = self._repeating.trip.srtt or 0.0
         self._way.heard(False, now, number)
         self.present = header.src_cnt
-        run.deliver(row, header, rows[:number, HEADER_BYTES:])
+        run.deliver(row, header, payloads)
         self._settle(first, sent, number)
         return number
+
+    def _take_early(self, packets: Received, at: int, header: Header) -> int:
+        rows = packets.rows[at : at + self._size, : packets.sizes[at]]
+        rows = rows[: count_alike(rows, packets.sizes[at : at + len(rows)])]
+        self.stats.packets_received += len(rows)
+        self.stats.bytes_received += rows.size
+        self._copies.put(self._serial(header.block_id), header, rows, self.base, self.stats)
+        return len(rows)
 
     def receive(self, packet: memoryview, now: float) -> None:
         stats = self.stats
@@ -287,9 +314,16 @@ class SwitchWindow:
             stats.malformed += 1
             return
         serial = self._serial(header.block_id)
-        if serial not in self._sent:
+        if is_early(header):
+            self._copies.put(serial, header, np.frombuffer(packet, np.uint8)[None], self.base, self.stats)
+        elif serial not in self._sent:
             self._not_waited_for(serial, header)
-            return
+        else:
+            self._about(serial, header, packet, now)
+
+    def _about(self, serial: int, header: Header, packet: memoryview, now: float) -> None:
+        """A packet about a block that is waited for."""
+        stats = self.stats
         sent = self._sent[serial] = self._sent[serial].alone(serial)
         if (
             header.gen_id != sent.block(serial).gen and header.status not in GIVING_UP
@@ -341,9 +375,13 @@ class SwitchWindow:
             return
         size = min(header.payload_bytes, len(payload))
         for_me = header.dest in (EVERYONE, self._rank)
-        if header.status == Status.OK and for_me and header.data_cnt and not size:
-            self._fetch(serial, sent)
-            return
+        notice = header.status == Status.OK and for_me and header.data_cnt and not size
+        if notice and not (block.op == Op.COPY and block.payload):  # a COPY's source needs no copy of its own
+            copies = self._copies.of(serial, header, 1)
+            if not len(copies):
+                self._fetch(serial, sent)
+                return
+            payload, size = copies[0].data, copies.size
         self._repeating.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
         self.stats.rtt = self._repeating.trip.srtt or 0.0
         self._way.heard(bool(header.give_way), now)
@@ -390,6 +428,7 @@ class SwitchWindow:
                 self._held.remove(self.base)
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
+            self._copies.forget(range(serial, self.base))
             gone = range(self._kept_from, self.base - self._size)
             for at in gone:
                 self._kept.pop(at, None)

@@ -97,8 +97,9 @@ const bit<3> REPLY_NOTHING       = 0;
 const bit<3> REPLY_PARTIAL       = 1;   // for the switch's parent
 const bit<3> REPLY_ANSWER        = 2;   // for whoever sent the packet
 const bit<3> REPLY_ANSWER_TO_ALL = 3;   // for the job's sources
-const bit<3> REPLY_RESULT_TO_ALL = 4;   // the same
-const bit<3> REPLY_RESULT        = 5;   // for the source that sent the packet
+const bit<3> REPLY_EARLY         = 4;   // the same: a COPY's payload, ahead of its result
+const bit<3> REPLY_RESULT_TO_ALL = 5;   // the same
+const bit<3> REPLY_RESULT        = 6;   // for the source that sent the packet
 #define REPLY_IS_ANSWER(x)    (x == REPLY_ANSWER || x == REPLY_ANSWER_TO_ALL)
 #define REPLY_IS_RESULT(x)    (x >= REPLY_RESULT_TO_ALL)
 #define REPLY_TO_SOURCES(x)   (x >= REPLY_ANSWER_TO_ALL)    // rewrite.p4 knows their addresses

@@ -46,6 +46,32 @@ control StoreRecord(in metadata_t meta) {
     }
 }
 
+// A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
+control ReadAsClosed(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_LAP(meta)
+            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_LAP(meta) - 1)));
+    }
+}
+
+control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    apply {
+        meta.record = AS_START(standard.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
+            | AS_BLOCK_ID(hdr.netsum.block_id) | AS_STATE(STATE_OPEN);
+    }
+}
+
+// The packet becomes what the slot holds. A COPY's payload may be there although nobody has contributed it yet: then it is in
+// no result.
+control LoadResult(inout metadata_t meta) {
+    apply {
+        meta.combine = COMBINE_LOAD;
+        if (HAS_DATA_CNT(meta.record, 0)) {
+            meta.record = meta.record & ~PAYLOAD_BITS;
+        }
+    }
+}
+
 // Ends an open block: a root's is DONE, a leaf's SENT.
 control CloseBlock(inout metadata_t meta) {
     apply {

@@ -48,6 +48,7 @@ const bit<4> STATUS_AGAIN = 10;
 const bit<4> AGE_NORMAL = 0;
 const bit<4> AGE_AGED = 1;
 const bit<4> AGE_LATE = 2;
+const bit<4> AGE_EARLY = 3;
 
 const bit<2> HOP_HOST = 0;
 const bit<2> HOP_UP = 1;
@@ -82,6 +83,8 @@ const bit<5> OUTCOME_RETURNED = 19;
 const bit<5> OUTCOME_TOLD = 20;
 const bit<5> OUTCOME_IGNORED = 21;
 const bit<5> OUTCOME_ASKED = 22;
+const bit<5> OUTCOME_BROUGHT = 23;
+const bit<5> OUTCOME_LACKING = 24;
 
 const bit<8> KIND_QUERY = 0;
 const bit<8> KIND_SWEEP = 1;
@@ -282,6 +285,7 @@ header chunks16_h {
 #define HAS_CONGESTED(r, x)    ((r & 0x1) == AS_CONGESTED(x))
 const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
 const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000;
+const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
 
 // The frontier, 320 bits in one register cell:
 //   suspects       256  sources that a block was closed without, and that have not been heard of since

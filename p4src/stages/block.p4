@@ -4,6 +4,9 @@
 // A child switch that may not close a block asks whether its parent has: nothing of it is added.
 #define IS_QUESTION(h) (h.hop == HOP_UP && h.final == 1)
 
+// But the payload of a COPY that comes with it is taken: it goes ahead of the contribution that counts it.
+#define BRINGS_COPY(h, m) (h.op == OP_COPY && m.grad_cnt != 0)
+
 // From the packet's block to the job's newest, as a serial number.
 #define BEHIND (FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id)
 #define IS_NEWEST (BEHIND >= 0x80000000)
@@ -13,6 +16,9 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
 
     LoadRecord()       load_record;
     StoreRecord()      store_record;
+    ReadAsClosed()     read_as_closed;
+    OpenBlock()        open_block;
+    LoadResult()       load_result;
     CloseBlock()       close_block;
     CloseWithoutLate() close_without_late;
     LoadFrontier()     load_frontier;
@@ -20,15 +26,6 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     SuspectMissing()   suspect_missing;
     ClearSuspect()     clear_suspect;
 
-    // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
-    action read_as_closed() {
-        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_LAP(meta)
-            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_LAP(meta) - 1)));
-    }
-    action open_block() {
-        meta.record = AS_START(standard.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
-            | AS_BLOCK_ID(hdr.netsum.block_id) | AS_STATE(STATE_OPEN);
-    }
     // Only members that gave up have contributed so far, but a result needs a generation.
     action sign_for_now() {
         meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum);
@@ -60,7 +57,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
         if (meta.outcome == OUTCOME_PENDING) {
             load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
-                read_as_closed();
+                read_as_closed.apply(hdr, meta);
             }
             if (meta.ageing != 0) {
                 load_frontier.apply(hdr, meta);
@@ -88,33 +85,33 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         }
                         if (meta.outcome == OUTCOME_AGED) {
                             store_record.apply(meta);
-                            meta.combine = COMBINE_LOAD;
+                            load_result.apply(meta);
                         }
                     }
                 } else if (HAS_STATE(meta.record, STATE_DONE)) {
                     meta.outcome = OUTCOME_REPLAYED;
-                    meta.combine = COMBINE_LOAD;
+                    load_result.apply(meta);
                 } else if (HAS_STATE(meta.record, STATE_SENT)) {
                     meta.outcome = OUTCOME_RESENT;
-                    meta.combine = COMBINE_LOAD;
                     if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
                         raise_status();
                         store_record.apply(meta);
                     }
+                    load_result.apply(meta);
                 } else {
                     meta.outcome = OUTCOME_STALE;    // of a slot that is empty, or of a dead block
                 }
             } else if (delta >= 0x80000000) {
                 meta.outcome = OUTCOME_STALE;
             } else if (delta == JOB_LAP(meta) && !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
-                open_block();
+                open_block.apply(hdr, meta, standard);
             } else {
                 meta.outcome = OUTCOME_WINDOW;
             }
 
             // The signature: ABORT and MISMATCH are exempt, so that a member that disagrees can say so.
             if (meta.outcome == OUTCOME_PENDING) {
-                if (IS_QUESTION(hdr.netsum)) {
+                if (IS_QUESTION(hdr.netsum) && !BRINGS_COPY(hdr.netsum, meta)) {
                     meta.outcome = OUTCOME_ASKED;
                 } else if (STATUS_GIVES_UP(hdr.netsum.status)) {
                     if (HAS_SIGNED(meta.record, 0)) {
@@ -129,12 +126,27 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 }
             }
             if (meta.outcome == OUTCOME_PENDING && meta.grad_cnt != 0) {
-                if (HAS_DATA_CNT(meta.record, 0)) {
+                if (HAS_CHUNKS(meta.record, 0)) {
                     take_first_payload();
-                } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt || hdr.netsum.op == OP_COPY) {
+                    if (IS_QUESTION(hdr.netsum)) {
+                        meta.outcome = OUTCOME_BROUGHT;
+                        store_record.apply(meta);
+                    }
+                } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt) {
                     meta.outcome = OUTCOME_SIGNATURE;
-                } else {
+                } else if (hdr.netsum.op != OP_COPY) {
                     meta.combine = COMBINE_BY + (bit<8>)hdr.netsum.op;
+                } else if (!HAS_DATA_CNT(meta.record, 0) || hdr.netsum.hop != HOP_UP) {
+                    meta.outcome = OUTCOME_SIGNATURE;    // a second payload
+                } else if (IS_QUESTION(hdr.netsum)) {
+                    meta.outcome = OUTCOME_DUPLICATE;
+                }
+            } else if (meta.outcome == OUTCOME_PENDING && hdr.netsum.data_cnt != 0) {
+                // Its payload has gone ahead.
+                if (HAS_CHUNKS(meta.record, 0)) {
+                    meta.outcome = OUTCOME_LACKING;
+                } else if (!HAS_DATA_CNT(meta.record, 0)) {
+                    meta.outcome = OUTCOME_SIGNATURE;
                 }
             }
 
@@ -163,10 +175,10 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         meta.outcome = OUTCOME_AGED;
                     }
                 }
-                if (meta.outcome != OUTCOME_ACCEPTED && meta.combine == COMBINE_NOTHING) {
-                    meta.combine = COMBINE_LOAD;    // the last contribution was empty: the sum is in the slot
-                }
                 store_record.apply(meta);
+                if (meta.outcome != OUTCOME_ACCEPTED && meta.combine == COMBINE_NOTHING) {
+                    load_result.apply(meta);    // the last contribution was empty: the sum is in the slot
+                }
             }
 
             // Room: a result leaves with its payload only in a packet that came in with room for it. BMv2's buffers grow by

@@ -1,6 +1,9 @@
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
 // An empty contribution (grad_cnt 0) may be padded: see "Room" in block.p4. What a parent sends is no contribution.
 
+// A child switch's contribution to a COPY, whose payload has gone ahead (see "Copies" in docs/protocol.md).
+#define COUNTS_COPY(h) (h.hop == HOP_UP && h.op == OP_COPY && h.status == STATUS_OK && h.data_cnt != 0)
+
 const bit<16> HEADERS = UDP_BYTES + NETSUM_HEADER_BYTES;    // what UDP's length counts besides the payload
 
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
@@ -29,7 +32,7 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         || hdr.netsum.give_way != 0
                         || !STATUS_IS_MEMBERS(hdr.netsum.status)
                         || hdr.netsum.data_cnt > hdr.netsum.src_cnt
-                        || (hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0)))) {
+                        || ((hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0) && !COUNTS_COPY(hdr.netsum))))) {
             meta.outcome = OUTCOME_MALFORMED;
         }
     }

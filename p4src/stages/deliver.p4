@@ -1,7 +1,11 @@
 // Who gets what: the packet's fate is decided here and nowhere else, and every outcome is counted here. What a reply says is
 // written by reply.p4.
 
-#define LACKS_ROOM(m) (m.header_only == 1 && HAS_STATUS(m.record, STATUS_OK) && m.outcome != OUTCOME_ASKED)
+#define LACKS_ROOM(m) (m.header_only == 1 && HAS_STATUS(m.record, STATUS_OK) && m.outcome != OUTCOME_ASKED \
+    && !HAS_OP(m.record, OP_COPY))
+
+// Whether a contribution brought the payload of a COPY, which does not wait for the others.
+#define BROUGHT_COPY(h, m) (h.op == OP_COPY && m.combine == COMBINE_STORE && HAS_STATUS(m.record, STATUS_OK))
 
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @id(OUTCOMES_COUNTER)
@@ -28,6 +32,11 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     action result_to_all() {    // all sources that the job has here, hosts and child switches
         count();
         meta.reply = REPLY_RESULT_TO_ALL;
+        standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
+    }
+    action early() {            // a payload, to the same
+        count();
+        meta.reply = REPLY_EARLY;
         standard.mcast_grp = (bit<16>)hdr.netsum.job_id;
     }
     action result_of_sweep() {    // the same, and the sweep goes on
@@ -66,10 +75,14 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     apply {
         find_counter();
-        if (meta.outcome == OUTCOME_ACCEPTED)                   { nothing(); }
+        if (meta.outcome == OUTCOME_ACCEPTED) {
+            if (!BROUGHT_COPY(hdr.netsum, meta))                { nothing(); }
+            else if (JOB_ROLE(meta) == ROLE_LEAF)               { partial(); }
+            else                                                { early(); }
+        }
 
-        // A leaf's partial goes up in a packet that has room for it; else whoever can bring such a packet is asked to.
-        // Or its question goes up, which has no payload.
+        // A leaf's partial goes up in a packet that has room for it; else whoever can bring such a packet is asked to, unless
+        // it is a COPY, whose payload has gone ahead. Or its question goes up, which has no payload.
         else if (JOB_ROLE(meta) == ROLE_LEAF && OUTCOME_GOES_UP(meta.outcome)) {
             if (meta.from == FROM_CONTROLLER)                   { answer_of_sweep(STATUS_AGAIN, 0); }
             else if (LACKS_ROOM(meta))                          { answer(STATUS_AGAIN, 0); }
@@ -84,6 +97,13 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         else if (meta.outcome == OUTCOME_RETURNED)              { result_to_all(); }
         else if (meta.outcome == OUTCOME_SWEPT)                 { controller(); }
 
+        // Up to the root, then down to all that want it.
+        else if (meta.outcome == OUTCOME_BROUGHT) {
+            if (!HAS_STATUS(meta.record, STATUS_OK))            { nothing(); }
+            else if (JOB_ROLE(meta) == ROLE_LEAF && meta.from == FROM_MEMBER) { partial(); }
+            else                                                { early(); }
+        }
+
         // What the parent says about a block is told to all below. AGAIN stands for a notice, too.
         else if (meta.outcome == OUTCOME_TOLD) {
             if (hdr.netsum.status == STATUS_STALE)              { answer_to_all(STATUS_STALE, 0); }
@@ -93,6 +113,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
         else if (hdr.netsum.hop == HOP_DOWN)                    { nothing(); }    // a parent is never answered
         else if (meta.outcome == OUTCOME_STALE)                 { answer(STATUS_STALE, 0); }
+        else if (meta.outcome == OUTCOME_LACKING)               { answer(STATUS_AGAIN, 0); }
         else if (OUTCOME_IS_REFUSAL(meta.outcome))              { answer(STATUS_REFUSED, REASON(meta.outcome)); }
         else                                                    { nothing(); }
     }

@@ -1,6 +1,11 @@
 // What comes down from a leaf's parent: the result of a block, which is stored and goes on to the children, or an answer to a
 // partial, which the children are told. The rules and their reasons: docs/protocol.md, "Trees".
 
+// A notice is all that is missing if the payload has come ahead of it. That of a child may be another than the result's, if it
+// came too late for that.
+#define COMPLETES_COPY(h, m) (h.op == OP_COPY && !HAS_CHUNKS(m.record, 0) && HAS_SIGNED(m.record, 1) \
+    && (m.record & SIGNATURE_BITS) == SIGNATURE(h) && (h.age_op != AGE_LATE || HAS_DATA_CNT(m.record, 0)))
+
 control Parent(in headers_t hdr, inout metadata_t meta) {
     LoadRecord()     load_record;
     StoreRecord()    store_record;
@@ -27,6 +32,11 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
             | AS_CONGESTED(hdr.ipv4.version_ihl_tos[1:1] & hdr.ipv4.version_ihl_tos[0:0]);
         meta.outcome = OUTCOME_RETURNED;
     }
+    action keep_payload() {
+        meta.grad_cnt = RECORD_GRAD_CNT(meta.record);
+        meta.room = RECORD_CHUNKS(meta.record);
+        meta.header_only = 1;
+    }
     action nothing_in_it() {
         meta.room = 0;
         meta.header_only = 1;
@@ -46,7 +56,8 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     || !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
                 ignore();
             } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
-                    || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0)) {
+                    || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0
+                        && !COMPLETES_COPY(hdr.netsum, meta))) {
                 // An answer, or a notice: it brought no room for the payload, so the children must ask again.
                 if (HAS_STATE(meta.record, STATE_OPEN) && hdr.netsum.status == STATUS_REFUSED) {
                     ignore();
@@ -64,7 +75,11 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     load_frontier.apply(hdr, meta);
                     suspect_missing.apply(hdr, meta);
                 }
-                if (meta.grad_cnt == 0) {
+                if (meta.grad_cnt != 0) {
+                    store_payload();
+                } else if (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0) {
+                    keep_payload();
+                } else {
                     nothing_in_it();
                 }
                 take();
@@ -72,9 +87,6 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     all_late();
                 }
                 store_record.apply(meta);
-                if (meta.grad_cnt != 0) {
-                    store_payload();
-                }
             }
         }
     }

@@ -35,6 +35,13 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     action aged() {
         hdr.netsum.age_op = AGE_AGED;
     }
+    // It stands for the one that has the payload; how many others have come is not said before the result.
+    action early() {
+        hdr.netsum.age_op = AGE_EARLY;
+        hdr.netsum.degraded = 0;
+        hdr.netsum.src_cnt = 1;
+        hdr.netsum.data_cnt = 1;
+    }
     action back_to_sender() {
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
         hdr.ipv4.dst_addr = hdr.ipv4.src_addr;
@@ -97,6 +104,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
                 if (meta.header_only == 1) {
                     header_only.apply(hdr);
                 }
+            } else if (meta.reply == REPLY_EARLY) {
+                early();
             }
         }
     }

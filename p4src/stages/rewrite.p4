@@ -45,14 +45,18 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     apply {
         rewrite.apply();
         // One condition, since both are rare: BMv2 would pay for three.
-        if (REPLY_IS_RESULT(meta.reply) && (meta.header_only == 1 || hdr.netsum.degraded == 1)) {
-            if (meta.header_only == 1) {
-                header_only.apply(hdr);
-            }
-            if (hdr.netsum.degraded == 1) {
-                if ((RECORD_SEEN(meta.record) >> standard.egress_rid[7:0])[0:0] == 0) {
-                    late();
+        if (meta.header_only == 1 || hdr.netsum.degraded == 1) {
+            if (REPLY_IS_RESULT(meta.reply)) {
+                if (meta.header_only == 1) {
+                    header_only.apply(hdr);
                 }
+                if (hdr.netsum.degraded == 1) {
+                    if ((RECORD_SEEN(meta.record) >> standard.egress_rid[7:0])[0:0] == 0) {
+                        late();
+                    }
+                }
+            } else if (meta.reply == REPLY_EARLY) {
+                mark_to_drop(standard);    // the payload is for another
             }
         }
     }

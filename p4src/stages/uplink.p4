@@ -21,10 +21,19 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         mark_to_drop(standard);
     }
     // After RANGE, ABORT or MISMATCH, nobody wants the sum.
-    action no_payload() {
+    action no_data() {
         hdr.netsum.data_cnt = 0;
+    }
+    action no_lanes() {
         hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
+    }
+    // Only the payload: the contribution that counts it follows when the block is complete here.
+    action ahead() {
+        hdr.netsum.final = 1;
+        hdr.netsum.degraded = 0;
+        hdr.netsum.src_cnt = 1;
+        hdr.netsum.data_cnt = 1;
     }
     action find_stripe() {
         meta.stripe = hdr.netsum.block_id[7:0] & JOB_STRIPES(meta);
@@ -48,8 +57,16 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             uplink.apply();
             if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_ASKED) {
                 // A partial without payload stays as long as its packet: the result may have one, and needs the room.
-                no_payload();
+                no_data();
+                no_lanes();
                 set_lengths.apply(hdr, (bit<16>)meta.room << 8);
+            } else if (hdr.netsum.op == OP_COPY) {
+                if (!OUTCOME_GOES_UP(meta.outcome)) {
+                    ahead();
+                } else if (meta.header_only == 1) {
+                    no_lanes();    // the payload has gone ahead
+                    set_lengths.apply(hdr, (bit<16>)meta.room << 8);
+                }
             }
             if (meta.outcome == OUTCOME_ASKED) {
                 ask();

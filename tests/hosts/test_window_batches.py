@@ -71,10 +71,10 @@ class Member:
         self.log: list[Any] = []
         self.runs: list[Results] = []
 
-    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], dest: int, empty: bool) -> None:
+    def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], op: Op, dest: int, empty: bool) -> None:
         self.runs.append(Results(self.window.submitted, self.log))
         payload = b"" if empty else rows[0, HEADER_BYTES:].data
-        like = Block(len(self.runs), Op.SUM, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
+        like = Block(len(self.runs), op, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
         run = Run(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
             for name, value in changes.items():
@@ -120,14 +120,15 @@ class Story:
             **rng.choice([{}, {"block_exp_ms": 50.0, "quorum": 1}]),
         }
         self.members = [Member(batches, **self._changes) for batches in (False, True)]
-        self._gens: list[tuple[int, int]] = []  # of each block: generation, dest
+        self._gens: list[tuple[int, int, Op]] = []  # of each block: generation, dest, operation
         self._next = 0  # the block whose result comes next
         self._now = 0.0
 
     def submit(self) -> None:
         number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([255, 255, 1])
         rows = np.frombuffer(self.rng.randbytes(number * (HEADER_BYTES + CHUNK_BYTES)), np.uint8).reshape(number, -1)
-        empty = self.rng.random() < 0.2
+        op = self.rng.choice([Op.SUM, Op.SUM, Op.COPY])
+        empty = self.rng.random() < (0.7 if op == Op.COPY else 0.2)
         changes: list[dict[str, Any]] = [
             {"final": True},
             {"payload": b"", "status": Status.RANGE},
@@ -135,8 +136,8 @@ class Story:
         ]
         odd = {row: self.rng.choice(changes) for row in range(number) if self.rng.random() < self._odd}
         for member in self.members:
-            member.submit(rows * (not empty), odd, dest, empty)
-        self._gens += [(len(self.members[0].runs), dest)] * number
+            member.submit(rows * (not empty), odd, op, dest, empty)
+        self._gens += [(len(self.members[0].runs), dest, op)] * number
 
     def packets(self) -> list[bytes]:
         """Mostly results in order; some come twice, late, or say something else."""
@@ -144,20 +145,42 @@ class Story:
         for _ in range(self.rng.choice([1, 3, 20])):
             if self.rng.random() < self._odd:
                 self._next += self.rng.choice([-3, -1, 1, 2])
+            if self.rng.random() < 0.2:
+                many += [self._early(serial) for serial in range(self._next, self._next + self.rng.choice([1, 5, 40]))]
             many.append(self._packet(max(0, min(self._next, sent))))
             self._next = min(self._next + 1, sent)
         return many
 
     def _packet(self, serial: int) -> bytes:
-        gen, dest = self._gens[min(serial, len(self._gens) - 1)]
-        block_id = (self._changes["first_block_id"] + serial) % (1 << 32)
-        lanes = LANES if dest == 255 else 0
-        header = Header(JOB_ID, block_id, 0, src_cnt=3, gen_id=gen, grad_cnt=lanes, dest=dest, data_cnt=3)
+        header = self._header(serial)
+        if header.op == Op.COPY and self.rng.random() < 0.8:
+            header = header._replace(grad_cnt=0)
         if self.rng.random() < self._odd:
             header = self.rng.choice(ODD)(header)
         short = self.rng.randrange(1, 300) if self.rng.random() < self._odd / 4 else 0
         packet = pack_header(header) + self.rng.randbytes(header.payload_bytes)
         return packet[: max(0, len(packet) - short)]
+
+    def _header(self, serial: int) -> Header:
+        gen, dest, op = self._gens[min(serial, len(self._gens) - 1)]
+        block_id = (self._changes["first_block_id"] + serial) % (1 << 32)
+        lanes = LANES if dest == 255 else 0
+        return Header(
+            JOB_ID,
+            block_id,
+            0,
+            src_cnt=3,
+            gen_id=gen,
+            grad_cnt=lanes,
+            op=op,
+            dest=dest,
+            data_cnt=1 if op == Op.COPY else 3,
+        )
+
+    def _early(self, serial: int) -> bytes:
+        """A block's payload ahead of its result, perhaps before the block was submitted."""
+        header = self._header(max(0, serial))._replace(age_op=AgeOp.EARLY, src_cnt=1, data_cnt=1)
+        return pack_header(header) + self.rng.randbytes(header.payload_bytes)
 
     def play(self) -> int:
         """How many results were taken together."""

@@ -57,6 +57,12 @@ class Rules:
     told_of_open: bool = True  # STALE, a notice and AGAIN are passed on also when the block is still open here
     suspects_of_open: bool = True  # who is missing when the parent closes an open block is a suspect
 
+    # Of COPY, whose payload goes ahead of the result.
+    claims: bool = True  # a partial whose payload has gone ahead says so; off: that it has none
+    claims_need_payload: bool = True  # such a partial is not counted before the payload is here
+    early_opens: bool = True  # a payload that comes before any host below has come to its block is stored
+    uncounted_is_no_result: bool = True  # a payload is in no result without the contribution that counts it
+
     def lap_opens(self, delta: int) -> bool:
         """Whether a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
         return not self.stale_behind or (not self.exact_lap and not delta >> 31)

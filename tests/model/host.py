@@ -96,6 +96,7 @@ class HostRules:
         True  # who finds another process's mark in the place of its own has come with a used file
     )
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
+    early_is_no_result: bool = True  # a COPY's payload that comes ahead of the result; off: it is the result
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
 
@@ -119,6 +120,9 @@ class Host(NamedTuple):
     fetching: frozenset[int] = (
         frozenset()
     )  # sent with room from now on: a notice has come, or the switch has asked for it
+    early: frozenset[tuple[int, int, Payload]] = (
+        frozenset()
+    )  # index, generation and payload that came ahead of the result
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
@@ -301,6 +305,8 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
         return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]
     if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):
+        payload = _copied(host, index, h)
+    if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):
         if held is not None:
             return host._replace(settled=host.settled | {index}, fetching=host.fetching - {index})
         return host._replace(fetching=host.fetching | {index})
@@ -315,6 +321,22 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
     return _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
 
 
+def _copied(host: Host, index: int, h: Header) -> Payload:
+    """The payload of a COPY that this rank already has: its own, or one that came ahead of the result. () if it has none."""
+    own = contribution(host, index)
+    if h.op == Op.COPY and own.header.grad_cnt:
+        return own.payload
+    return next((payload for at, gen, payload in host.early if (at, gen) == (index, h.gen_id)), ())
+
+
+def _early(host: Host, index: int, h: Header, payload: Payload) -> Host:
+    """A COPY's payload ahead of the result, perhaps even before this rank has come to the block."""
+    known = index in host.settled or any(at == index for at, _, _ in host.early)
+    if known or not host.prefix <= index < host.prefix + 2 * host.window:
+        return host
+    return host._replace(early=host.early | {(index, h.gen_id, payload)})
+
+
 def _is_anothers(host: Host, index: int, result: Result, rules: HostRules) -> bool:
     """Whether this is an opening block's result to which another process has contributed in this one's place."""
     call = host.program[host.plan[index].call]
@@ -325,14 +347,20 @@ def _is_anothers(host: Host, index: int, result: Result, rules: HostRules) -> bo
 
 def _settled(host: Host, index: int, result: Result) -> Host:
     results = (*host.results[:index], result, *host.results[index + 1 :])
-    return host._replace(results=results, settled=host.settled | {index}, fetching=host.fetching - {index})
+    early = frozenset(each for each in host.early if each[0] != index)
+    settled, fetching = host.settled | {index}, host.fetching - {index}
+    return host._replace(results=results, settled=settled, fetching=fetching, early=early)
 
 
 def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host:
     """Take a packet that came to the host's socket."""
     h = reply.header
     index = (h.block_id - host.origin) & ID_MASK
-    if host.ended or reply.udp_port != host.udp_port or not host.first <= index < host.sent:
+    if host.ended or reply.udp_port != host.udp_port:
+        return host
+    if h.age_op == AgeOp.EARLY and rules.early_is_no_result and h.status == Status.OK:
+        return _early(host, index, h, reply.payload)
+    if not host.first <= index < host.sent:
         return host
     if h.status == Status.STALE:
         if host.results[index] is not None:
@@ -391,4 +419,5 @@ def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RU
     if first < kept_from(host, rules):
         return host._replace(broken=f"block {first} is needed again and its contribution is gone")
     settled = frozenset() if rules.rewind else frozenset(range(host.prefix))
-    return advance(host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset()), rules)
+    host = host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset(), early=frozenset())
+    return advance(host, rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, EVERYONE, UDP_PORT, AgeOp, Hop, Outcome, Status
+from netsum.wire.schema import CPU_PORT, EVERYONE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
 
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet, Record, Reply
@@ -25,6 +25,7 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     """The result as one member gets it: with payload only if it is for everyone or for the member's rank, its status is
     OK and the packet that brings it about came with room for it. A child switch gets it whole, whomever it is for."""
     fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
+    fits &= record.data_cnt > 0 or not rules.uncounted_is_no_result
     for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
     header = Header(
         job_id=packet.header.job_id,
@@ -85,13 +86,15 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
 def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
     """A leaf's record as its contribution to its parent, in the packet of whoever brought that about: where there is no
     payload, that packet's room stays (here as zeros: padding means nothing). Without room for the payload: AGAIN to
-    whoever it was."""
+    whoever it was, unless it is a copy, whose payload has gone ahead."""
     ok = record.status == Status.OK
-    if ok and record.chunks > len(packet.payload):
+    whole = ok and record.chunks > 0 and record.data_cnt > 0
+    claims = whole and record.chunks > len(packet.payload)
+    if claims and record.op != Op.COPY:
         reply = answer(packet, Status.AGAIN)
         return reply._replace(header=reply.header._replace(grad_cnt=record.grad_cnt, lane=record.lane))
     up = job.uplink_of(record.block_id)
-    whole = ok and record.chunks > 0
+    whole &= not claims
     room = len(packet.payload) if rules.keeps_room else 0
     header = Header(
         job_id=packet.header.job_id,
@@ -107,7 +110,7 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
         lane=record.lane,
         status=record.status,
         dest=record.dest,
-        data_cnt=record.data_cnt if ok else 0,
+        data_cnt=record.data_cnt if ok and (rules.claims or not claims) else 0,
     )
     congested = record.congested if rules.congestion_goes_up else 0
     return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room, congested)
@@ -116,7 +119,7 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
 def question(job: Job, packet: Packet, record: Record) -> Reply:
     """To the parent of a leaf that may not close the block: is there a result without us? In the packet of whoever asks, with
     its room; of a block that nothing is known of here it has no signature."""
-    if not record.seen:
+    if not (record.seen or record.signed):
         record = Record(record.epoch, record.block_id)
     reply = partial(job, packet, record._replace(grad_cnt=0, buffer=()))
     return reply._replace(header=reply.header._replace(final=1, data_cnt=0))

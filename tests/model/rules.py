@@ -16,6 +16,7 @@ from netsum.wire.schema import GIVING_UP, SWEEP_SLOTS, BlockState, Hop, Lane, Op
 
 from tests.model import ageing, trees
 from tests.model.admission import admission, malformed
+from tests.model.copying import brings, carried_on, carries
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
 from tests.model.replies import answer, is_question, is_told, question, result_for, sweeping
@@ -91,19 +92,36 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
         return Outcome.UNSUPPORTED
     if record.signed and (h.gen_id, h.dest, h.op, h.lane) != record.signature:
         return Outcome.SIGNATURE
-    if h.grad_cnt and record.data_cnt and (h.grad_cnt != record.grad_cnt or h.op == Op.COPY):
+    if h.op == Op.COPY:
+        return _second_copy(record, h, rules)
+    return Outcome.SIGNATURE if h.grad_cnt and record.data_cnt and h.grad_cnt != record.grad_cnt else None
+
+
+def _second_copy(record: Record, h: Header, rules: Rules) -> Outcome | None:
+    """A COPY has one payload. A child switch's may be here before the contribution that counts it."""
+    if not h.data_cnt:
+        return None
+    if not record.grad_cnt:
+        return Outcome.LACKING if not h.grad_cnt and rules.claims_need_payload else None
+    if record.data_cnt or h.grad_cnt not in (0, record.grad_cnt) or h.hop != Hop.UP:
         return Outcome.SIGNATURE
-    return None
+    return Outcome.DUPLICATE if is_question(h) else None
+
+
+def _signed(record: Record, h: Header, rules: Rules) -> Record:
+    """The record with the signature of its first contribution."""
+    if record.signed:
+        return record
+    signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
+    firm = h.firm if signs else record.firm
+    return record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)
 
 
 def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Record:
     """The record after an accepted contribution."""
     h = packet.header
-    signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
-    if not record.signed:
-        firm = h.firm if signs else record.firm
-        record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)
-    if h.grad_cnt:
+    record = _signed(record, h, rules)
+    if h.grad_cnt and not (h.op == Op.COPY and record.grad_cnt):
         if record.data_cnt == 0 and rules.first_payload_overwrites:
             buffer = packet.payload
         else:
@@ -127,7 +145,7 @@ class Decision(NamedTuple):
     frontier: Frontier
 
 
-CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT})
+CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT, Outcome.BROUGHT})
 """Outcomes of packets that change a record."""
 
 
@@ -157,10 +175,13 @@ def decide(
         return Decision(Outcome.AGED, trees.finished(job, after[0], rules), after[1])
     if outcome == Outcome.RESENT:
         return Decision(outcome, trees.raised(base, packet, rules), frontier)
-    if outcome is None and is_question(h):
+    if outcome is None and is_question(h) and not brings(h):
         return Decision(Outcome.ASKED, base, frontier)
     if outcome is None:
         outcome = _disagreement(base, h, rules)
+    if outcome is None and is_question(h):
+        brought = _signed(base, h, rules)._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
+        return Decision(Outcome.BROUGHT, brought, frontier)
     if outcome is None:
         return _accept(job, _joined(member, base, packet, rules), frontier, rules)
     return Decision(outcome, met if outcome is Outcome.REPLAYED else record, frontier)
@@ -236,6 +257,10 @@ class SwitchModel:
             return Step(outcome, trees.leaves(job, packet, record, self.rules))
         if outcome == Outcome.ASKED:
             return Step(outcome, (question(job, packet, record),) if job.uplinks else ())
+        if outcome in (Outcome.ACCEPTED, Outcome.BROUGHT):
+            return Step(outcome, carried_on(job, packet, record) if carries(h, before, record) else ())
+        if outcome == Outcome.LACKING:
+            return Step(outcome, (answer(packet, Status.AGAIN),))
         if outcome == Outcome.REPLAYED:
             return Step(outcome, self._replay(job, member, packet, record))
         return _told(packet, outcome)
@@ -244,7 +269,8 @@ class SwitchModel:
         """A packet from the parent."""
         job_id = packet.header.job_id
         met = read_as(job, self.records.get(slot, Record()), packet.header.block_id, self.rules)
-        came = trees.from_parent(job, met, packet, self.frontiers.get(job_id, Frontier()), self.rules)
+        anew = opened(job, met, packet.header.block_id)
+        came = trees.from_parent(job, met, anew, packet, self.frontiers.get(job_id, Frontier()), self.rules)
         if came.record is not None:
             self.records[slot] = came.record
         if came.frontier is not None and job.block_exp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.copies import COPY_MUTATIONS, COPY_SCENARIOS
 from tests.model.explore import Violation, explore
 from tests.model.forest import LATE_TREES, TREE_MUTATIONS, TREES
 from tests.model.late import LATE_MUTATIONS, LATE_SCENARIOS, WITH_RESTARTS
@@ -12,7 +13,7 @@ from tests.model.scenario import Scenario
 from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS
 from tests.model.truth import STUCK
 
-EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES
+EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES + COPY_SCENARIOS
 TAKE_LONG = {
     "three workers, a window of two, a restart",
     "a window of three",
@@ -47,6 +48,10 @@ TAKE_LONG = {
     "results to be fetched, somebody is late",
     "somebody is late in a tree",
     "a restart in a job that degrades",
+    "copies, a window of two",
+    "the source of copies is evicted",
+    "copies below a leaf of two",
+    "copies in a tree, somebody is late",
 }
 """Explorations of more than a second and a half, for `make test-all`."""
 
@@ -66,7 +71,9 @@ def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 20
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS + LATE_MUTATIONS + TREE_MUTATIONS, ids=lambda mutation: mutation.rule)
+@pytest.mark.parametrize(
+    "mutation", MUTATIONS + LATE_MUTATIONS + TREE_MUTATIONS + COPY_MUTATIONS, ids=lambda mutation: mutation.rule
+)
 def test_without_the_rule_a_violation_is_found(mutation: Mutation) -> None:
     with pytest.raises(Violation) as caught:
         explore(mutation.scenario, liveness_at_once=mutation.finds == STUCK)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from netsum.wire.schema import GIVING_UP, MEMBER_STATUSES, AgeOp, BlockState, Outcome, Status
 
 from tests.model import ageing
+from tests.model.copying import completes, early, is_early, with_early
 from tests.model.flags import Rules
 from tests.model.replies import answers, partial, results
 from tests.model.state import Frontier, Job, Packet, Record, Reply
@@ -55,15 +56,22 @@ class Came(NamedTuple):
 IGNORED = Came(Outcome.IGNORED)
 
 
-def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules: Rules) -> Came:
-    """A packet from the parent meets the record of its slot."""
+def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier: Frontier, rules: Rules) -> Came:
+    """A packet from the parent meets the record of its slot. ``opened``: the same slot, opened for the packet's block."""
     h = packet.header
+    if is_early(h):
+        record = with_early(met, opened, packet, job.slots, rules)
+        if record is None:
+            return IGNORED
+        wanted = record.status == Status.OK
+        return Came(Outcome.BROUGHT, record, None, early(job, packet, record) if wanted else ())
     if h.block_id != met.block_id and rules.only_what_is_in_the_slot:
         return IGNORED
     if met.state not in (BlockState.OPEN, BlockState.SENT):
         return IGNORED
     notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
-    if h.status not in MEMBER_STATUSES or notice:
+    here = notice and completes(met, h)
+    if h.status not in MEMBER_STATUSES or (notice and not here):
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
         return _told(job, met, packet, rules) if told else IGNORED
     disagrees = met.signed and h.status not in GIVING_UP and (h.gen_id, h.dest, h.op, h.lane) != met.signature
@@ -86,13 +94,14 @@ def from_parent(job: Job, met: Record, packet: Packet, frontier: Frontier, rules
         dest=h.dest,
         op=h.op,
         lane=h.lane,
-        grad_cnt=h.grad_cnt,
+        grad_cnt=met.grad_cnt if here else h.grad_cnt,
         degraded=h.degraded,
         firm=h.firm,
         congested=packet.congested if rules.congestion_comes_down else 0,
-        buffer=packet.payload if h.grad_cnt else (),
+        buffer=met.buffer if here else packet.payload if h.grad_cnt else (),
     )
-    return Came(Outcome.RETURNED, record, frontier, results(job, packet, record, rules))
+    brought = packet._replace(payload=()) if here else packet
+    return Came(Outcome.RETURNED, record, frontier, results(job, brought, record, rules))
 
 
 def _told(job: Job, met: Record, packet: Packet, rules: Rules) -> Came:

@@ -5,7 +5,7 @@ Values are digits (``scenario.digits``), so that a sum tells whose contributions
 
 from __future__ import annotations
 
-from netsum.wire.schema import BlockState, Status
+from netsum.wire.schema import BlockState, Op, Status
 
 from tests.model.host import LOST, Call, Host, Result
 from tests.model.rules import ID_MASK, Job, Record
@@ -103,6 +103,10 @@ def changed(before: Record, after: Record) -> str:
         return ""
     if before.state in (BlockState.DONE, BlockState.DEAD) and before != after:
         return f"the closed record of id {before.block_id} changes"
-    if before.state == after.state == BlockState.SENT and before != after._replace(status=before.status):
+    if before.state == after.state == BlockState.SENT:
+        after = after._replace(status=before.status)
+        if before.op == Op.COPY and not before.grad_cnt:  # its payload has come down
+            after = after._replace(grad_cnt=0, buffer=before.buffer)
+    if before.state == after.state == BlockState.SENT and before != after:
         return f"the partial of id {before.block_id} changes"
     return ""

@@ -122,6 +122,10 @@ class Traffic:
         else:
             payload = random_payload(rng, chunks)
             header = header._replace(grad_cnt=lanes_in(chunks, header.lane), data_cnt=rng.randint(1, src_cnt))
+            if member.switch and header.op == Op.COPY and rng.random() < 0.6:
+                ahead = rng.getrandbits(1)  # the payload alone, or what counts it
+                header = header._replace(final=ahead, grad_cnt=header.grad_cnt * ahead)
+                payload = payload if ahead else (0,) * rng.choice((0, 0, chunks))
         if 0.25 < odd < 0.35:
             name, value = rng.choice(
                 (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import MAX_CHUNKS, AgeOp, BlockState, Hop, Outcome, Status
+from netsum.wire.schema import MAX_CHUNKS, AgeOp, BlockState, Hop, Op, Outcome, Status
 
 from tests.model.rules import Payload, Record
 from tests.protocol import star
@@ -53,6 +53,10 @@ class TreeTraffic(Traffic):
             status = rng.choice(ANSWERS)
             reason = rng.randint(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED) if status == Status.REFUSED else 0
             return header._replace(status=status, age_op=reason, src_cnt=0, data_cnt=0), (), status.name
+        chunks = self._chunks[star.LEAF, block_id] if rng.random() < 0.9 else rng.randint(1, MAX_CHUNKS)
+        if (call.op == Op.COPY and rng.random() < 0.5) or kind > 0.97:
+            header = header._replace(age_op=AgeOp.EARLY, grad_cnt=lanes_in(chunks, header.lane))
+            return header, random_payload(rng, chunks), "a payload ahead of its result"
         degraded = rng.getrandbits(1)
         age_op = rng.choice((AgeOp.AGED, AgeOp.LATE)) if degraded else AgeOp.NORMAL
         header = header._replace(degraded=degraded, age_op=age_op)
@@ -63,7 +67,6 @@ class TreeTraffic(Traffic):
         if kind < 0.5:
             status = rng.choice((Status.RANGE, Status.ABORT, Status.MISMATCH))
             return header._replace(status=status, gen_id=rng.getrandbits(16)), (), f"a result with {status.name}"
-        chunks = self._chunks[star.LEAF, block_id] if rng.random() < 0.9 else rng.randint(1, MAX_CHUNKS)
         header = header._replace(grad_cnt=lanes_in(chunks, header.lane))
         return header, random_payload(rng, chunks), f"a result, {age_op.name}"
 

@@ -1,12 +1,9 @@
 """The exchanges that a communicator offers: broadcast, all_gather, gather, scatter, all_to_all, and barrier.
 
 All of them move bytes from one rank to another, or to everyone. The source contributes its bytes, the others contribute nothing;
-the switch's COPY passes them on. A block is finished when every rank has answered, so no slot is reused before the receivers
-hold it: this is as reliable as a reduction, and uses the same window. The blocks never age out, since nothing could replace the
-source's bytes.
-
-Bytes for one rank may cost that rank a second round trip, and the room once more. This happens if the last rank to answer neither
-has nor gets the bytes: its packet has no room for them, and the result arrives as a notice.
+the switch's COPY passes them on as soon as they come. A block is finished when every rank has answered, so no slot is reused
+before the receivers hold it: this is as reliable as a reduction, and uses the same window. The blocks never age out, since
+nothing could replace the source's bytes.
 """
 
 from __future__ import annotations
@@ -81,7 +78,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
             if given is not None:
                 group = sender.submit(sender.cut.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
-                group = sender.submit_empty(numbers, wanted=wanted, source=part.source, more=left > 0)
+                group = sender.submit_empty(numbers, source=part.source, more=left > 0)
             groups.append((group, sender, part.source, result if given is None else None))
             yield sender.room()
     yield SUBMITTED
@@ -152,8 +149,7 @@ class Exchanges(Caller):
             Aborted: also if the root was evicted.
             Mismatch, Behind, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
 
-        Cost, for S bytes: S out of the root; S into every other rank, and as much out of it to make room for the result (BMv2's
-        packets do not grow); two round trips.
+        Cost, for S bytes: S out of the root, S into every rank; two round trips.
         """
         return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout).wait()
 
@@ -189,8 +185,8 @@ class Exchanges(Caller):
         """Every rank gets all ranks' rows (along the first axis), in the order of ranks.
 
         ``counts`` is how many rows each rank has; default: as many as this one. Rows of evicted ranks are left out
-        (``report.evicted``), here and in :meth:`gather` and :meth:`all_to_all`. Cost, for S bytes a rank: S out of each as data
-        and (n - 1) S as room, n S in.
+        (``report.evicted``), here and in :meth:`gather` and :meth:`all_to_all`. Cost, for S bytes a rank: S out of each, n S
+        in.
         """
         return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout).wait()
 
@@ -223,8 +219,8 @@ class Exchanges(Caller):
     ) -> Array | None:
         """The root gets all ranks' rows (along the first axis), in the order of ranks; the others get None.
 
-        ``counts`` as for :meth:`all_gather`. Cost, for S bytes a rank: S out of each, (n - 1) S into the root and as much
-        out of it as room; headers elsewhere.
+        ``counts`` as for :meth:`all_gather`. Cost, for S bytes a rank: S out of each but the root, (n - 1) S into the root;
+        headers elsewhere.
         """
         return self._begin("gather", partial(self._gather, x, root, out, counts), timeout).wait()
 
@@ -268,7 +264,7 @@ class Exchanges(Caller):
 
         At the root, ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (with
         ``counts``, only its rows must). ``counts`` is how many rows each rank gets; default: equal numbers. Cost, for S bytes at
-        the root: S out of it, S/n into each rank and as much out of it as room; headers elsewhere.
+        the root: S (n - 1)/n out of it, S/n into each other rank; headers elsewhere.
         """
         return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout).wait()
 
@@ -310,8 +306,7 @@ class Exchanges(Caller):
         """Each rank gets its rows (along the first axis) from every rank, in the order of ranks.
 
         ``counts`` is a matrix, the same on every rank: ``counts[i][j]`` rows go from rank i to rank j. Default: each rank's rows
-        are divided equally. Cost, for S bytes a rank: S (n - 1)/n out of each as data and as much as room, the same in; headers
-        for what goes between others.
+        are divided equally. Cost, for S bytes a rank: S (n - 1)/n out of each, the same in; headers for what goes between others.
         """
         return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout).wait()
 

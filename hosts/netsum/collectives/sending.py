@@ -237,15 +237,15 @@ class Sender:
         self._context.window.submit_all(run)
         return group
 
-    def submit_empty(self, numbers: Numbers, *, wanted: bool, source: int, more: bool = False) -> Group:
-        """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``, with room for the results if
-        they are ``wanted``; ``more`` is as in :meth:`submit`."""
+    def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> Group:
+        """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``; ``more`` is as in
+        :meth:`submit`."""
         group = Group(numbers, self._lanes, self._lane)
         like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
-        like.room, like.more, like.source = self._context.block_bytes if wanted else 0, more, source
-        run = Run(like, np.zeros((len(numbers), HEADER_BYTES + like.room), np.uint8), group)
+        like.more, like.source = more, source
+        run = Run(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
         for row, number in enumerate(numbers):
-            if (wanted and self.cut.sizes[number] != like.room) or self.cut.owner[number] != like.dest:
-                run[row].room, run[row].dest = self.cut.sizes[number] if wanted else 0, self.cut.owner[number]
+            if self.cut.owner[number] != like.dest:
+                run[row].dest = self.cut.owner[number]
         self._context.window.submit_all(run)
         return group

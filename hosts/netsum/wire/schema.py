@@ -188,6 +188,7 @@ class AgeOp(IntEnum):
     NORMAL = 0  # every source contributed
     AGED = 1  # partial: a source was late
     LATE = 2  # the same, told to one whose contribution is not in it
+    EARLY = 3  # it has not: this is a COPY's payload, ahead of the result
 
 
 class Outcome(IntEnum):
@@ -214,6 +215,9 @@ class Outcome(IntEnum):
     TOLD = 20  # an answer or a notice from the parent: passed on to the children
     IGNORED = 21  # a packet from the parent that nobody waits for
     ASKED = 22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
+    # Only where switches have children or a parent:
+    BROUGHT = 23  # a COPY's payload, ahead of its contribution or of its result: stored, and carried on
+    LACKING = 24  # a child switch's contribution whose payload went ahead and was lost: asked for again
 
 
 REFUSALS: Final = frozenset(

@@ -126,6 +126,7 @@ def _record_macros() -> list[str]:
         lines.append(f"#define {has:<22} ((r & {mask:#x}) == AS_{name.upper()}(x))")
     lines.append(f"const record_raw_t SIGNATURE_BITS = {sum(ones[name] for name in schema.SIGNATURE_FIELDS):#x};")
     lines.append(f"const record_raw_t SEEN_BITS = {ones['seen']:#x};")
+    lines.append(f"const record_raw_t PAYLOAD_BITS = {ones['grad_cnt'] | ones['chunks']:#x};")
     return lines
 
 

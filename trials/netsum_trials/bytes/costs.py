@@ -5,9 +5,9 @@ each direction at every rank, and every call one more small block, by which the 
 travels every link once up and once down, whatever the number of hosts below: a switch sends one partial up, and its parent's
 result comes down to it in full, whoever wants it.
 
-Blocks from one rank to another (gather, scatter, all_to_all) can cost more between switches: the formula is their payload. A
-partial without payload is as long as the packet that finished it (the receiver's packets are as long as the block, the
-others' are only a header); and if the last packet at a switch was short, the result does not fit into it and is requested again.
+The blocks of broadcast, all_gather, gather, scatter and all_to_all have one payload, which crosses a link as soon as it comes.
+Unless it comes last, a header follows when all ranks have answered: up to one more for each block, down to a rank that gets
+payloads, and on links between switches. Such a link's headers are those of all blocks, and its payload, down, is that of all.
 
 Without a switch, all algorithms move the same in total and differ in who sends it and when; but the double binary tree moves
 what is for one rank, or from one, via the tops of its two trees.
@@ -57,8 +57,7 @@ class Formula(NamedTuple):
 @dataclass(frozen=True)
 class Cost:
     """What one call moves. ``ranks``: what a rank sends and receives, the root first; ``up``, ``down``: between a switch and
-    its parent; ``hosts``: what all ranks together send without a switch. ``blocks``: payload of all the call's blocks.
-    ``least``: links between switches may carry more."""
+    its parent; ``hosts``: what all ranks together send without a switch. ``blocks``: payload of all the call's blocks."""
 
     collective: str
     blocks: Callable[[Place], Share]
@@ -66,7 +65,6 @@ class Cost:
     up: Formula
     down: Formula
     hosts: Formula
-    least: bool = False
 
     @property
     def root(self) -> Formula:
@@ -98,41 +96,45 @@ COSTS: Final = (
     _allreduce(" half zeros", "S/2", HALF, REST),
     Cost("reduce", ONE.share, {"root": (ONE, ONE), "others": (ONE, NOTHING)}, ONE, ONE, REST),
     Cost("reduce_scatter", ONE.share, {"each": (ONE, PART)}, ONE, ONE, REST),
-    Cost("broadcast", ONE.share, {"root": (ONE, ONE), "others": (_times("S (room)", 1), ONE)}, ONE, ONE, REST),
+    Cost(
+        "broadcast",
+        ONE.share,
+        {"root": (ONE, ONE), "others": (NOTHING, ONE)},
+        Formula("root's: S", lambda at: int(at.with_root)),
+        ONE,
+        REST,
+    ),
     Cost(
         "all_gather",
         ALL.share,
-        {"each": (Formula("S + (n-1)S (room)", ALL.share), ALL)},
-        ALL,
+        {"each": (ONE, ALL)},
+        Formula("mS", lambda at: at.m),
         ALL,
         Formula("n(n-1)S", lambda at: at.n * (at.n - 1)),
     ),
     Cost(
         "gather",
         REST.share,
-        {"root": (Formula("(n-1)S (room)", REST.share), REST), "others": (ONE, NOTHING)},
+        {"root": (NOTHING, REST), "others": (ONE, NOTHING)},
         Formula("rS", lambda at: at.r),
         REST,
         REST,
-        least=True,
     ),
     Cost(
         "scatter",
         OTHERS.share,
-        {"root": (OTHERS, NOTHING), "others": (Formula("S/n (room)", PART.share), PART)},
+        {"root": (OTHERS, NOTHING), "others": (NOTHING, PART)},
         Formula("root's: S(n-1)/n", lambda at: at.others if at.with_root else 0),
         OTHERS,
         Formula("(n-1)S/n", OTHERS.share),
-        least=True,
     ),
     Cost(
         "all_to_all",
         REST.share,
-        {"each": (Formula("2S(n-1)/n (half room)", lambda at: 2 * at.others), OTHERS)},
+        {"each": (OTHERS, OTHERS)},
         Formula("mS(n-1)/n", lambda at: at.m * at.others),
         REST,
         REST,
-        least=True,
     ),
     Cost("barrier", NOTHING.share, {"each": (NOTHING, NOTHING)}, NOTHING, NOTHING, NOTHING),
 )

@@ -1,9 +1,8 @@
 """Bytes of each collective, measured at the hosts, next to the formulas.
 
-Through a switch, packets are sent again when they seem lost, and when a result came as a notice because the last contribution
-was only a header, into which no result fits. Without a switch, all bytes of the members' messages are counted: payload, 14
-bytes per row, message headers, acknowledgements, the agreement, and a barrier after each call, since a rank that has its
-results may still have something to send.
+Through a switch, packets are sent again when they seem lost. Without a switch, all bytes of the members' messages are counted:
+payload, 14 bytes per row, message headers, acknowledgements, the agreement, and a barrier after each call, since a rank that has
+its results may still have something to send.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ TRIES: Final = 6
 
 @dataclass(frozen=True)
 class LinkBytes(Bytes):
-    """One direction of a link. ``again``: frames beyond one per block, which are retransmissions and requests for them."""
+    """One direction of a link. ``again``: frames beyond one per block, which are retransmissions, requests for them, and headers
+    of blocks whose payload has gone ahead."""
 
     again: int
 

@@ -1,0 +1,58 @@
+// A COPY's payload comes down from a leaf's parent ahead of its result. It is stored, so that a header completes the block later, and
+// goes on to the children. None of those may have come to the block yet: then it opens the slot, by the same rule as a
+// contribution (block.p4), since somebody has sent this block.
+
+control Early(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    LoadRecord()   load_record;
+    StoreRecord()  store_record;
+    ReadAsClosed() read_as_closed;
+    OpenBlock()    open_block;
+
+    action ignore() {
+        meta.outcome = OUTCOME_IGNORED;
+    }
+    action sign() {
+        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_FIRM(hdr.netsum.firm);
+    }
+    action take_payload() {
+        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.room);
+        meta.combine = COMBINE_STORE;
+    }
+    action carry_on() {
+        meta.outcome = OUTCOME_BROUGHT;
+    }
+
+    apply {
+        if (meta.outcome == OUTCOME_PENDING && hdr.netsum.age_op == AGE_EARLY && hdr.netsum.op == OP_COPY && meta.grad_cnt != 0) {
+            load_record.apply(meta.record, meta.slot);
+            if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
+                read_as_closed.apply(hdr, meta);
+            }
+            if (STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
+                if (hdr.netsum.block_id != RECORD_BLOCK_ID(meta.record)) {
+                    ignore();
+                }
+            } else if (hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record) == JOB_LAP(meta)) {
+                open_block.apply(hdr, meta, standard);
+            } else {
+                ignore();
+            }
+            if (meta.outcome == OUTCOME_PENDING) {
+                if (HAS_SIGNED(meta.record, 0)) {
+                    sign();
+                }
+                if ((meta.record & SIGNATURE_BITS) != SIGNATURE(hdr.netsum)) {
+                    ignore();
+                } else if (HAS_CHUNKS(meta.record, 0)) {
+                    take_payload();
+                    carry_on();
+                    store_record.apply(meta);
+                } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt) {
+                    ignore();
+                } else {
+                    carry_on();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+"""What a COPY block does besides: its one payload goes on as soon as it comes, ahead of the result, as in
+``p4src/stages/deliver.p4``. Rules: docs/protocol.md, "Copies"."""
+
+from __future__ import annotations
+
+from netsum.wire.codec import Header
+from netsum.wire.schema import EVERYONE, AgeOp, BlockState, Hop, Op, Status
+
+from tests.model.flags import Rules
+from tests.model.replies import is_question
+from tests.model.state import ID_MASK, Job, Packet, Record, Reply
+
+
+def brings(header: Header) -> bool:
+    """Whether a child switch brings a payload without the contribution that counts it."""
+    return is_question(header) and header.op == Op.COPY and header.grad_cnt > 0
+
+
+def carries(header: Header, before: Record, record: Record) -> bool:
+    """Whether a contribution brought the block's payload. ``before``, ``record``: its slot."""
+    here = (before.epoch, before.block_id) == (record.epoch, record.block_id) and before.grad_cnt
+    return header.op == Op.COPY and header.grad_cnt > 0 and not here and record.status == Status.OK
+
+
+def carried_on(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
+    """The payload goes up, or from a root to those who want it."""
+    if not job.uplinks:
+        return early(job, packet, record)
+    up = job.uplink_of(record.block_id)
+    header = _ahead(packet.header.job_id, record)._replace(final=1, src_id=up.src_id, hop=Hop.UP)
+    return (Reply(up.port, None, up.udp_port, header, packet.payload, record.congested),)
+
+
+def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
+    """The payload, ahead of the result: to hosts that get it, and to every child switch."""
+    header = _ahead(packet.header.job_id, record)._replace(age_op=AgeOp.EARLY, give_way=packet.header.give_way)
+    return tuple(
+        Reply(
+            to.port,
+            to.src_id,
+            to.udp_port,
+            header._replace(src_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST),
+            packet.payload,
+            record.congested,
+        )
+        for to in job.members
+        if to.switch or record.dest in (EVERYONE, to.rank)
+    )
+
+
+def _ahead(job_id: int, record: Record) -> Header:
+    return Header(
+        job_id=job_id,
+        block_id=record.block_id,
+        firm=record.firm,
+        src_cnt=1,
+        gen_id=record.gen_id,
+        grad_cnt=record.grad_cnt,
+        op=record.op,
+        lane=record.lane,
+        dest=record.dest,
+        data_cnt=1,
+    )
+
+
+def is_early(header: Header) -> bool:
+    """Whether the parent sends a payload ahead of its result."""
+    return header.age_op == AgeOp.EARLY and header.op == Op.COPY and header.grad_cnt > 0
+
+
+def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: Rules) -> Record | None:
+    """The record with a payload that the parent has sent ahead: none of the hosts below may have come to the block yet, so that
+    it opens the slot (``opened``). None: it is another block's, or this one is over."""
+    h = packet.header
+    delta = (h.block_id - met.block_id) & ID_MASK
+    if delta == 0 and met.state in (BlockState.OPEN, BlockState.SENT):
+        record = met
+    elif delta == slots and met.state in (BlockState.EMPTY, BlockState.DONE, BlockState.DEAD) and rules.early_opens:
+        record = opened
+    else:
+        return None
+    if not record.signed:
+        record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=1, firm=h.firm)
+    if (h.gen_id, h.dest, h.op, h.lane) != record.signature or record.grad_cnt not in (0, h.grad_cnt):
+        return None
+    return record if record.grad_cnt else record._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
+
+
+def completes(met: Record, header: Header) -> bool:
+    """Whether a notice is all that was missing: the payload is here. That of a child whose contribution is not in the result may
+    be another than the result's."""
+    same = met.signed and (header.gen_id, header.dest, header.op, header.lane) == met.signature
+    anothers = header.age_op == AgeOp.LATE and met.data_cnt > 0
+    return bool(same and header.op == Op.COPY and met.grad_cnt and not anothers)
