@@ -50,7 +50,7 @@ _SCHEDULES: dict[str, Callable[[Packing, int], Schedule]] = {
 
 @click.group()
 def plan() -> None:
-    """What a network can do: the optimum of a collective, and what reaches it. No switch is needed.
+    """Find what a network can do: the optimum of a collective, and what reaches it. No switch is needed.
 
     TOPOLOGY is a file: the controller's YAML, the planner's (`netsum plan make` writes one), ASTRA-sim's network .yml, htsim's
     .topo, or TACCL's .json.

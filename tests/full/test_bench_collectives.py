@@ -172,6 +172,7 @@ def test_without_torch_gloo_is_left_out_and_its_extra_named(monkeypatch: pytest.
     assert "[torch]" in compare.missing(["switch", "gloo"])["gloo"]
 
 
+@pytest.mark.full
 @pytest.mark.root
 @pytest.mark.torch
 def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_advice_is_what_would_gain() -> None:
     )
 
 
+@pytest.mark.full
 def test_in_the_network_efficiency_does_not_fall_with_workers() -> None:
     points = {(each.workers, each.algorithm): each.step for each in scaling(JOB, MACHINE, (4, 64), (1.0,))}
     assert points[64, "in_network"].step == pytest.approx(points[4, "in_network"].step, rel=0.01)
@@ -128,6 +129,7 @@ def test_calibration_measures() -> None:
     assert 0 < found.block_us < 1e5
 
 
+@pytest.mark.full
 @pytest.mark.torch
 def test_layers_of_a_torch_model() -> None:
     import torch
@@ -160,6 +162,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return job, topology
 
 
+@pytest.mark.full
 def test_the_command_and_its_picture(files: tuple[Path, Path], tmp_path: Path) -> None:
     machine, picture = tmp_path / "machine.json", tmp_path / "step.png"
     machine.write_text(json.dumps(MACHINE.to_json()))

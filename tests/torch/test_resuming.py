@@ -70,6 +70,7 @@ def finish(ranks: list[Child]) -> list[int]:
     return [int(re.findall(r"resumes: (\d+)", each)[0]) for each in said]
 
 
+@pytest.mark.full
 def test_a_killed_rank_that_torchrun_restarts_and_a_restart_of_the_switch_change_no_bit(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("undisturbed", "held", "killed")}
     for folder in folders.values():

@@ -108,7 +108,7 @@ def simulate(
     as_json: bool,
     **more: Any,
 ) -> None:
-    """Allreduces on TOPOLOGY, before anything runs on it: seconds, rates, and how busy the links are.
+    """Simulate allreduces on TOPOLOGY before anything runs on it: seconds, rates, and how busy the links are.
 
     Flows share links by max-min fair shares, for thousands of workers. Packets (--level packet) are for hundreds: every host has
     netsum's own window, and switches sum; loss, queues, ECN and slow switches are theirs.

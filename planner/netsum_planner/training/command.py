@@ -37,7 +37,7 @@ def _machine_of(path: Path | None) -> Machine:
 
 @click.group("predict")
 def predict_group() -> None:
-    """How long a training's step takes, what bounds it, and what to change.
+    """Predict how long a training step takes, what bounds it, and what to change.
 
     TRAINING is a YAML file with layers, batch and buckets, made by hand or by `netsum predict torch`.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.counting import counted
+from netsum.counting import counted, parse_size
 from netsum.descriptor import PLAN, SWITCH
 from netsum.peers.plans.from_file import PlanFile, load_plan
 from netsum.peers.wire import LONGEST
@@ -23,7 +23,7 @@ from netsum_controller.config.topology import load_topology
 from netsum_controller.errors import InputError
 from rich.console import Console
 
-from netsum_testbed.bench.calls import Calls, parse_size
+from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import time_ranks
 from netsum_testbed.checking import switch_option
 from netsum_testbed.commands import open_topology, without_mininet
