@@ -38,6 +38,10 @@ class LostError(TestbedError):
     """A reply did not come: the window exceeds the switch's queues."""
 
 
+class WrongReplyError(TestbedError):
+    """The last reply is not what the packets add up to."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What to send: ``frames[i]`` leaves host i; the reply to the first host ends in ``reply`` (its payload)."""
@@ -114,7 +118,7 @@ class Blaster:
     def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
         """Send ``rounds`` rounds, at most ``window`` of them in flight, with block ids from ``first_block`` on.
 
-        Raises :class:`LostError` if a reply does not come, TestbedError if the last one is not the load's.
+        Raises :class:`LostError` if a reply does not come, :class:`WrongReplyError` if the last one is not the load's.
         """
         self.drain()
         frames = [np.tile(np.frombuffer(frame, np.uint8), (window, 1)) for frame in load.frames]
@@ -140,7 +144,7 @@ class Blaster:
         seconds = time.perf_counter() - start
         last = self._replies.content(got - 1)
         if not last.endswith(load.reply) or last[BLOCK_ID_OFFSET : BLOCK_ID_OFFSET + 4] != ids[-1].tobytes():
-            raise TestbedError(f"{load.name}: the last reply is not what the packets sent add up to")
+            raise WrongReplyError(f"{load.name}: the last reply is not what the packets sent add up to")
         return Blasted(
             packets=rounds * len(pairs),
             seconds=seconds,
