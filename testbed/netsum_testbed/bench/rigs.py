@@ -33,8 +33,8 @@ ADDER: Final = "bare_adder"
 ENGINES: Final = {"native": "embedded", "python": "embedded", "bmv2": "bmv2"}
 """What runs P4 programs, and the kind of switch that it belongs to."""
 _TRIES: Final = 2
-"""How often the adder's last sum may be wrong: it adds in the order in which packets come, and the kernel seldom, but sometimes, delivers
-a packet of one port before one that was sent to another port earlier."""
+"""How often the adder's last sum may be wrong: it adds in the order in which packets come, and the kernel sometimes delivers a
+packet of one port before one that was sent to another port earlier."""
 
 
 class Rig:
