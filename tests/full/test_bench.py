@@ -64,6 +64,7 @@ def test_engines_are_compared_in_one_run() -> None:
     assert found["repetitions"] == 2
 
 
+@pytest.mark.full
 @pytest.mark.root
 def test_a_collective_is_timed_and_checked(switch: str) -> None:
     _, found = invoke(bench, f"allreduce --switch {switch} --sizes 4,16K --workers 2 --iterations 2")

@@ -118,8 +118,9 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
         served.start()
 
 
-@pytest.mark.parametrize("algorithm", ["ring", pytest.param("switch", marks=pytest.mark.full)])
-@pytest.mark.parametrize("grouped", [False, pytest.param(True, marks=pytest.mark.full)], ids=["job", "group"])
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ["ring", "switch"])
+@pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
 def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:
     """The last rank does not call. Members without a switch know that of each other; at a switch, the controller alone would."""
 

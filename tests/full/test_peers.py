@@ -82,6 +82,7 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
         assert results(on_all(communicators, split)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
 
 
+@pytest.mark.full
 @ONE_FABRIC
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
     """No switch is there to refuse anybody: the others learn of it by asking the controller."""

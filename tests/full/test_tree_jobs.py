@@ -201,6 +201,7 @@ def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabri
         assert communicators[1].allreduce(ones[1], timeout=PATIENCE)[-1] == 7
 
 
+@pytest.mark.full
 def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
     with joined(leaves, 4, window=8) as communicators:
 

@@ -65,6 +65,7 @@ def test_a_wrong_sum_is_counted_and_how_to_see_it_again_is_said() -> None:
     assert any(again in line for line in said)
 
 
+@pytest.mark.full
 def test_a_call_that_times_out_is_counted_as_that() -> None:
     def too_late(_: np.ndarray[Any, Any]) -> Any:
         raise Timeout("no result for block 7", 7)

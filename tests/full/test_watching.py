@@ -100,6 +100,7 @@ def test_controller_and_members_count_the_same(fabric: Fabric, members: Members)
         assert seen["netsum_joins_total", name, "join", "ok"] == 3
 
 
+@pytest.mark.full
 def test_top_finds_the_one_that_all_wait_for(fabric: Fabric, members: Members) -> None:
     with members(3) as communicators:
         watch = Watch(fabric.controller, communicators[0].descriptor.job)

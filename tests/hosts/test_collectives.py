@@ -61,6 +61,7 @@ def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
         check(communicators, [replace(cell, joined=True) for cell in cells])
 
 
+@pytest.mark.full
 def test_calls_of_all_kinds_over_a_bad_network() -> None:
     faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
     network = make_network(4)

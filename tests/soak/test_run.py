@@ -147,6 +147,7 @@ def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
     assert totals.resyncs >= 2
 
 
+@pytest.mark.full
 def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) -> None:
     lossy = LinkFaults(up=Rates(loss=0.1), down=Rates(loss=0.1))
     where = Where.SWITCH if fabric.switch == "embedded" else Where.KERNEL

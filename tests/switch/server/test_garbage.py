@@ -140,6 +140,7 @@ def _code(call: Callable[..., Any], *arguments: Any) -> StatusCode:
     return StatusCode.OK
 
 
+@pytest.mark.full
 def test_streams_that_say_nothing(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
     """Silent streams hold a thread each, up to a limit; requests are served all the same."""
     silent = [Controller(p4rt_embedded.grpc_address) for _ in range(50)]
