@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netsum_switch.errors import UnsupportedError
+from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.expressions import Arguments, Expressions
 from netsum_switch.lowering.headers import Headers, Params
 from netsum_switch.lowering.statements import (
@@ -113,8 +113,9 @@ class Primitives:
         return self.store(params[0], self._value(params[1], args), args)
 
     def _array(self, section: str, name: str) -> str:
-        found: str = next(each["name"] for each in self._program.json[section] if each["name"] == name)
-        return found
+        if name not in (each["name"] for each in self._program.json[section]):
+            raise JsonError(f"{section} has nothing by the name {name!r}")
+        return name
 
     def _register_read(self, params: Params, args: Arguments) -> list[Statement]:
         array, index = self._array("register_arrays", params[1]["value"]), self._value(params[2], args)
