@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from functools import cache
@@ -53,7 +54,9 @@ def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
 def test_guided_by_coverage(name: str) -> None:
     done = run(name, RUNS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"Done {RUNS} runs" in done.stderr
+    ended = re.search(r"Done (\d+) runs", done.stderr)
+    assert ended is not None
+    assert int(ended[1]) >= RUNS  # libFuzzer may make some more
     assert coverage(done.stderr) > 50, "what is fuzzed is not watched"
 
 
