@@ -18,10 +18,12 @@ from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
+from netsum_controller.planning.replan import Replan, installed_planner
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
 from netsum_controller.watching import inspection
+from netsum_controller.watching.links import LinkWatcher
 from netsum_controller.watching.metrics import Metrics
 from netsum_controller.watching.sweeper import Sweeper
 from netsum_controller.watching.watcher import PERIOD, Watcher
@@ -42,11 +44,14 @@ class Controller:
         *,
         program: Program | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
+        replan: Replan | None = installed_planner,
     ) -> None:
-        self.site = Site(topology, Store(state_path), program or netsum_program(), connect_timeout=connect_timeout)
+        store = Store(state_path)
+        self.site = Site(topology, store, program or netsum_program(), connect_timeout=connect_timeout, replan=replan)
         self.membership = Membership(self.site)
         self._server: HttpServer | None = None
         self._watcher: Watcher | None = None
+        self._links: LinkWatcher | None = None
         self._sweeper: Sweeper | None = None
         self._feed: Feed | None = None
 
@@ -165,6 +170,7 @@ class Controller:
             self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
             if watch is not None:
                 self._watcher = Watcher(self.site, watch)
+                self._links = LinkWatcher(self.site)
             self._sweeper = Sweeper(self.site)
         assert self.site.url is not None
         return self.site.url
@@ -174,6 +180,9 @@ class Controller:
         if self._sweeper is not None:
             self._sweeper.close()
             self._sweeper = None
+        if self._links is not None:
+            self._links.close()
+            self._links = None
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None

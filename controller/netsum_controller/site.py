@@ -3,6 +3,8 @@ down."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from netsum_controller.errors import ControllerError, InputError, SwitchError
 from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.planning.replan import Replan
 from netsum_controller.state.store import Store
 from netsum_controller.tally import Tally
 
@@ -28,7 +31,9 @@ _AT_ONCE = 16
 class Site:
     """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves;
     ``tally`` counts what is done; ``down`` are the switches that do not answer, as far as this process has looked
-    (:func:`find_down`): paths and trees avoid them."""
+    (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
+    process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``replan`` makes other weights for the
+    roots of a job whose network has lost something; None: the controller's own rules do."""
 
     topology: Topology
     store: Store
@@ -37,6 +42,25 @@ class Site:
     connect_timeout: float = CONNECT_TIMEOUT
     tally: Tally = field(default_factory=Tally)
     down: set[str] = field(default_factory=set)
+    dead_links: dict[str, float] = field(default_factory=dict)
+    replan: Replan | None = None
+
+    @property
+    def links_down(self) -> frozenset[str]:
+        """The links that new trees avoid now."""
+        now = time.monotonic()
+        return frozenset(name for name, until in list(self.dead_links.items()) if now < until)
+
+    @property
+    def usable(self) -> Topology:
+        """The topology without them."""
+        down = self.links_down
+        return self.topology.without(down) if down else self.topology
+
+    def topology_for(self, roots: Mapping[str, int] | None) -> Topology:
+        """Where a new job may go. Roots that were asked for may not be able to share without a link, so who asks for some first
+        gets them, and others when that is found not to work."""
+        return self.topology if roots else self.usable
 
     def client(self, switch: str) -> SwitchClient:
         found = self.topology.switches.get(switch)

@@ -1,4 +1,5 @@
-"""What a network can do, and how to do it: topologies, the optimum of a collective, trees that reach it, orders of ranks.
+"""What a network can do, and how to do it: topologies, the optimum of a collective, trees that reach it, orders of ranks,
+and hosts for trainings.
 
 Nothing here needs a switch.
 """

@@ -15,14 +15,15 @@ from netsum_controller.errors import InputError
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Bound, Collective, Optimum
 from netsum_planner.optimum.optimum import optimum as find_optimum
-from netsum_planner.options import topology_options
+from netsum_planner.options import topology_options, whole_and_left
+from netsum_planner.placement.command import place
 from netsum_planner.ranks.command import ranks
 from netsum_planner.topologies import boxes, shapes
 from netsum_planner.topologies.files import exact, to_yaml
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
 from netsum_planner.trees.packing import Packing, Tree, pack
-from netsum_planner.trees.plan import plan_allreduce
+from netsum_planner.trees.plan import CollectivePlan, plan_allreduce
 from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
 
 _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
@@ -139,23 +140,26 @@ def _words(tree: Tree) -> str:
 
 
 @plan.command()
-@topology_options
+@whole_and_left
 @click.option("--chunk-bytes", type=click.IntRange(1), metavar="N", help="Bytes that hosts sum at a time.")
 @click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="[default: standard output]")
-def schedule(topology: Topology, chunk_bytes: int | None, out: Path | None) -> None:
+def schedule(whole: Topology, topology: Topology, chunk_bytes: int | None, out: Path | None) -> None:
     """Write the plan of an allreduce, as JSON.
 
     Hosts carry it out: `netsum job create --algorithm plan:FILE`, NETSUM_ALGORITHM or netsum.join(algorithm=...). Its trees have
     several roots and reach 95 % of the optimum without sums in the network. If switches sum, it also has the weights with which
-    they share the blocks: `netsum job create --root plan:FILE`.
+    they share the blocks: `netsum job create --root plan:FILE`. With --down, the plan is for what is left, and what that costs is
+    told.
     """
     with console().status(f"{topology.name}: packing trees"):
         found = plan_allreduce(topology, chunk_bytes)
+        before = None if topology == whole else plan_allreduce(whole)
+    told = found.to_json(before)
     if out is None:
-        print_json(found.to_json())
+        print_json(told)
         return
     try:
-        out.write_text(json.dumps(found.to_json(), indent=2) + "\n", "utf-8")
+        out.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise InputError(f"{out}: {error.strerror or error}") from None
     packing = found.schedule.packing
@@ -165,6 +169,20 @@ def schedule(topology: Topology, chunk_bytes: int | None, out: Path | None) -> N
     if found.roots:
         shared = ", ".join(f"{root} {weight}" for root, weight in found.roots.items())
         click.echo(f"roots: {shared}; {_told(found.in_network)} of {_told(found.optimum)} GB/s in the network")
+    if before is not None:
+        _cost(before, found)
+
+
+def _cost(before: CollectivePlan, after: CollectivePlan) -> None:
+    """What an allreduce takes now, and took before."""
+    ways = [("between hosts", before.schedule.rate, after.schedule.rate)]
+    ways.append(("in the network", before.in_network, after.in_network))
+    told = [f"{_ms(now)} instead of {_ms(then)} ms {name}" for name, then, now in ways if then]
+    click.echo(f"1 GB takes {', '.join(told)}")
+
+
+def _ms(rate: Fraction) -> str:
+    return f"{1000 / float(rate):.2f}" if rate else "-"
 
 
 def _told(rate: Fraction) -> str:
@@ -242,3 +260,4 @@ def make(shape: str, numbers: tuple[int, ...], rate: float | None, delay: float 
 
 
 plan.add_command(ranks)
+plan.add_command(place)

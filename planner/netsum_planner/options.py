@@ -17,13 +17,22 @@ def topology_options(command: Any) -> Any:
     """The argument TOPOLOGY, and what is changed in it; the command gets ``topology``."""
 
     @wraps(command)
+    def left(_: Topology, topology: Topology, **more: Any) -> Any:
+        return command(topology, **more)
+
+    return whole_and_left(left)
+
+
+def whole_and_left(command: Any) -> Any:
+    """The same; the command gets the topology as it was before parts of it went down, and what is left."""
+
+    @wraps(command)
     def told(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
-        found = read_topology(file, rate_mbps=rate, boxes=boxes)
-        if down:
-            found = found.without([_part(found, each) for each in down])
+        whole = read_topology(file, rate_mbps=rate, boxes=boxes)
+        left = whole.without([_part(whole, each) for each in down]) if down else whole
         if hosts is not None:
-            found = found.subset(hosts.split(","))
-        return command(found, **more)
+            whole, left = (each.subset(hosts.split(",")) for each in (whole, left))
+        return command(whole, left, **more)
 
     for option in (
         click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path)),

@@ -27,10 +27,11 @@ from netsum_planner.ranks import search
 from netsum_planner.ranks.contention import contention, least
 from netsum_planner.ranks.flows import ALGORITHMS
 from netsum_planner.ranks.mapping import map_ranks
-from netsum_planner.ranks.routing import Routing
 from netsum_planner.topologies import shapes
 from netsum_planner.topologies.files import installed, read_topology, to_yaml
+from netsum_planner.topologies.for_controller import for_controller
 from netsum_planner.topologies.model import Topology
+from netsum_planner.topologies.routing import Routing
 
 
 def plan(*words: str | Path) -> Result:
@@ -84,6 +85,14 @@ def test_paths_are_those_that_the_controller_installs(topology: Installed) -> No
         path = list(routing.path(source, target))
         assert path == walked(topology, source, target)
         assert len(path) == 1 + nx.shortest_path_length(seen.graph(), source, target)
+
+
+def test_paths_stay_the_same_where_a_topology_is_built() -> None:
+    for known in (shapes.bigraph(6, 10), shapes.fat_tree(4, 10)):
+        made, routing = for_controller(known), Routing(known)
+        assert made is not None
+        for source, target in permutations(known.hosts, 2):
+            assert list(routing.path(source, target)) == walked(made, source, target)
 
 
 def test_a_file_names_paths_of_its_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -206,17 +207,32 @@ def test_switches_that_only_forward_are_named() -> None:
         one(mixed, "in_network", 4096)
 
 
-def test_paths_are_shortest_and_spread_by_the_seed() -> None:
-    topology = shapes.fat_tree(4, 1)
+def test_paths_are_shortest_and_those_to_neighbours_differ() -> None:
+    network = Network(shapes.fat_tree(4, 1))
     taken = set()
-    for seed in range(20):
-        network = Network(topology, seed)
-        path = network.path("h1", "h16")
+    for target in range(13, 17):
+        path = network.path("h1", f"h{target}")
         assert len(path) == 6
         nodes = [network.pairs[link] for link in path]
         assert all(one[1] == other[0] for one, other in pairwise(nodes))
         taken.add(nodes[2][1])
     assert len(taken) == 4  # all cores
+    network.set_down([network.number[nodes[2]]], down=True)
+    assert network.pairs[network.path("h1", "h16")[2]] != nodes[2]
+    network.set_down([network.number[nodes[2]]], down=False)
+    assert network.pairs[network.path("h1", "h16")[2]] == nodes[2]
+
+
+def test_paths_that_a_file_names_are_taken() -> None:
+    topology = shapes.leaf_spine(2, 2, 1, RATE)
+    usual = Network(topology)
+    middle = usual.pairs[usual.path("h1", "h2")[1]][1]
+    other = next(name for name in ("spine1", "spine2") if name != middle)
+    told = replace(topology, routes={("h1", "h2"): ("h1", "leaf1", other, "leaf2", "h2")})
+    network = Network(told)
+    assert network.pairs[network.path("h1", "h2")[1]] == ("leaf1", other)
+    network.set_down([network.number["leaf1", other]], down=True)
+    assert network.pairs[network.path("h1", "h2")[1]] == ("leaf1", middle)
 
 
 @one_in(5)

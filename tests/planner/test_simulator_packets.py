@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.switch_window import SwitchWindow
+from netsum.window.switch_window import SwitchWindow
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.network import Network
 from netsum_planner.simulator.outcome import Counts, Outcome

@@ -4,7 +4,7 @@
 
     name: resnet
     members: [h1, h2, h3, h4]     # rank order; the same host may hold several ranks
-    window: 64                    # optional: blocks in flight
+    window: 64                    # optional: blocks in flight; the default is 256 without a switch
     chunks: 16                    # optional: payload of a block in 256-byte chunks
     late: degrade                 # optional: go on without members that are late (default: wait for them)
     block_exp: 50                 # optional, in a degrade job: least milliseconds that a block waits
@@ -28,7 +28,16 @@ from netsum.counting import counted
 from netsum.descriptor import AUTO, KNOWN, PLAN, is_algorithm, without_switch
 from netsum.peers.plans.from_file import load_plan
 from netsum.wire import schema
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from netsum_controller.config.problems import Key
 from netsum_controller.config.topology import Name
@@ -37,6 +46,8 @@ from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
 """Blocks in flight: 64 of 4 KiB are 256 KiB, several round trips' worth for a software switch."""
+HOST_WINDOW = 256
+"""Without a switch: a message carries many blocks and often waits for one rank; others use the links meanwhile."""
 MAX_WINDOW = schema.SLOTS // 2
 DEFAULT_BLOCK_EXP = 50.0
 MIN_BLOCK_EXP = 1.0
@@ -75,6 +86,16 @@ def roots_of_plan(given: Any) -> Any:
     return dict(roots)
 
 
+def network_of_plan(given: Any) -> str:
+    """Of ``plan:FILE``, the network that the plan is for, as JSON; "" if it has none, or is wrong, of which the roots tell."""
+    if not isinstance(given, str) or not given.startswith(PLAN):
+        return ""
+    try:
+        return load_plan(given.removeprefix(PLAN)).network
+    except ValueError:
+        return ""
+
+
 Token = Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_token)]
 
 
@@ -85,10 +106,11 @@ class JobSpec(BaseModel):
 
     name: Name
     members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)
-    window: int = Field(default=DEFAULT_WINDOW, ge=1, le=MAX_WINDOW)
+    late: Late = Field(default=Late.WAIT, strict=False)
+    algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
+    window: int = Field(default=None, validate_default=True, ge=1, le=MAX_WINDOW)
     chunks: int | None = Field(default=None, ge=1, le=schema.MAX_CHUNKS)
     token: Token | None = Field(default=None, repr=False)
-    late: Late = Field(default=Late.WAIT, strict=False)
     block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
     quorum: int | None = Field(default=None, ge=1)
     tenant: Name = DEFAULT_TENANT
@@ -96,9 +118,24 @@ class JobSpec(BaseModel):
     roots: Annotated[
         dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)
     ] = None
-    algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
+    network: str = Field(default="", repr=False)
+    """Of the plan that the roots are from: if a part of it dies, other roots are planned for the rest."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_network(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "network" in data or not (network := network_of_plan(data.get("roots"))):
+            return data
+        return {**data, "network": network}
 
     # These look at settings above their own; one that is wrong is not in `info.data`.
+
+    @field_validator("window", mode="before")
+    @classmethod
+    def _default(cls, window: Any, info: ValidationInfo) -> Any:
+        if window is not None:
+            return window
+        return HOST_WINDOW if without_switch(info.data.get("algorithm", AUTO)) else DEFAULT_WINDOW
 
     @field_validator("block_exp", "quorum")
     @classmethod
@@ -166,6 +203,7 @@ def spec_of(job: Job) -> JobSpec:
         priority=job.priority,
         roots=dict(job.roots) or None,
         algorithm=job.algorithm,
+        network=job.network,
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -210,6 +210,12 @@ class Topology(_Strict):
                 if link.switches[own] == switch:
                     found[link.ports[own]] = Neighbour(link.switches[other], link.ports[other], name)
         return found
+
+    def without(self, links: Collection[str]) -> Topology:
+        """A copy without these links, and without those beside them between the same two switches, which nothing uses."""
+        gone = {frozenset(self.links[name].switches) for name in links if name in self.links}
+        left = {name: link for name, link in self.links.items() if frozenset(link.switches) not in gone}
+        return self.model_copy(update={"links": left})
 
     def on_ports(self, switch: str) -> dict[int, str]:
         """What is on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or

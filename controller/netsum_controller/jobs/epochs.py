@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
+from netsum_controller.config.topology import Topology
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 from netsum_controller.jobs.claims import claim_again, claim_numbers
 from netsum_controller.jobs.priorities import settle_quietly
@@ -18,6 +19,7 @@ from netsum_controller.p4runtime.converge import RollbackError
 from netsum_controller.planning.admission import place_again
 from netsum_controller.planning.allocation import allocate_first_block_id, scattered
 from netsum_controller.planning.job_items import home_of
+from netsum_controller.planning.replan import Replanned
 from netsum_controller.planning.trees import Trees, plan_trees
 from netsum_controller.site import Site
 from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
@@ -99,8 +101,33 @@ def table_size(site: Site) -> int:
 def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
     """Trees and parts that the job could have now; :class:`Refused` if there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
-    trees = plan_trees(site.topology, members, down=frozenset(site.down), weights=job.roots or None)
+    topology, down = site.usable, frozenset(site.down)
+    anew = replanned(site, job)
+    choices: list[Mapping[str, int] | None] = [each for each in (anew.roots if anew else None, job.roots) if each]
+    if site.links_down or not choices:  # without a link, the roots that were asked for may not be able to share
+        choices.append(None)
+    trees = _first_possible(topology, members, down, choices)
     return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+
+
+def _first_possible(
+    topology: Topology, members: Mapping[int, str], down: frozenset[str], choices: Sequence[Mapping[str, int] | None]
+) -> Trees:
+    *others, last = choices
+    for weights in others:
+        with suppress(Refused):
+            return plan_trees(topology, members, down=down, weights=weights)
+    return plan_trees(topology, members, down=down, weights=last)
+
+
+def replanned(site: Site, job: Job) -> Replanned | None:
+    """Roots for what is left of the network that the job's roots were planned for; None if it is whole, or nobody can tell."""
+    links = (site.topology.links[name].switches for name in site.links_down if name in site.topology.links)
+    gone: frozenset[str | tuple[str, str]] = frozenset({*site.down, *links})
+    if not gone or not job.network or site.replan is None:
+        return None
+    found = site.replan(job.network, frozenset(seat.host for seat in job.epoch.members), gone)
+    return found if found.roots else None
 
 
 def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
@@ -115,6 +142,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
             raise  # its members combine, so there are no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
+    _tell(site, job, trees)
     hosts = site.topology.hosts
     homes = tuple(
         hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats
@@ -122,9 +150,20 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
     return Shape(trees.roots, trees.parents, homes), parts
 
 
+def _tell(site: Site, job: Job, trees: Trees) -> None:
+    anew = replanned(site, job)
+    if anew is not None and set(anew.roots) == set(trees.roots):
+        gone = ", ".join([*sorted(site.down), *sorted(site.links_down)])
+        shares = ", ".join(f"{root} {weight}" for root, weight in anew.roots.items())
+        told = "job %s: planned anew without %s: roots %s, %.3g of %.3g GB/s"
+        log.warning(told, job.name, gone, shares, anew.rate, anew.before, extra=about(job))
+
+
 def goes_around(site: Site, job: Job) -> bool:
-    """Whether the job's trees need a switch that is down, and other trees would not."""
-    if not job.epoch.shape.switches & site.down:
+    """Whether the job's trees need a switch or a link that is down, and other trees would not."""
+    shape = job.epoch.shape
+    cut = {frozenset(site.topology.links[name].switches) for name in site.links_down if name in site.topology.links}
+    if not shape.switches & site.down and cut.isdisjoint(map(frozenset, shape.edges)):
         return False
     try:
         _plan(site, job)

@@ -74,7 +74,7 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
             own["quorum"] = min(parent.quorum, len(ranks))
         if parent.algorithm.startswith(PLAN):
             own["algorithm"] = AUTO
-        spec = spec_of(parent).model_copy(update={**own, "roots": None})
+        spec = spec_of(parent).model_copy(update={**own, "roots": None, "network": ""})
         return create_job(site, spec, wait_for_switch=parent.by_switch)
 
 

@@ -114,7 +114,7 @@ def _trees_now(site: Site, spec: JobSpec) -> Trees:
     choose_trees(spec, site.topology)
     down = find_down(site)
     try:
-        return choose_trees(spec, site.topology, down)
+        return choose_trees(spec, site.topology_for(spec.roots), down)
     except NoSwitch as error:
         raise Unreachable(str(error)) from None
 
@@ -165,7 +165,8 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
 def _record(site: Site, spec: JobSpec, clients: Clients) -> Job:
     """Find room for a job and store it as INSTALLING."""
     jobs, last = site.store.jobs(), site.store.last_job_id
-    placement = place(spec, site.topology, jobs, last, table_size(site), site.down)
+    topology = site.topology_for(spec.roots)
+    placement = place(spec, topology, jobs, last, table_size(site), site.down)
     switches = [part.switch for part in placement.parts]
     shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, site.topology))
     claim = claim_for(site, clients, switches, spec.members, shape)
@@ -196,6 +197,7 @@ def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks
         roots=spec.roots or {},
         priority=spec.priority,
         algorithm=spec.algorithm,
+        network=spec.network,
         token=token,
     )
 

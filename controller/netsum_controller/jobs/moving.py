@@ -136,7 +136,8 @@ def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
 
 def _to_switches(site: Site, job: Job, algorithm: str) -> Move:
     placement = place(
-        *(spec_of(replace(job, algorithm=algorithm)), site.topology, site.store.jobs(), site.store.last_job_id),
+        *(spec_of(replace(job, algorithm=algorithm)), site.topology_for(job.roots)),
+        *(site.store.jobs(), site.store.last_job_id),
         *(table_size(site), find_down(site)),
     )
     placed = replace(job, algorithm=algorithm, job_id=placement.job_id, parts=placement.parts, slots=placement.slots)

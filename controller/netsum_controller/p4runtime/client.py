@@ -87,14 +87,16 @@ class SwitchClient:
         # Not from 1: a late answer to an earlier client must not be taken for one to this.
         self._cookies = itertools.count(secrets.randbelow(1 << 16))
 
-    def connect(self) -> Self:
-        """Connect and become primary; :class:`SwitchError` if the server is not there."""
+    def connect(self, *, primary: bool = True) -> Self:
+        """Connect and become primary; :class:`SwitchError` if the server is not there. Who is not primary disturbs nobody and can
+        read tables and counters."""
         self._channel = open_channel(self.address, self._tls)
         try:
             self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
             self._greet()
-            self._stream = Stream(self._stub, self.name, self.address, self.device_id)
-            self._stream.become_primary(CALL_TIMEOUT)
+            if primary:
+                self._stream = Stream(self._stub, self.name, self.address, self.device_id)
+                self._stream.become_primary(CALL_TIMEOUT)
         except BaseException:
             self.close()
             raise

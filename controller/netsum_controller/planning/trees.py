@@ -216,7 +216,7 @@ def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[s
         if switch not in reached:
             raise NoSwitch(
                 f"no path joins {homes[0]} (with {', '.join(on[homes[0]])}) and {switch} (with {', '.join(on[switch])}) over "
-                f"switches that are up"
+                f"switches and links that are up"
             )
     return homes
 
@@ -269,7 +269,7 @@ def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
     parents: dict[str, str] = {}
     for home in homes:
         if home not in distance:
-            raise NoSwitch(f"root {root} cannot be reached from {home} over switches that are up")
+            raise NoSwitch(f"root {root} cannot be reached from {home} over switches and links that are up")
         switch = home
         while switch != root and switch not in parents:
             hops = next_hops(graph, distance, switch)

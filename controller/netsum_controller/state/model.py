@@ -194,6 +194,8 @@ class Job:
     """Its class, 0 to 7: while a job of a higher class is busy on a switch, those of lower classes give way."""
     algorithm: str = AUTO
     """Who should combine: "switch", the members by the algorithm of this name, or "auto" (a switch if possible)."""
+    network: str = field(default="", repr=False)
+    """JSON of the network for which the weights of its roots were planned; "" if they were not."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
     """Whether this call created it; False if it already existed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-VERSION = 4
+VERSION = 5
 """The format, kept in the file (``PRAGMA user_version``); a file of another one is refused."""
 
 TABLES = """
@@ -15,7 +15,8 @@ CREATE TABLE jobs (
     epoch INTEGER NOT NULL REFERENCES epochs(number), late TEXT NOT NULL DEFAULT 'wait',
     block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
     roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0,
-    algorithm TEXT NOT NULL DEFAULT 'auto'                 -- who combines (in a job without parts its members)
+    algorithm TEXT NOT NULL DEFAULT 'auto',                -- who combines (in a job without parts its members)
+    network TEXT NOT NULL DEFAULT ''                       -- for which the weights of its roots were planned
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's

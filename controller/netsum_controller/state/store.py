@@ -38,7 +38,7 @@ from netsum_controller.state.model import (
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
-    "roots, priority, algorithm"
+    "roots, priority, algorithm, network"
 )
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
 _REMEMBERED_RANGES = 64
@@ -234,7 +234,7 @@ class Store:
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
             *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
-            job.algorithm,
+            *(job.algorithm, job.network),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self.set_parts(job.name, job.job_id, job.parts)

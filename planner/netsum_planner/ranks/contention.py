@@ -15,8 +15,8 @@ from math import ceil
 from typing import Any
 
 from netsum_planner.ranks.flows import ALGORITHMS, Step
-from netsum_planner.ranks.routing import Routing
 from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.topologies.routing import Routing
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from netsum_planner.errors import PlanError
 from netsum_planner.ranks.contention import Contention, Least, contention, least
 from netsum_planner.ranks.flows import ALGORITHMS
 from netsum_planner.ranks.orders import orders
-from netsum_planner.ranks.routing import Routing
 from netsum_planner.ranks.search import improved
 from netsum_planner.topologies.model import Topology
+from netsum_planner.topologies.routing import Routing
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from random import Random
 
 from netsum_planner.ranks.contention import unit_rate
 from netsum_planner.ranks.flows import ALGORITHMS, Flow
-from netsum_planner.ranks.routing import Routing
 from netsum_planner.topologies.model import Pair
+from netsum_planner.topologies.routing import Routing
 
 TRIES = 10_000
 MOST_FLOWS = 20_000

@@ -78,7 +78,7 @@ def write_traces(prefix: Path, topology: Topology, scenario: Scenario, wire: Wir
     nodes = _calls(job, hosts) if job.algorithm == IN_NETWORK and job.plan is None else None
     if nodes is None:
         only = scenario.model_copy(update={"jobs": (job,), "failures": ()})
-        schedule, _ = build(Network(topology, seed), only, wire, seed)
+        schedule, _ = build(Network(topology), only, wire, seed)
         nodes = _messages(schedule, hosts)
     found = []
     for rank, of_rank in enumerate(nodes):

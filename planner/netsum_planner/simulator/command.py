@@ -69,9 +69,7 @@ def _options(command: Callable[..., None]) -> Any:
             "--scenario", type=click.Path(path_type=Path), metavar="YAML", help="Jobs, stragglers, failures instead."
         ),
         click.option("--level", type=click.Choice(["flow", "packet"]), default="flow", show_default=True),
-        click.option(
-            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of paths, losses, lateness."
-        ),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of losses and lateness."),
         click.option(
             "--window", type=click.IntRange(1, 1 << 15), default=Wire.window, show_default=True, help="Blocks."
         ),

@@ -1,15 +1,15 @@
-"""A rank of a job, packet by packet: netsum's own window (:mod:`netsum.switch_window`), which is told the simulated time."""
+"""A rank of a job, packet by packet: netsum's own window (:mod:`netsum.window`), which is told the simulated time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from netsum.block import Block
 from netsum.collectives.layout import GROUP
 from netsum.descriptor import Descriptor
 from netsum.rows import Received
-from netsum.switch_window import SwitchWindow
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op
 

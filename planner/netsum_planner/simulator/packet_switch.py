@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from netsum.block import id_distance
+from netsum.window.block import id_distance
 from netsum.wire.codec import Header, pack_header
 
 from netsum_planner.simulator.packet_wire import Clock, Frame

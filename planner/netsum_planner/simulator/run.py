@@ -93,7 +93,7 @@ def run_flows(
 ) -> Outcome:
     """Simulate flows. :class:`PlanError` if a job cannot run there."""
     began = time.perf_counter()
-    network = Network(topology, seed)
+    network = Network(topology)
     schedule, of_jobs = build(network, scenario, wire or Wire(), seed)
     flows = simulate(schedule, _failures(network, scenario), progress)
     jobs = [
@@ -142,7 +142,7 @@ def run_packets(
     began = time.perf_counter()
     wire, faults = wire or Wire(), faults or Faults()
     late = Lateness(scenario, seed)
-    network = Network(topology, seed)
+    network = Network(topology)
     jobs = []
     require_in_network(scenario)
     for job in scenario.jobs:

@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import yaml
 from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.topology import Topology as Installed
 from netsum_controller.config.topology import parse_topology
@@ -151,6 +152,17 @@ def to_yaml(topology: Topology) -> str:
     if topology.routes:
         lines += ["routes:", *(f"  - [{', '.join(route)}]" for route in topology.routes.values())]
     return "\n".join([*lines, ""])
+
+
+def to_network(topology: Topology) -> dict[str, Any]:
+    """The planner's YAML as data, for JSON; :func:`from_network` reads it back."""
+    found: dict[str, Any] = yaml.safe_load(to_yaml(topology))
+    return found
+
+
+def from_network(text: str) -> Topology:
+    """The topology that a plan carries, as JSON. :class:`~netsum_controller.errors.InputError` if it is none."""
+    return _own(parse_yaml(text, "network"))  # JSON is YAML
 
 
 def read_topology(path: str | Path, *, rate_mbps: float | None = None, boxes: int = 1) -> Topology:

@@ -9,6 +9,7 @@ from typing import Any
 from netsum.peers.plans.from_file import VERSION
 
 from netsum_planner.optimum.optimum import Collective, optimum
+from netsum_planner.topologies.files import to_network
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.many_roots import pack_all
 from netsum_planner.trees.schedule import Schedule, many_to_many
@@ -26,7 +27,8 @@ class CollectivePlan:
     optimum: Fraction
     chunk_bytes: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, before: CollectivePlan | None = None) -> dict[str, Any]:
+        """``before``: the plan of the whole network, if this is one of what is left of it."""
         hosts = self.schedule.packing.topology.hosts
         number = {host: rank for rank, host in enumerate(hosts)}
         parts: list[dict[str, Any]] = [
@@ -48,18 +50,19 @@ class CollectivePlan:
             "topology": self.schedule.packing.topology.name,
             "collective": "allreduce",
             "hosts": list(hosts),
-            "GBps": float(self.schedule.rate),
-            "optimum_GBps": float(self.schedule.packing.optimum),
             **({"chunk_bytes": self.chunk_bytes} if self.chunk_bytes else {}),
-            **self._switches(),
+            **self._rates(),
+            **({"roots": self.roots} if self.roots else {}),
+            **({} if before is None else {"whole": before._rates()}),
+            "network": to_network(self.schedule.packing.topology),
             "parts": parts,
         }
 
-    def _switches(self) -> dict[str, Any]:
-        if not self.roots:
-            return {}
-        rates = {"in_network_GBps": float(self.in_network), "in_network_optimum_GBps": float(self.optimum)}
-        return {**rates, "roots": self.roots}
+    def _rates(self) -> dict[str, float]:
+        found = {"GBps": float(self.schedule.rate), "optimum_GBps": float(self.schedule.packing.optimum)}
+        if self.roots:
+            found |= {"in_network_GBps": float(self.in_network), "in_network_optimum_GBps": float(self.optimum)}
+        return found
 
 
 def plan_allreduce(topology: Topology, chunk_bytes: int | None = None) -> CollectivePlan:

@@ -8,12 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from netsum_controller.config.topology import MAX_PORT
-from netsum_controller.config.topology import Topology as Installed
 from netsum_controller.errors import Refused
 from netsum_controller.planning.trees import MAX_STRIPES, plan_trees, share
 from scipy.optimize import linprog
 
+from netsum_planner.topologies.for_controller import for_controller
 from netsum_planner.topologies.model import Pair, Topology
 
 _NEAR = 1 / 128
@@ -23,7 +22,7 @@ _NEAR = 1 / 128
 def stripes(topology: Topology) -> tuple[dict[str, int], Fraction]:
     """The weights of the roots that the controller would choose, those of more than one, and the GB/s of the whole array that
     they reach together. None of either if the hosts' switches cannot sum, or hosts are not on one switch each."""
-    known = _installed(topology)
+    known = for_controller(topology)
     if known is None:
         return {}, Fraction(0)
     try:
@@ -71,36 +70,3 @@ def _weights(rates: Mapping[str, Any]) -> dict[str, int]:
     else:
         counts = {root: round(each * MAX_STRIPES) for root, each in shares.items()}
     return {root: count for root, count in counts.items() if count}
-
-
-def _installed(topology: Topology) -> Installed | None:
-    """As the controller knows it, with addresses and ports of no meaning; None if it could not."""
-    homes = {host: topology.neighbours[host] for host in topology.hosts}
-    ways = {ends for ends in topology.rates if ends[::-1] in topology.rates}
-    if any(len(others) != 1 or others[0] not in topology.switches for others in homes.values()):
-        return None
-    used = dict.fromkeys(topology.switches, 0)
-
-    def port(switch: str) -> int:
-        used[switch] += 1
-        return used[switch]
-
-    def addresses(number: int) -> dict[str, str]:
-        return {
-            "ip": f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",
-            "mac": f"02:00:00:{number >> 16:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
-        }
-
-    order = {name: n for n, name in enumerate(topology.nodes, 1)}
-    hosts = {
-        host: {**addresses(order[host]), "switch": others[0], "port": port(others[0])} for host, others in homes.items()
-    }
-    links = {
-        f"{one}_{other}": {"switches": (one, other), "ports": (port(one), port(other))}
-        for one, other in ways
-        if one in topology.switches and other in topology.switches and order[one] < order[other]
-    }
-    if max(used.values(), default=0) > MAX_PORT:
-        return None
-    switches = {name: {"device_id": order[name], **addresses(order[name])} for name in topology.switches}
-    return Installed.model_validate({"name": "planned", "switches": switches, "hosts": hosts, "links": links})

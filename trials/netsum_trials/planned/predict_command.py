@@ -16,8 +16,8 @@ from netsum_planner.training.job import BACKWARD, Layer, Training
 from netsum_planner.training.machine import Machine, calibrate
 from netsum_planner.training.timeline import predict, simulated
 from netsum_testbed.checking import running, switch_option
-from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import said_by
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.tables import wide_console
 
@@ -84,10 +84,7 @@ def time_steps(fabric: Fabric, algorithm: str, training: Training, steps: int) -
     told = {"forward": forward, "backward": BACKWARD * forward, "buckets": buckets, "overlap": training.overlap}
     command = [sys.executable, "-m", "netsum_trials.planned.trainer", json.dumps({**told, "steps": steps})]
     with ranks_of(fabric, algorithm, command) as ranks:
-        said = [rank.stdout.readline() for rank in ranks]
-        for number, line in enumerate(said):
-            if not line:
-                raise TestbedError(f"rank {number} failed: {ranks[number].last_words(1)}")
+        said = said_by(ranks)
         for rank in ranks:
             rank.wait()
-    return max(float(line) for line in said)
+    return max(map(float, said))

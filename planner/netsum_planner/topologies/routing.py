@@ -7,27 +7,39 @@ another digit of the target's number (:mod:`netsum_controller.planning.switch_it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 
 from netsum_planner.errors import PlanError
-from netsum_planner.topologies.model import Topology
+from netsum_planner.topologies.model import Pair, Topology
 
 Path = tuple[str, ...]
 
 
 class Routing:
-    """Hosts forward only where there are no switches."""
+    """``down`` links are on no path. A host that is on a switch forwards nothing."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._forwards = set(topology.switches or topology.hosts)
-        self._before: dict[str, list[str]] = {name: [] for name in topology.nodes}
-        for one, other in topology.rates:
-            self._before[other].append(one)
+        switches = topology.switches
+        on_switch = {host for host in topology.hosts if not switches.keys().isdisjoint(topology.neighbours[host])}
+        self._forwards = set(topology.nodes) - on_switch
         self._number = {host: n for n, host in enumerate(topology.hosts)}
-        self._level = self._levels()
+        self.set_down(())
+        homes = [name for name in switches if not self._number.keys().isdisjoint(topology.neighbours[name])]
+        self._level = dict.fromkeys(topology.hosts, 0) | self._search(homes, set(switches))
+        """How many links away the nearest switch with hosts is."""
+
+    def set_down(self, down: Collection[Pair]) -> None:
+        """From now on, paths avoid these links, and no others."""
+        self.down = frozenset(down)
+        self._before: dict[str, list[str]] = {name: [] for name in self.topology.nodes}
+        for one, other in self.topology.rates:
+            if (one, other) not in self.down:
+                self._before[other].append(one)
+        routes = self.topology.routes.items()
+        self._paths = {ends: route for ends, route in routes if self.down.isdisjoint(pairwise(route))}
         self._away: dict[tuple[str, ...], dict[str, int]] = {}
-        self._paths: dict[tuple[str, str], Path] = dict(topology.routes)
 
     def path(self, source: str, target: str) -> Path:
         """From host to host. :class:`PlanError` if there is none. Cost: the first to a home looks at every link."""
@@ -37,11 +49,15 @@ class Routing:
         return found
 
     def _found(self, source: str, target: str) -> Path:
-        away, number = self._distances(target), self._number[target]
+        number = self._number[target]
+        # Hosts on the same switches share the distances to them.
+        away = self.distances(*(name for name in self._before[target] if name in self._forwards))
         path = [source]
         while path[-1] != target:
             here = path[-1]
             others = self.topology.neighbours[here]
+            if self.down:
+                others = [other for other in others if (here, other) not in self.down]
             if target in others:
                 path.append(target)
                 continue
@@ -53,20 +69,14 @@ class Routing:
             path.append(hops[number // len(hops) ** self._level[here] % len(hops)])
         return tuple(path)
 
-    def _distances(self, target: str) -> dict[str, int]:
-        """How far the nodes that forward are from the last one before the target. Hosts on the same switch share it."""
-        homes = tuple(name for name in self._before[target] if name in self._forwards)
-        if homes not in self._away:
-            self._away[homes] = self._search(homes, self._forwards)
-        return self._away[homes]
+    def distances(self, *targets: str) -> dict[str, int]:
+        """How many links each node that forwards is away from the nearest of ``targets``."""
+        if targets not in self._away:
+            self._away[targets] = self._search(targets, self._forwards)
+        return self._away[targets]
 
-    def _levels(self) -> dict[str, int]:
-        """How many links away the nearest switch with hosts is."""
-        hosts = set(self.topology.hosts)
-        homes = [name for name in self.topology.switches if hosts & set(self.topology.neighbours[name])]
-        return dict.fromkeys(hosts, 0) | self._search(homes, set(self.topology.switches))
-
-    def _search(self, starts: Iterable[str], among: set[str]) -> dict[str, int]:
+    def _search(self, starts: Iterable[str], among: Collection[str]) -> dict[str, int]:
+        """Breadth first."""
         found = dict.fromkeys(starts, 0)
         queue = deque(found)
         while queue:

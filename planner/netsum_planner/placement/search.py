@@ -1,0 +1,257 @@
+"""Places several jobs: one after the other, then better by exchanging groups of hosts; or by another policy, to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import exp
+from random import Random
+from typing import Any, Final
+
+from netsum.counting import counted
+
+from netsum_planner.errors import PlanError
+from netsum_planner.placement.fit import fit
+from netsum_planner.placement.jobs import Job
+from netsum_planner.placement.placement import Placement
+from netsum_planner.placement.scopes import Scopes
+from netsum_planner.placement.steps import Estimate, Predicted, Simulation, predicted
+from netsum_planner.topologies.model import Topology
+from netsum_planner.training.machine import Machine
+
+_OWN: Final = ("packed", "aligned", "spread")
+_STARTS: Final = 4
+_TRIES: Final = 200
+"""From each start, in the first round."""
+_EFFORT: Final = 60_000
+"""Workers in all tries of a start together, so that thousands of workers do not take hours."""
+_HEAT: Final = 0.004
+"""An exchange that makes all workers that much less efficient may be kept at the beginning."""
+_SAME: Final = 9
+"""Decimal places in which scores are compared."""
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``placements`` of the jobs that got hosts, with what is ``predicted`` of each; ``waiting``: the other jobs, and why.
+    ``free`` hosts are left, and those that are kept are among them."""
+
+    scopes: Scopes
+    placements: tuple[Placement, ...]
+    predicted: tuple[Predicted, ...]
+    waiting: tuple[tuple[Job, str], ...]
+    free: tuple[str, ...]
+
+    @cached_property
+    def efficiency(self) -> float:
+        """Of all workers that are wanted: those of a job that waits do nothing."""
+        wanted = sum(each.job.workers for each in self.placements) + sum(job.workers for job, _ in self.waiting)
+        done = sum(
+            each.job.workers * told.efficiency for each, told in zip(self.placements, self.predicted, strict=True)
+        )
+        return done / wanted
+
+    @cached_property
+    def fragmentation(self) -> float:
+        return self.scopes.fragmentation(self.free)
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """The less, the better: jobs that wait count first, then efficiency, the steps, and fragmentation."""
+        steps = sum(each.step for each in self.predicted)
+        return (len(self.waiting), -round(self.efficiency, _SAME), round(steps, _SAME), self.fragmentation)
+
+    def to_json(self) -> dict[str, Any]:
+        jobs: list[dict[str, Any]] = [
+            {"job": each.job.name, "workers": each.job.workers, **each.to_json(), **told.to_json()}
+            for each, told in zip(self.placements, self.predicted, strict=True)
+        ]
+        return {
+            "jobs": jobs,
+            "waiting": [{"job": job.name, "workers": job.workers, "why": why} for job, why in self.waiting],
+            "efficiency": self.efficiency,
+            "fragmentation": self.fragmentation,
+            "free": list(self.free),
+        }
+
+
+def _score(plan: Plan) -> tuple[float, ...]:
+    return plan.score
+
+
+@dataclass(frozen=True)
+class Placer:
+    """Places ``jobs`` on the hosts of a topology that have a link and are not taken. Of every rack, ``spare`` hosts are kept
+    free. ``errors``: by job, why the network could not serve it on hosts that would have sufficed."""
+
+    topology: Topology
+    scopes: Scopes
+    jobs: tuple[Job, ...]
+    machine: Machine
+    spare: int = 0
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for job in self.jobs:
+            if not any(job.sizes()):
+                raise PlanError(f"job {job.name}: {_too_large(job)}")
+
+    @cached_property
+    def free(self) -> tuple[str, ...]:
+        up = {host for host in self.topology.hosts if self.topology.neighbours[host]}
+        return tuple(host for host in self.scopes.of if host in up - self.scopes.taken)
+
+    @cached_property
+    def usable(self) -> tuple[str, ...]:
+        """The free hosts but those that are kept: the last of each rack."""
+        racks = self.scopes.racks(self.free).values()
+        kept = {host for rack in racks for host in rack[max(0, len(rack) - self.spare) :]}
+        return tuple(host for host in self.free if host not in kept)
+
+    def place(self, seed: int = 1, told: Told = lambda _: None) -> Plan:
+        """The best that was found; by the simulated steps it is never worse than ``first-fit``. Jobs choose in their order, each
+        the sizes and hosts with which all jobs so far do best; then groups are exchanged. :class:`PlanError` if no job fits.
+
+        Cost: 2,400 estimates at most, which look at every flow once, and two simulations."""
+        random, estimate = Random(seed), Estimate(self.topology, self.machine)
+        start = self._one_by_one(_OWN, random, estimate)
+        if not start.placements:
+            raise PlanError("; ".join(f"job {job.name}: {self._why(job, self.usable)}" for job in self.jobs))
+        # Successive halving: the better half of the starts gets twice as many tries.
+        plans, tries = self._other_sizes(start, random, estimate)[:_STARTS], _TRIES
+        while tries:
+            plans = sorted((self._improved(each, tries, random, estimate, told) for each in plans), key=_score)
+            tries = 2 * tries if len(plans) > 1 else 0
+            plans = plans[: (len(plans) + 1) // 2]
+        best = plans[0]
+        told("simulating what was found")
+        found = (best, self._one_by_one(("first-fit",), random, estimate))
+        return min((self._simulated(each) for each in found), key=_score)
+
+    def by_policy(self, policy: str, seed: int = 1) -> Plan:
+        """What another policy does: hosts as it takes them, and the best sizes for that."""
+        return self._simulated(self._one_by_one((policy,), Random(seed), Estimate(self.topology, self.machine)))
+
+    def plan(self, placements: Sequence[Placement], calls: Estimate) -> Plan:
+        """What is predicted of these placements."""
+        steps = tuple(
+            predicted(each, calls, [other for other in placements if other is not each]) for each in placements
+        )
+        taken = {host for each in placements for host in each.order}
+        free = tuple(host for host in self.free if host not in taken)
+        placed = {each.job.name for each in placements}
+        waiting = tuple((job, self._why(job, free)) for job in self.jobs if job.name not in placed)
+        return Plan(self.scopes, tuple(placements), steps, waiting, free)
+
+    def tried(self, placements: Sequence[Placement], calls: Estimate, job: Job | None = None) -> Plan | None:
+        """None if hosts cannot reach each other, or no switch can sum for them; that is noted for this ``job``."""
+        try:
+            return self.plan(placements, calls)
+        except PlanError as error:
+            if job is not None:
+                self.errors[job.name] = str(error)
+            return None
+
+    def _simulated(self, found: Plan) -> Plan:
+        return self.plan(found.placements, Simulation(self.topology, self.machine))
+
+    def _one_by_one(self, policies: Sequence[str], random: Random, calls: Estimate) -> Plan:
+        found = self.plan((), calls)
+        usable = set(self.usable)
+        for job in self.jobs:
+            able = (
+                fit(self.scopes, usable, job, sizes, policy, random) for sizes in job.sizes() for policy in policies
+            )
+            plans = [self.tried((*found.placements, each), calls, job) for each in able if each is not None]
+            found = min((each for each in plans if each is not None), key=_score, default=found)
+            usable -= {host for each in found.placements for host in each.order}
+        return found
+
+    def _other_sizes(self, start: Plan, random: Random, calls: Estimate) -> list[Plan]:
+        """The start, and what it is with other sizes of one job, the best of each; the best first."""
+        found = {tuple(each.sizes for each in start.placements): start}
+        usable = set(self.usable) & set(start.free)
+        for n, each in enumerate(start.placements):
+            for sizes, policy in product(each.job.sizes(), _OWN):
+                other = fit(self.scopes, {*usable, *each.order}, each.job, sizes, policy, random)
+                if other is None:
+                    continue
+                plan = self.tried((*start.placements[:n], other, *start.placements[n + 1 :]), calls)
+                if plan is not None:
+                    key = tuple(each.sizes for each in plan.placements)
+                    found[key] = min(found.get(key, plan), plan, key=_score)
+        return sorted(found.values(), key=_score)
+
+    def _improved(self, best: Plan, tries: int, random: Random, calls: Estimate, told: Told) -> Plan:
+        """Groups are exchanged, or move to free hosts, also when it is a little worse at first (simulated annealing)."""
+        tries = min(tries, _EFFORT // sum(each.job.workers for each in best.placements))
+        usable, now = set(self.usable), best
+        for number in range(tries):
+            told(f"{number} of {tries} exchanges tried, {best.efficiency:.1%} efficient")
+            moved = _moved(now.placements, [host for host in now.free if host in usable], self.scopes, random)
+            if moved is None or not all(each.holds(self.scopes) for each in moved):
+                continue
+            plan = self.tried(moved, calls)
+            if plan is None:
+                continue
+            worse = now.efficiency - plan.efficiency
+            if plan.score <= now.score or random.random() < exp(-max(worse, 0) / _HEAT / (1 - number / tries)):
+                now = plan
+                best = min(best, now, key=_score)
+        return best
+
+    def _why(self, job: Job, free: Collection[str]) -> str:
+        scopes = ", ".join(
+            f"{key} in one {level}"
+            for key, level in (
+                ("tensor", job.wanted.tensor),
+                ("pipeline", job.wanted.pipeline),
+                ("data", job.wanted.data),
+            )
+            if level is not None
+        )
+        kept = f", {self.spare} of each rack to be kept" if self.spare else ""
+        told = f"{counted(job.workers, 'host')} wanted, {len(free)} free{kept}"
+        if job.name in self.errors and job.workers <= len(free):
+            return self.errors[job.name]
+        return told if job.workers > len(free) or not scopes else f"{told}, none of its sizes fits ({scopes})"
+
+
+def _too_large(job: Job) -> str:
+    """Why there are no sizes."""
+    freed = job._replace(wanted=job.wanted.model_copy(update={"memory_gbytes": None}))
+    least = min((job.memory(sizes) for sizes in freed.sizes()), default=None)
+    if least is None:
+        return f"pp is {job.wanted.pp}, and its training has {counted(len(job.training.layers), 'layer')}"
+    more = "" if job.wanted.activation_mbytes else "; with activation_MB, its layers can be spread over several workers"
+    return f"needs {least / 1e9:.1f} GB a worker at least, and memory_GB is {job.wanted.memory_gbytes:g}{more}"
+
+
+def _moved(
+    placements: Sequence[Placement], free: Sequence[str], scopes: Scopes, random: Random
+) -> tuple[Placement, ...] | None:
+    """One group somewhere else, or two groups of the same size in each other's place."""
+    found = list(placements)
+    groups = [(n, number) for n, each in enumerate(found) for number in range(len(each.tensor_groups))]
+    n, number = random.choice(groups)
+    placement = found[n]
+    tp = placement.sizes.tp
+    if free and random.random() < 0.5:
+        level = placement.job.wanted.tensor
+        scope = scopes.at(random.choice(free), level)
+        room = [host for host in free if scopes.at(host, level) == scope]
+        if len(room) < tp:
+            return None
+        found[n] = placement.with_group(number, tuple(room[:tp]))
+        return tuple(found)
+    other, its = random.choice([(m, each) for m, each in groups if found[m].sizes.tp == tp])
+    if (other, its) == (n, number):
+        return None
+    one, two = placement.tensor_groups[number], found[other].tensor_groups[its]
+    found[n] = found[n].with_group(number, two)
+    found[other] = found[other].with_group(its, one)
+    return tuple(found)
