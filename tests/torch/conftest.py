@@ -16,6 +16,8 @@ from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.side_by_side import Program, run_side_by_side
 
 PROGRAMS = Path(__file__).parent / "programs"
+TRAINING = Path(__file__).parents[2] / ".venv-training" / "bin" / "python"
+"""The Python that has torchft, Ray and JAX."""
 HOSTS = 4
 FABRICS = [
     "embedded",
@@ -41,23 +43,29 @@ def torch_fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
 @pytest.fixture
 def run_ranks(torch_fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[Run]:
     """``run_ranks(program, ranks, *arguments)`` runs a program as the ranks of a new job, as `netsum run` does; or with one
-    torchrun for all of them (``torchrun=True``). All must end well."""
+    torchrun for all of them (``torchrun=True``), or as one process that starts them itself (``once=True``). All must end well."""
     made: list[str] = []
 
-    def run(program: Path, ranks: int, *arguments: str, torchrun: bool = False, **options: Any) -> None:
+    def run(
+        program: Path,
+        ranks: int,
+        *arguments: str,
+        torchrun: bool = False,
+        once: bool = False,
+        python: Path | str = sys.executable,
+        **options: Any,
+    ) -> None:
         name = f"torch-{request.node.originalname.replace('_', '-')[:40]}-{len(made)}"
         spec = JobSpec(name=name, members=tuple(f"h{host + 1}" for host in range(ranks)), **options)
         job = torch_fabric.create_job(spec)
         made.append(name)
-        command = [sys.executable, str(program), *arguments]
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if torchrun else []
+        command = [str(python), *launcher, str(program), *arguments]
         programs = fabric_programs(torch_fabric, job, command)
-        if torchrun:
+        if torchrun or once:
             first = programs[0]
-            words = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", str(program)]
-            environment = {
-                name: first.environment[name] for name in ("NETSUM_JOB", "NETSUM_TOKEN", "NETSUM_CONTROLLER")
-            }
-            programs = [Program("torchrun", "", [sys.executable, *words, *arguments], environment)]
+            names = ("NETSUM_JOB", "NETSUM_TOKEN", "NETSUM_CONTROLLER")
+            programs = [Program("launcher", "", command, {name: first.environment[name] for name in names})]
         run_side_by_side(programs)
 
     yield run

@@ -44,7 +44,9 @@ def gradients(made: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("bucket_bytes", [pytest.param(1, marks=pytest.mark.full), 1000, 25 << 20])
+@pytest.mark.parametrize(
+    "bucket_bytes", [*(pytest.param(size, marks=pytest.mark.full) for size in (1, 1000)), 25 << 20]
+)
 def test_gradients_become_their_mean_on_every_rank(bucket_bytes: int) -> None:
     from netsum.torch import average_gradients
 

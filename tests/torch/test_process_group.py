@@ -237,6 +237,22 @@ def test_calls_are_under_way_at_once_and_a_wait_may_end_before_its_call() -> Non
         on_each_group(groups, waits)
 
 
+def test_callbacks_run_at_once_if_the_call_was_waited_for() -> None:
+    import torch
+
+    def call(group: Any) -> list[int]:
+        work = group.allreduce([torch.ones(3)])
+        work.wait()
+        threads: list[int] = []
+        work.get_future().add_done_callback(lambda _: threads.append(threading.get_ident()))
+        assert threads == [threading.get_ident()]
+        halves: list[int] = work.get_future().then(lambda done: done.value()[0] / 2).wait().tolist()
+        return halves
+
+    with process_groups(2) as groups:
+        assert on_each_group(groups, call) == [[1.0] * 3] * 2
+
+
 def test_a_group_that_is_shut_down_leaves_no_thread_and_calls_raise() -> None:
     import torch
 

@@ -19,8 +19,9 @@ def test_messages_and_groups(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "messages.py", 3)
 
 
-def test_data_parallel_and_mixed_precision(run_ranks: Run) -> None:
-    run_ranks(PROGRAMS / "training.py", 2, "ddp", "amp")
+@pytest.mark.full
+def test_data_parallel_mixed_precision_and_sparse_gradients(run_ranks: Run) -> None:
+    run_ranks(PROGRAMS / "training.py", 2, "ddp", "amp", "sparse")
 
 
 @pytest.mark.full

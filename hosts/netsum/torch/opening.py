@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ class Job:
     """The job that this process has joined, and the process groups that use it."""
 
     comm: Communicator
+    members: Sequence[int]
+    """By torch's rank, the rank in the job."""
     whole: bool = False
     """Whether a process group of all ranks has ``comm`` itself."""
     users: int = 0
@@ -49,9 +52,11 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
     first = not ranks  # the default group
     rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
     with as_torch_raises(), _lock:
-        job = _jobs[0] if _jobs else _join(rank, size, PATIENCE)
+        job = (
+            _jobs[0] if _jobs else _join(rank, _members(options.store, rank, size) if first else range(size), PATIENCE)
+        )
         try:
-            name, members = str(options.group_id), ranks or list(range(size))
+            name, members = str(options.group_id), [job.members[each] for each in ranks or range(size)]
             comm = _communicator(job, members, name, PATIENCE)
             job.users += 1
 
@@ -69,16 +74,26 @@ def _world_size() -> int:
     return size
 
 
-def _join(rank: int, size: int, timeout: float) -> Job:
-    comm = join(rank=rank, timeout=timeout)
+def _join(rank: int, members: Sequence[int], timeout: float) -> Job:
+    size = len(members)
+    comm = join(rank=members[rank], timeout=timeout)
     if comm.size != size:
         comm.close()
         raise JoinError(
             f"torch's world has {size} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
             "start as many processes as the job has members"
         )
-    _jobs.append(Job(comm))
+    _jobs.append(Job(comm, members))
     return _jobs[0]
+
+
+def _members(store: Any, rank: int, size: int) -> list[int]:
+    """By torch's rank, the rank in the job: NETSUM_RANK where each process has its own, else torch's. A launcher may number the
+    processes as it likes (Ray does), but a switch knows a member by its host."""
+    store.set(f"member/{rank}", os.environ.get("NETSUM_RANK") or str(rank))
+    said = [store.get(f"member/{each}").decode() for each in range(size)]
+    own = [int(each) for each in said if each.isdigit()]
+    return own if sorted(own) == list(range(size)) else list(range(size))
 
 
 def _communicator(job: Job, ranks: Sequence[int], name: str, timeout: float) -> Communicator:

@@ -16,4 +16,6 @@ def as_torch_raises() -> Iterator[None]:
     try:
         yield
     except (NetsumError, TimeoutError) as error:
-        raise distributed.DistBackendError(f"netsum: {type(error).__name__}: {error}") from error
+        # By these words the users of other backends know a timeout, torchft's tests among them.
+        timed_out = "Timed out waiting: " if isinstance(error, TimeoutError) else ""
+        raise distributed.DistBackendError(f"netsum: {type(error).__name__}: {timed_out}{error}") from error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, distributed
 
 from netsum.torch.futures import CallFuture, Futures, future_for_cpp
@@ -55,13 +56,17 @@ class Work(distributed.Work):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._future: Any = None
+        self._waited = False
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the result. A ``timeout`` bounds only this wait; the call goes on."""
-        seconds = timeout.total_seconds() if timeout else None
+        self._take(timeout.total_seconds() if timeout else None)
+        self._waited = True
+        return True
+
+    def _take(self, seconds: float | None = None) -> None:
         with as_torch_raises():
             self._finish([call.wait(seconds) for call in self._calls])
-        return True
 
     def _finish(self, results: list[Any]) -> None:
         with self._lock:
@@ -73,7 +78,7 @@ class Work(distributed.Work):  # type: ignore[misc]
         if not all(call.done() for call in self._calls):
             return False
         with contextlib.suppress(Exception):  # whoever waits gets it
-            self.wait()
+            self._take()
         return True
 
     def is_success(self) -> bool:
@@ -83,7 +88,7 @@ class Work(distributed.Work):  # type: ignore[misc]
         """What the call raised; None while it is under way."""
         if all(call.done() for call in self._calls):
             try:
-                self.wait()
+                self._take()
             except Exception as error:
                 return error
         return None
@@ -103,7 +108,12 @@ class Work(distributed.Work):  # type: ignore[misc]
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A future of the tensors. Its callbacks run on a thread of the process group, in the order in which they were given."""
+        """A future of the tensors. Its callbacks run on a thread of the process group, in the order in which they were given; or,
+        as torch's do, at once if the caller has waited for the call already: then that is so on every rank."""
+        if self._waited:
+            ended = torch.futures.Future(devices=self._devices())
+            ended.set_result(self._tensors)
+            return ended
         # Two kinds of futures, since only one made in C++ shows an error to C++, and only one of ours orders its callbacks.
         if "get_future" not in sys._getframe(1).f_code.co_names:
             return future_for_cpp(self._futures, self._value, self._devices())
@@ -117,5 +127,5 @@ class Work(distributed.Work):  # type: ignore[misc]
         return sorted({each.device for each in self._tensors if each.device.type == "cuda"}, key=str)
 
     def _value(self) -> list[Tensor]:
-        self.wait()
+        self._take()
         return self._tensors

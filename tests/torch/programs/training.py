@@ -113,6 +113,30 @@ def amp() -> None:
         assert scaler.get_scale() == 2.0
 
 
+def sparse() -> None:
+    """An embedding whose gradients are sparse, beside layers whose gradients are dense."""
+
+    def made() -> torch.nn.Sequential:
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(50, 8, sparse=True)
+        return torch.nn.Sequential(table, torch.nn.Flatten(), torch.nn.Linear(3 * 8, 2))
+
+    def words(step: int) -> torch.Tensor:
+        return torch.randint(50, (BATCH, 3), generator=torch.Generator().manual_seed(step))
+
+    shared, plain = DistributedDataParallel(made()), made()
+    for each, share in ((shared, own), (plain, lambda batch: batch)):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.5)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            each(share(words(step))).square().mean().backward()
+            optimizer.step()
+    gradient = shared.module[0].weight.grad
+    assert gradient.is_sparse
+    assert 0 < gradient.coalesce().indices().numel() < 50
+    check_same(shared, [parameter.detach() for parameter in plain.parameters()])
+
+
 def fsdp() -> None:
     made = model()
     for layer in (made[0], made[3], made):
@@ -210,6 +234,7 @@ PARTS = {
     "hooks": hooks,
     "ddp": ddp,
     "amp": amp,
+    "sparse": sparse,
     "fsdp": fsdp,
     "tensor_parallel": tensor_parallel,
     "checkpoints": checkpoints,

@@ -15,12 +15,16 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.launch.ranks import fabric_programs
 from netsum_testbed.rootless import RootlessFabric
-from netsum_testbed.side_by_side import run_side_by_side
+from netsum_testbed.side_by_side import Program, run_side_by_side
 from netsum_testbed.tables import wide_console
 from rich.table import Table
 
+from netsum_trials.conformance import torchft_worker
 from netsum_trials.conformance.chosen import UNSUPPORTED, chosen
 
+ROOT: Final = Path(__file__).parents[3]
+TRAINING: Final = ROOT / ".venv-training" / "bin" / "python"
+"""The Python that has torchft (scripts/training)."""
 RANKS: Final = 4
 FOLDERS: Final = ("barrier", "test_dir", "init_dir")
 """That torch's tests expect in their temporary folder."""
@@ -30,20 +34,21 @@ WORKER: Final = ("-m", "netsum_trials.conformance.worker")
 @click.command("torch-conformance")
 @click.argument("tests", nargs=-1)
 def conformance(tests: tuple[str, ...]) -> None:
-    """Run torch's own tests of torch.distributed (those TESTS, or all that are for netsum) on the backend netsum.
+    """Run torch's own tests of torch.distributed, and torchft's of its process group, on netsum: those TESTS, or all that are for
+    netsum. The names of torchft's begin with torchft:.
 
     Four ranks on the embedded switch, without root. What is not supported is listed by name, with the reason: our own, or that
     with which torch skips the test. The last line is one JSON object; the exit code is 1 if a test fails.
     """
-    trials = str(Path(__file__).parents[2])
-    os.environ["PYTHONPATH"] = f"{trials}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
-    with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder:
-        for name in FOLDERS:
-            Path(folder, name).mkdir()
-        names = list(tests) or chosen(_every(folder))
-        with RootlessFabric(star(RANKS)) as fabric:
-            job = fabric.create_job(JobSpec(name="conformance", members=tuple(fabric.topology.hosts)))
-            run_side_by_side(fabric_programs(fabric, job, [sys.executable, *WORKER, folder, *names]))
+    os.environ["PYTHONPATH"] = f"{ROOT / 'trials'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    ours = [name for name in tests if name.startswith(torchft_worker.PREFIX)]
+    if (ours or not tests) and not TRAINING.exists():
+        raise click.ClickException("torchft is not installed: run scripts/training")
+    with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
+        if ours or not tests:
+            _run_torchft(fabric, folder, ours)
+        if len(ours) < len(tests) or not tests:
+            _run_torch(fabric, folder, [name for name in tests if name not in ours])
         results = _results(Path(folder))
     unsupported = {} if tests else dict(UNSUPPORTED)
     unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
@@ -58,6 +63,21 @@ def conformance(tests: tuple[str, ...]) -> None:
     passed = len(results) - len(failed) - sum(came == "skipped" for came, _ in results.values())
     click.echo(json.dumps({"passed": passed, "unsupported": len(unsupported), "failed": len(failed)}))
     sys.exit(bool(failed))
+
+
+def _run_torchft(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
+    job = fabric.create_job(JobSpec(name="torchft", members=tuple(fabric.topology.hosts)[: torchft_worker.RANKS]))
+    words = [str(TRAINING), "-m", torchft_worker.__name__, folder, *names]
+    run_side_by_side([Program("torchft's tests", "torchft", words, fabric.environment(job, 0))])
+    fabric.delete_job(job.name)
+
+
+def _run_torch(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
+    for name in FOLDERS:
+        Path(folder, name).mkdir()
+    job = fabric.create_job(JobSpec(name="conformance", members=tuple(fabric.topology.hosts)))
+    words = [sys.executable, *WORKER, folder, *(names or chosen(_every(folder)))]
+    run_side_by_side(fabric_programs(fabric, job, words))
 
 
 def _every(folder: str) -> list[str]:
