@@ -6,10 +6,10 @@ from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.transport import PeerSocket, PeerTransport
-from netsum.switch_window import SwitchWindow
 from netsum.transports.base import Transport
 from netsum.transports.links import open_link
 from netsum.window import Window
+from netsum.window.switch_window import SwitchWindow
 
 
 def open_window(descriptor: Descriptor, join_deadline: float = 0.0) -> Window:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from netsum.backend import resume_window
-from netsum.block import Block, id_distance
 from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
 from netsum.home import Home
 from netsum.outline import Outline
@@ -31,6 +30,7 @@ from netsum.silence import Silence
 from netsum.transports.base import Transport
 from netsum.watching import MemberLog
 from netsum.window import FAREWELLS, LONE_SLICE, WAIT_SLICE, Whom, Window
+from netsum.window.block import Block, id_distance
 from netsum.wire.schema import Outcome, Status
 from netsum.work import SUBMITTED, Ended, Flow, Work
 
@@ -67,6 +67,7 @@ class Engine:
         self._failure: BaseException | None = None
         self._closed = False
         self._batch = 0  # how many packets came last
+        self._unseen = False  # whether there is anything that flows may not have seen
         self._keeper: Keeper | None = None
         self._keep()
 
@@ -97,6 +98,7 @@ class Engine:
         with self._gate:
             self._check()
             self._works.append(work)
+            self._unseen = True
             if background and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="netsum", daemon=True)
                 self._thread.start()
@@ -189,19 +191,20 @@ class Engine:
     def _step(self, until: float | None = None, *, wait: bool = True) -> None:
         """Send, receive one batch (waiting for it at most ``until`` then), resume the flows whose results have arrived."""
         try:
-            self._advance()
-            self._recover()
+            if self._unseen:
+                self._advance()
+            if self._recovery is not None:
+                self._recover(self._recovery)
             self._send()
-            if wait:
-                self._gather(until)
-            packets = self._transport.recv(self._patience(time.monotonic(), until) if wait else 0.0)
+            packets = self._transport.recv(self._patience(until) if wait else 0.0)
             self._batch = len(packets)
             now = time.monotonic()
+            self._unseen = True
             self.window.receive_all(packets, now)
             self._advance()
             self._wonder(now)
             # Only after receiving: a process that was stopped for long finds its results waiting.
-            self._time_out()
+            self._time_out(now)
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
@@ -227,10 +230,10 @@ class Engine:
         if self._recovery is not None and (late or (window.speaks and quiet.look(now))):
             self._recovery.wonder()
 
-    def _recover(self) -> None:
+    def _recover(self, recovery: Recovery) -> None:
         """If the switch refuses this rank or is silent, ask the controller, and move to the epoch that resumes this one."""
-        recovery, now = self._recovery, time.monotonic()
-        if recovery is None or not recovery.due(now):
+        now = time.monotonic()
+        if not recovery.due(now):
             return
         window = self.window
         descriptor = recovery.ask(window.block_id(window.prefix), now)
@@ -253,37 +256,37 @@ class Engine:
         if packets:
             self._transport.send(packets)
 
-    def _gather(self, until: float | None) -> None:
-        """While a window of results is on its way, let some gather: a turn costs much more than a packet."""
-        window = self.window
-        pause = min(window.stats.rtt / _SHARES, self._patience(time.monotonic(), until))
-        if pause and self._batch < (window.next_serial - window.base) // _SHARES:
-            time.sleep(pause)
-
-    def _patience(self, now: float, until: float | None) -> float:
-        deadline = self.window.next_deadline()
-        alone = self._thread is None and not self.window.needs_tending  # nobody begins a call meanwhile
-        moments = [each for each in (now + (LONE_SLICE if alone else WAIT_SLICE), deadline, until) if each is not None]
-        moments += [work.deadline for work in list(self._works) if work.deadline is not None]
-        return max(0.0, min(moments) - now) if self._works else 0.0
+    def _patience(self, until: float | None) -> float:
+        """How long to wait for a packet. While a window of results is on its way, let some gather first: a turn costs much more
+        than a packet."""
+        window, works = self.window, list(self._works)
+        if not works:
+            return 0.0
+        now = time.monotonic()
+        alone = self._thread is None and not window.needs_tending  # nobody begins a call meanwhile
+        end = now + (LONE_SLICE if alone else WAIT_SLICE)
+        for moment in (window.next_deadline(), until, *[work.deadline for work in works]):
+            if moment is not None and moment < end:
+                end = moment
+        if self._batch < (window.next_serial - window.base) // _SHARES and window.stats.rtt and end > now:
+            time.sleep(min(window.stats.rtt / _SHARES, end - now))
+            now = time.monotonic()
+        return max(0.0, end - now)
 
     def _advance(self) -> None:
         """Resume flows until none can continue; start the next one once the one before has submitted everything."""
-        moved = True
-        while moved and self._works:
+        self._unseen = False
+        works, moved = self._works, True
+        while moved and works:
             moved = False
-            for work in list(self._works):
-                while self._ready(work):
+            for work in list(works):
+                while not work.over and (work.waiting is None or work.waiting()):
                     moved = True
                     self._resume(work)
-                if work.submitting and not work.done():
+                if work.submitting and not work.over:
                     break
-            while self._works and self._works[0].done():
-                self._works.popleft()
-
-    @staticmethod
-    def _ready(work: Work[Any]) -> bool:
-        return not work.done() and (work.waiting is None or work.waiting())
+            while works and works[0].over:
+                works.popleft()
 
     def _resume(self, work: Work[Any]) -> None:
         if work.outline.first is None:
@@ -313,10 +316,9 @@ class Engine:
                 assert callable(yielded)
                 work.waiting = yielded
 
-    def _time_out(self) -> None:
-        now = time.monotonic()
+    def _time_out(self, now: float) -> None:
         for work in list(self._works):
-            if work.done() or work.deadline is None:
+            if work.over or work.deadline is None:
                 continue
             self._overdue.foresee(work, self.window, self._silence, now)
             if now >= work.deadline:

@@ -96,6 +96,8 @@ def _seconds(source: Mapping[str, str], name: str) -> float | None:
 
 def seconds(given: Any, name: str = "timeout") -> float:
     """A timeout that a caller gave; :class:`BadTimeout` if it is not a number of seconds, 0 or more."""
+    if type(given) is float and given >= 0:
+        return given
     if isinstance(given, bool) or not isinstance(given, Real) or not float(given) >= 0:
         raise BadTimeout(f"{name} is {given!r}, not a number of seconds")
     return float(given)

@@ -102,24 +102,29 @@ def other_call(largest: Codes, own: Codes) -> str | None:
     return words.rstrip(b"\0").decode("ascii", "replace") if _checked(words) == said else None
 
 
-def float_codes(blocks: NDArray[Any]) -> Codes:
-    """Codes of the rows of a (blocks, lanes) float array; ``(blocks,)``."""
-    largest = np.maximum(blocks.max(axis=1, initial=0), -blocks.min(axis=1, initial=0))
-    exponents = np.frexp(largest)[1].astype(np.int64)
-    return np.where(largest == 0, ZERO_CODE, exponents + _FLOAT_OFFSET).astype(np.uint16)
+def magnitudes(groups: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    """The largest magnitude of each block of numbers, which come in groups, ``(blocks, lanes)`` each; it is not finite if one of
+    the block's numbers is not."""
+    most, least = np.maximum.reduce, np.minimum.reduce  # as the methods max and min, but with less around them
+    found = [np.maximum(most(rows, axis=1), -least(rows, axis=1)) for rows in groups]
+    return np.concatenate(found) if len(found) > 1 else found[0]
 
 
-def block_codes(groups: Iterable[NDArray[Any]], number: int, *, finite: bool) -> Codes:
-    """Codes of all ``number`` blocks of floats, whose rows come in groups; zeros if the values are not ``finite``, because the
-    call is then given up."""
-    if not finite:
-        return np.zeros(number, np.uint16)
-    return np.concatenate([float_codes(rows) for rows in groups])
+def float_codes(largest: NDArray[Any]) -> Codes:
+    """Codes of blocks of floats with these largest magnitudes, which are finite."""
+    codes: Codes = (np.frexp(largest)[1] + _FLOAT_OFFSET).astype(np.uint16)
+    codes[largest == 0] = ZERO_CODE
+    return codes
 
 
 def float_exponents(codes: Codes) -> NDArray[np.int64]:
     """The exponents of these codes; 0 for a block of zeros, whose exponent does not matter."""
     return np.where(codes == ZERO_CODE, 0, codes.astype(np.int64) - _FLOAT_OFFSET)
+
+
+def within(codes: Codes, exponents: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether blocks with these codes fit the exponents, as a block of zeros always does, and one that is not finite never."""
+    return np.asarray(codes <= exponents + _FLOAT_OFFSET)
 
 
 def predicted_exponents(codes: Codes) -> NDArray[np.int64]:

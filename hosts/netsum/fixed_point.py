@@ -10,11 +10,12 @@ q = rint(x * 2^(b - e)). The error of a sum is at most n/2 quanta, the quantum a
 **Min, max.** Lanes compare as unsigned integers, so signed integers and floats are mapped to unsigned ones in the same
 order. **And, or, xor** take the bits as they are.
 
-Arrays are two-dimensional here, one row for each block; lanes are big-endian, as on the wire.
+Arrays are two-dimensional here, one row for each block; lanes are in this machine's byte order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -28,16 +29,23 @@ from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
 Numbers = range | NDArray[np.int64]
-"""Ascending numbers of blocks."""
+"""Ascending numbers of blocks; a range has no gaps."""
+
+
+def pick(array: Array, numbers: Numbers) -> Array:
+    """The elements for these blocks; a view where possible."""
+    return array[numbers.start : numbers.stop] if isinstance(numbers, range) else array[numbers]
+
 
 FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Names of the float types; bfloat16 comes from ml_dtypes."""
 INTEGERS: Final = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
-WIRE_LANES: Final = {lane: np.dtype(f">u{lane.bytes}") for lane in Lane}
+WIRE_LANES: Final = tuple(np.dtype(f">u{lane.bytes}") for lane in Lane)
 """dtype of a lane on the wire."""
-_UNSIGNED: Final = {lane: np.dtype(f"u{lane.bytes}") for lane in Lane}
-_SIGNED: Final = {lane: np.dtype(f"i{lane.bytes}") for lane in Lane}
+HOST_LANES: Final = tuple(np.dtype(f"u{lane.bytes}") for lane in Lane)
+"""The same in this machine's byte order."""
+_SIGNED: Final = tuple(np.dtype(f"i{lane.bytes}") for lane in Lane)
 
 _FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
 type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
@@ -45,11 +53,13 @@ type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
 _LANES_BY_BYTES: Final = {lane.bytes: lane for lane in Lane}
 
 
+@cache
 def bias(lane: Lane, workers: int) -> int:
     """B, the largest magnitude that a lane carries."""
     return ((1 << lane.bits) - 1) // (2 * workers)
 
 
+@cache
 def scale_bits(lane: Lane, workers: int) -> int:
     """b, with 2^b the largest power of two that is at most B."""
     return bias(lane, workers).bit_length() - 1
@@ -60,12 +70,12 @@ def float_lane(dtype: np.dtype[Any]) -> Lane:
     return _FLOAT_LANES[type_name(dtype)]
 
 
-def coarsest_quantum(exponents: NDArray[np.int64], lane: Lane, workers: int) -> float:
-    """The largest quantum of blocks with these exponents; 0.0 if there are none."""
-    if not len(exponents):
-        return 0.0
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.ldexp(1.0, int(exponents.max()) - scale_bits(lane, workers)))
+def quantum(exponent: int, lane: Lane, workers: int) -> float:
+    """The quantum of a block with this exponent."""
+    try:
+        return math.ldexp(1.0, exponent - scale_bits(lane, workers))
+    except OverflowError:
+        return math.inf
 
 
 def widened(values: Array) -> Array:
@@ -80,11 +90,23 @@ def own_lane(dtype: np.dtype[Any]) -> Lane:
 
 def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
     """values * 2^shift, row by row, rounded at most once. Multiplies if the powers are normal numbers, which is faster."""
-    powers = shift.astype(np.int32)
-    limit = 126 if values.dtype == np.float32 else 1022
-    if powers.size and (powers.max() > limit or powers.min() < -limit):
-        return np.asarray(np.ldexp(values.astype(np.float64), powers[:, None]))
-    return np.asarray(values * np.ldexp(values.dtype.type(1), powers)[:, None])
+    powers = _powers(shift, values.itemsize)
+    if powers is None:
+        return np.asarray(np.ldexp(values.astype(np.float64), shift.astype(np.int32)[:, None]))
+    return np.asarray(values * powers)
+
+
+_ONE: Final[dict[int, Any]] = {4: np.float32(1), 8: np.float64(1)}
+_LARGEST: Final = {4: 126, 8: 1022}
+"""By the bytes of a float: up to this exponent, 2^e and 2^-e are normal numbers."""
+
+
+def _powers(shift: NDArray[np.int64], size: int) -> Array | None:
+    """2^shift as a column of floats of this size; None if they are not all normal numbers."""
+    if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[size]:
+        return None
+    powers: Array = np.ldexp(_ONE[size], shift.astype(np.int32))
+    return powers[:, None]
 
 
 def encode_floats(
@@ -116,18 +138,17 @@ def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
 
 
 def _biased(signed: Array, lane: Lane, workers: int) -> Array:
-    unsigned = signed.view(_UNSIGNED[lane])
-    unsigned += _UNSIGNED[lane].type(bias(lane, workers))
-    return unsigned.astype(WIRE_LANES[lane])
+    unsigned = signed.view(HOST_LANES[lane])
+    unsigned += HOST_LANES[lane].type(bias(lane, workers))
+    return unsigned
 
 
 def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
     """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width. They fit, because
     n * B <= (2^w - 1) / 2."""
-    unsigned = lanes.astype(_UNSIGNED[lane])
-    offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(_UNSIGNED[lane])
-    unsigned -= offset[:, None]
-    return unsigned.view(_SIGNED[lane])
+    offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(HOST_LANES[lane])
+    rest: Array = lanes - offset[:, None]
+    return rest.view(_SIGNED[lane])
 
 
 def decode_floats(
@@ -141,47 +162,61 @@ def decode_floats(
 ) -> Array:
     """The sums as ``dtype``, or the means if a ``divisor`` is given for each row. Rounded once from the exact sum, twice for
     float64 lanes and means."""
-    integers, shift = decode_integers(lanes, data_cnt, lane, workers), exponents - scale_bits(lane, workers)
+    return floats(decode_integers(lanes, data_cnt, lane, workers), exponents, lane, workers, dtype, divisor)
+
+
+def floats(
+    integers: Array,
+    exponents: NDArray[np.int64],
+    lane: Lane,
+    workers: int,
+    dtype: np.dtype[Any],
+    divisor: NDArray[np.int64] | None = None,
+) -> Array:
+    """Sums in quanta as :func:`decode_floats` returns them."""
+    shift = exponents - scale_bits(lane, workers)
     with np.errstate(over="ignore", under="ignore"):
-        if divisor is None and dtype == np.float32 and lane <= Lane.L32 and np.abs(shift).max(initial=0) <= 126:
-            return _scaled(integers.astype(np.float32), shift)  # a product of normal numbers, and so not rounded again
-        sums = integers.astype(np.float64)
+        single = divisor is None and dtype == np.float32 and lane <= Lane.L32
+        if single and (powers := _powers(shift, dtype.itemsize)) is not None:
+            sums = integers.astype(np.float32)
+            sums *= powers  # products of normal numbers, and so not rounded again
+            return sums
+        doubles = integers.astype(np.float64)
         if divisor is not None:
-            sums /= divisor[:, None]
-        return _scaled(sums, shift).astype(dtype)
+            doubles /= divisor[:, None]
+        return _scaled(doubles, shift).astype(dtype)
 
 
 def _own_bits(values: Array) -> Array:
     """The values' own bits, unsigned. A bool is 0 or 1, although any other byte is True in memory as well."""
-    unsigned = np.ascontiguousarray(values).view(_UNSIGNED[own_lane(values.dtype)])
+    unsigned = np.ascontiguousarray(values).view(HOST_LANES[own_lane(values.dtype)])
     return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
 
 
 def encode_bits(values: Array) -> Array:
-    return _own_bits(values).astype(WIRE_LANES[own_lane(values.dtype)])
+    return _own_bits(values)
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
-    return lanes.astype(_UNSIGNED[own_lane(dtype)]).view(dtype)
+    return lanes.astype(HOST_LANES[own_lane(dtype)]).view(dtype)
 
 
 def encode_order(values: Array) -> Array:
     """Unsigned lanes in the order of the values: signed integers are shifted, negative floats have their bits flipped (Herf,
     "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
-    unsigned = _UNSIGNED[lane]
-    top = unsigned.type(1 << (lane.bits - 1))
+    top = HOST_LANES[lane].type(1 << (lane.bits - 1))
     bits = _own_bits(values)
     if type_name(values.dtype) in FLOATS:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":
         bits = bits ^ top
-    return bits.astype(WIRE_LANES[lane])
+    return bits
 
 
 def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     lane = own_lane(dtype)
-    unsigned = _UNSIGNED[lane]
+    unsigned = HOST_LANES[lane]
     top = unsigned.type(1 << (lane.bits - 1))
     bits = lanes.astype(unsigned)
     if type_name(dtype) in FLOATS:
@@ -191,7 +226,7 @@ def decode_order(lanes: Array, dtype: np.dtype[Any]) -> Array:
     return bits.view(dtype)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FloatLanes:
     """Sums or means of floats. ``exponents(numbers)`` are the exponents of blocks, ``dtype`` is the type of the results."""
 
@@ -206,8 +241,12 @@ class FloatLanes:
         return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+        return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers), numbers, src_cnt)
+
+    def values(self, integers: Array, numbers: Numbers, src_cnt: NDArray[np.int64]) -> Array:
+        """What sums in quanta mean."""
         divisor = np.maximum(src_cnt, 1) if self.mean else None
-        return decode_floats(lanes, self.exponents(numbers), data_cnt, self.lane, self.workers, self.dtype, divisor)
+        return floats(integers, self.exponents(numbers), self.lane, self.workers, self.dtype, divisor)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Home:
         return os.getpid() == self._process
 
     def check(self) -> None:
-        if not self.here:
+        if os.getpid() != self._process:
             raise Closed(
                 f"the communicator belongs to process {self._process}, which joined; this is process {os.getpid()}, "
                 "forked from it: make the calls there, or join here with a rank of its own"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netsum.block import id_distance
+from netsum.window.block import id_distance
 
 
 @dataclass

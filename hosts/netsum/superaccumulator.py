@@ -14,13 +14,15 @@ A chunk holds ``per_chunk`` numbers: first the digits of each, the lowest first,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array, Numbers, bias, decode_integers, encode_integers
+from netsum.fixed_point import Array, Numbers, bias, decode_integers, encode_integers, type_name
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 LANE: Final = Lane.L64
@@ -28,6 +30,8 @@ _LANES: Final = CHUNK_BYTES // LANE.bytes
 _COUNTER: Final = 9  # bits: up to 255 ranks
 _SHARING: Final = 3  # numbers that share a lane for their counters
 _MOST: Final = 60  # bits of a digit, so that a sum of digits and what it carries fit 63
+_DOUBLE: Final = 53  # bits of a float64's significand
+_FEW: Final = 256  # digits
 _HALF: Final = 30  # bits of a digit in a division: a remainder before it still fits 63
 
 
@@ -62,20 +66,20 @@ class ExactLanes:
     def lane(self) -> Lane:
         return LANE
 
-    @property
+    @cached_property
     def _format(self) -> _Format:
-        return _FORMATS[self.dtype.name]
+        return _FORMATS[type_name(self.dtype)]
 
-    @property
+    @cached_property
     def digit_bits(self) -> int:
         return min((bias(LANE, self.workers) + 1).bit_length() - 1, _MOST)
 
-    @property
+    @cached_property
     def digits(self) -> int:
         """Lanes that a number's digits take."""
         return -(-(self._format.special - 1 + self._format.fraction) // self.digit_bits)
 
-    @property
+    @cached_property
     def per_chunk(self) -> int:
         return _SHARING * _LANES // (_SHARING * self.digits + 1)
 
@@ -84,16 +88,21 @@ class ExactLanes:
         signed = np.zeros((rows.size // self.per_chunk, _LANES), np.int64)
         digits, counters = self._split(signed)
         values = rows.reshape(-1, self.per_chunk)
-        digits[...] = self._to_digits(values)
-        counters[...] = self._to_counters(values)
+        there = np.asarray(values.any(axis=1))  # the rest is zeros
+        digits[there] = self._to_digits(values[there])
+        counters[there] = self._to_counters(values[there])
         return encode_integers(signed.reshape(len(rows), -1), LANE, self.workers)
 
     def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         signed = decode_integers(lanes, data_cnt, LANE, self.workers).reshape(-1, _LANES)
-        digits, counters = self._split(signed)
-        divisor = np.repeat(np.maximum(src_cnt, 1), len(signed) // len(lanes))[:, None] if self.mean else None
-        sums = self._from_digits(digits, divisor)
-        self._add_infinities(sums, counters)
+        there = np.asarray(lanes.reshape(-1, _LANES).any(axis=1))  # the rest was not sent
+        digits, counters = self._split(signed[there])
+        divisor = np.repeat(np.maximum(src_cnt, 1), len(signed) // len(lanes))[there, None] if self.mean else None
+        sums = np.zeros((len(signed), self.per_chunk), self.dtype)
+        from_digits = self._from_few_digits if digits.size <= _FEW else self._from_digits
+        found = from_digits(digits, divisor)
+        self._add_infinities(found, counters)
+        sums[there] = found
         return sums.reshape(len(lanes), -1)
 
     def _split(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -127,10 +136,11 @@ class ExactLanes:
         counts = ((values == np.inf) | nan).astype(np.int64) | (
             ((values == -np.inf) | nan).astype(np.int64) << _COUNTER
         )
-        padded = np.zeros((len(values), -(-self.per_chunk // _SHARING) * _SHARING), np.int64)
+        lanes = -(-self.per_chunk // _SHARING)
+        padded = np.zeros((len(values), lanes * _SHARING), np.int64)
         padded[:, : self.per_chunk] = counts
         shifts = 2 * _COUNTER * np.arange(_SHARING)
-        return np.asarray((padded.reshape(len(values), -1, _SHARING) << shifts).sum(axis=-1))
+        return np.asarray((padded.reshape(len(values), lanes, _SHARING) << shifts).sum(axis=-1))
 
     def _add_infinities(self, sums: Array, counters: NDArray[np.int64]) -> None:
         if not counters.any():
@@ -142,6 +152,23 @@ class ExactLanes:
         sums[positive] = np.inf
         sums[negative] = -np.inf
         sums[positive & negative] = np.nan
+
+    def _from_few_digits(self, digits: NDArray[np.int64], divisor: NDArray[np.int64] | None) -> Array:
+        """As :meth:`_from_digits`, one after the other with Python's own integers, which is faster for few."""
+        shape, width, least = digits.shape[:-1], self.digit_bits, self._format.least
+        below = 2 * _HALF if divisor is not None else 0  # bits of a quotient
+        divisors = [1] * math.prod(shape) if divisor is None else np.broadcast_to(divisor, shape).reshape(-1).tolist()
+        found = []
+        for parts, by in zip(digits.reshape(-1, self.digits).tolist(), divisors, strict=True):
+            total = 0
+            for part in reversed(parts):
+                total = (total << width) + part
+            magnitude, rest = divmod(abs(total) << below, by)
+            over = max(magnitude.bit_length() - _DOUBLE, 0)
+            odd = magnitude >> over | (rest > 0 or magnitude & ((1 << over) - 1) > 0)  # as in _rounded
+            found.append(math.copysign(math.ldexp(odd, over + least - below), 1 if total >= 0 else -1))
+        with np.errstate(over="ignore", under="ignore"):
+            return np.array(found, np.float64).reshape(shape).astype(self.dtype)
 
     def _from_digits(self, digits: NDArray[np.int64], divisor: NDArray[np.int64] | None) -> Array:
         """The numbers nearest to the sums of digits, or to those over the divisor; ties go to the even one."""
@@ -205,7 +232,7 @@ def _rounded(
     sticky = inexact.copy()
     for index in reversed(range(count)):
         digit = digits[..., index].astype(np.uint64)
-        take = np.where(filled > 0, np.clip(53 - filled, 0, width), np.minimum(_bit_length(digit), 53))
+        take = np.where(filled > 0, np.clip(_DOUBLE - filled, 0, width), np.minimum(_bit_length(digit), _DOUBLE))
         have = np.where(filled > 0, width, _bit_length(digit))
         drop = (have - take).astype(np.uint64)
         here = take > 0

@@ -51,13 +51,15 @@ class Work(Generic[Result]):
         self.timeout = timeout
         self.waiting: Condition | None = None
         self.submitting = True
-        self._done = threading.Event()
+        self.over = False
+        self._ending = threading.Lock()  # held until the call is over; an Event takes much longer to make
+        self._ending.acquire()
         self._value: Any = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
         """Whether the call has ended, with a result or an error. Neither waits nor drives the call."""
-        return self._done.is_set()
+        return self.over
 
     def wait(self, timeout: float | None = None) -> Result:
         """Wait for the result (a new array, or the one given as ``out``) and return it, or raise what the call raised.
@@ -65,7 +67,7 @@ class Work(Generic[Result]):
         ``timeout`` (seconds) bounds only this wait, with the built-in TimeoutError; the call goes on.
         """
         self._engine.drive(self, None if timeout is None else seconds(timeout))
-        if not self._done.is_set():
+        if not self.over:
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
         if self._error is not None:
             raise self._error
@@ -76,12 +78,15 @@ class Work(Generic[Result]):
 
     def finished(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds while another thread drives the call; returns whether it has ended."""
-        return self._done.wait(timeout)
+        if self._ending.acquire(timeout=timeout):
+            self._ending.release()
+        return self.over
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """End the call. Only the engine may call this."""
-        if not self._done.is_set():
+        if not self.over:
             self._value, self._error = value, error
             if self._ended is not None:
                 self._ended(error)
-            self._done.set()
+            self.over = True
+            self._ending.release()

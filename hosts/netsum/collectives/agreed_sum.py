@@ -10,7 +10,7 @@ import numpy as np
 from netsum import fixed_point
 from netsum.collectives.agreement import agree
 from netsum.collectives.call import Context
-from netsum.collectives.finite import not_finite
+from netsum.collectives.finite import checked_codes, not_finite
 from netsum.collectives.history import Carried, History, Signature
 from netsum.collectives.layout import Layout
 from netsum.collectives.nonfinite import Marks
@@ -18,7 +18,7 @@ from netsum.collectives.options import Options
 from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
-from netsum.exponents import ZERO_CODE, block_codes, predicted_exponents
+from netsum.exponents import ZERO_CODE, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
 from netsum.wire.schema import Op
 from netsum.work import Flow
@@ -37,6 +37,8 @@ def agreed_sum(
     lane = options.float_lane(array.dtype)
     sender = Sender(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(fixed_point.widened(array))
+    if options.late == "carry":
+        error = error or not_finite(context.rank, array)
     carried = history.carried if options.late == "carry" and error is None else None
     left_over = None if carried is None else carried.pop(signature)
     if left_over is not None:
@@ -46,7 +48,8 @@ def agreed_sum(
     marks = Marks(blocks) if options.propagates and error is None else None
     blocks = blocks if marks is None else marks.finite
     try:
-        codes = block_codes(sender.cut.all_rows(blocks), sender.cut.number, finite=error is None)
+        groups = sender.cut.all_rows(blocks)
+        codes, error = checked_codes(context.rank, array, groups, sender.cut.number, error)
         codes = codes if marks is None else marks.add_to(codes, sender.cut)
         agreed = yield from agree(context, signature, codes, error)
         if options.scale == "predicted":
@@ -68,7 +71,8 @@ def agreed_sum(
         if marks is not None:
             marks.put_into(result, sender.cut)
         scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
-        context.report.note_quantum(fixed_point.coarsest_quantum(scaled, lane, context.workers))
+        if len(scaled):
+            context.report.note_quantum(fixed_point.quantum(int(scaled.max()), lane, context.workers))
         # A result without a scale is as good as none.
         context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
         if error is not None:

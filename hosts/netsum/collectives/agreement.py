@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.block import Block
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Signature
 from netsum.collectives.layout import chunked
@@ -27,11 +26,13 @@ from netsum.exponents import (
     signature_lanes,
     spoken,
 )
-from netsum.fixed_point import WIRE_LANES, Numbers
+from netsum.fixed_point import WIRE_LANES, Numbers, pick
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import Condition, Flow
 
+_WIRE: Final = WIRE_LANES[CODE_LANE]
 NO_CODES: Final[Codes] = np.zeros(0, np.uint16)
 """The codes of a call whose values need no agreement."""
 
@@ -43,7 +44,8 @@ class Verdict:
         self.highest = Status.OK
 
     def add(self, status: int) -> None:
-        self.highest = max(self.highest, Status(status))
+        if status > self.highest:
+            self.highest = Status(status)
 
     def raise_failure(self, own: CallError | None) -> None:
         """Raise the error that the statuses call for; the member that failed raises its ``own``."""
@@ -62,15 +64,17 @@ class Agreement:
     the call is (``nobody``).
     """
 
-    def __init__(self, own: Codes, opening: Codes, call: str = "") -> None:
+    def __init__(self, own: Codes, opening: bytes = b"", call: str = "") -> None:
+        """``opening`` is how this rank's first block begins, ``call`` the call in words."""
         self._own = own
-        self._opening = opening[:SIGNATURE_LANES]
+        self._opening = opening
         self._call = call
         self.values: Codes = np.zeros(len(own), np.uint16)
         self.missing = 0
         self.first: Codes | None = None
         self.verdict = Verdict()
         self.answered = False
+        self.differ = False  # the first block's result has arrived and says that the ranks made different calls
         self.members: int | None = None  # that were in the first block
         self.late = False
         self.mute = False
@@ -84,21 +88,17 @@ class Agreement:
         self.late |= header.age_op == AgeOp.LATE
         self.nobody = not header.data_cnt
         self.members = header.src_cnt
-        if len(payload) >= FIRST_LANES * CODE_LANE.bytes:
-            self.first = np.frombuffer(payload, WIRE_LANES[CODE_LANE], FIRST_LANES).astype(np.uint16)
+        if len(payload) >= CHUNK_BYTES:
+            alike = payload[: len(self._opening)] == self._opening
+            if len(self._own) or not alike:
+                self.first = np.frombuffer(payload, _WIRE, FIRST_LANES).astype(np.uint16)
+        else:
+            alike = self.nobody
+        self.differ = self.verdict.highest == Status.OK and not alike
         self.answered = True
 
     def record_first_lost(self) -> None:
         self.unheard = self.answered = True
-
-    @property
-    def differ(self) -> bool:
-        """Whether the first block's result has arrived and says that the ranks made different calls."""
-        if not self.answered or self.unheard or self.verdict.highest != Status.OK:
-            return False
-        if self.first is None:
-            return not self.nobody
-        return not np.array_equal(self.first[:SIGNATURE_LANES], self._opening)
 
     def check(self, own_error: CallError | None) -> None:
         """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this rank
@@ -120,7 +120,7 @@ class Agreement:
         ours = f"this rank's is {self._call}"
         if self.first is None:
             others = "the others' are not known"
-        elif (theirs := other_call(self.first[:SIGNATURE_LANES], self._opening)) is None:
+        elif (theirs := other_call(self.first[:SIGNATURE_LANES], np.frombuffer(self._opening, _WIRE))) is None:
             others = "the others made several"
         elif theirs == cut_short(self._call):
             others = "another rank's has other options, or counts"
@@ -132,7 +132,7 @@ class Agreement:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= count * CODE_LANE.bytes:
-            lanes = np.frombuffer(payload, WIRE_LANES[CODE_LANE], count)
+            lanes = np.frombuffer(payload, _WIRE, count)
             self.values[start : start + count] = lanes
         self.missing -= 1
 
@@ -172,39 +172,38 @@ class Agreement:
 
     def exponents(self, numbers: Numbers) -> NDArray[np.int64]:
         """The agreed exponents of these blocks of floats."""
-        return float_exponents(self.values[np.asarray(numbers, np.int64)])
+        return float_exponents(pick(self.values, numbers))
 
 
-def _told(signature: Signature) -> tuple[Codes, str]:
-    """A call's signature as lanes, and in words. (Parts at the same place have the same type, so equal ones have equal words.)"""
+def _told(signature: Signature) -> tuple[bytes, str]:
+    """How the first block of a call with this signature begins, and the call in words. (Parts at the same place have the same
+    type, so equal ones have equal words.)"""
     try:
         return _remembered(signature)
     except TypeError:  # it cannot be a key, since a list is part of it
-        return signature_lanes(*signature), spoken(*signature)
+        return _made(signature)
 
 
-@lru_cache(maxsize=KINDS)
-def _remembered(signature: Signature) -> tuple[Codes, str]:
-    return signature_lanes(*signature), spoken(*signature)
+def _made(signature: Signature) -> tuple[bytes, str]:
+    return signature_lanes(*signature).astype(_WIRE).tobytes(), spoken(*signature)
+
+
+_remembered: Final = lru_cache(maxsize=KINDS)(_made)
 
 
 def open_call(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Agreement:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
     told, words = _told(signature)
-    lanes = np.zeros(FIRST_LANES, WIRE_LANES[CODE_LANE])
-    lanes[:SIGNATURE_LANES] = told
-    head = codes[:FIRST_CODES]
-    lanes[SIGNATURE_LANES : SIGNATURE_LANES + len(head)] = head
     context.outline.call, context.outline.opening = words, 1
-    agreed = Agreement(codes, lanes.astype(np.uint16), context.outline.call)
+    agreed = Agreement(codes, told, words)
     agreed.mute = not context.give
     block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
     if own_error is not None:
         block.status = Status.ABORT
     elif context.give:
-        block.payload = memoryview(lanes.tobytes())
+        block.payload = (told + codes[:FIRST_CODES].astype(_WIRE).tobytes()).ljust(CHUNK_BYTES, b"\0")
     else:
-        block.passing, block.room = True, lanes.nbytes
+        block.passing, block.room = True, CHUNK_BYTES
     block.on_result, block.on_lost = agreed.record_first, agreed.record_first_lost
     context.window.submit(block)
     return agreed
@@ -254,7 +253,7 @@ def ranks_present(context: Context, agreed: Agreement) -> Flow:
 
 def agree_codes(context: Context, codes: Codes) -> Flow:
     """Take the maximum of every code over the ranks, in the middle of a call."""
-    agreed = Agreement(codes, codes)
+    agreed = Agreement(codes)
     agreed.missing = _submit_codes(context, codes, 0, agreed)
     yield lambda: agreed.missing == 0
     agreed.verdict.raise_failure(None)
@@ -266,7 +265,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Agreement)
     blocks = 0
     for first in range(start, len(codes), per_block):
         part = codes[first : first + per_block]
-        lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, WIRE_LANES[CODE_LANE])
+        lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, _WIRE)
         lanes[: len(part)] = part
         block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
         if agreed.mute:

@@ -18,8 +18,8 @@ from netsum.fixed_point import Array
 from netsum.wire.schema import Status
 from netsum.work import Flow
 
-Encode = Callable[[range], tuple[Array, Sequence[Status]]]
-"""Lanes and statuses of these blocks."""
+Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
+"""Lanes and statuses of these blocks; None: all are OK."""
 
 
 def send_at_once(
@@ -31,11 +31,13 @@ def send_at_once(
     groups: list[Group] = []
     for numbers in sender.cut.groups():
         lanes, statuses = encode(numbers)
-        groups.append(sender.submit(lanes, numbers, statuses, final=numbers.stop == sender.cut.number))
-        yield lambda: opened.differ or context.window.queued < GROUP
+        final = numbers.stop == sender.cut.number
+        groups.append(sender.submit(lanes, numbers, statuses, final=final))
+        if not final:
+            yield lambda: opened.differ or context.window.queued < GROUP
         if opened.differ:
             break
     # Ranks whose calls differ may never finish each other's blocks; a rank that gives up does.
-    yield lambda: opened.differ or (opened.answered and all(group.complete() for group in groups))
+    yield lambda: opened.differ or (opened.answered and not sum([group.missing for group in groups]))
     opened.check(error)
     return groups

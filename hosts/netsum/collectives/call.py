@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from netsum.block import Block
 from netsum.collectives.history import History
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.outline import Outline
 from netsum.report import Report
+from netsum.window.block import Block
 from netsum.work import Flow, Work
 
 Result = TypeVar("Result")
@@ -32,7 +32,7 @@ class Submission(Protocol):
         """How many blocks wait for the window."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Context:
     """What a flow needs to know about its communicator.
 
@@ -57,7 +57,7 @@ class Context:
     outline: Outline = field(default_factory=Outline)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call(Generic[Result]):
     """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the
     size of this rank's array; ``firm``, ``give`` and ``error`` are those of :class:`Context`."""

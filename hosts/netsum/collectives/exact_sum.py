@@ -35,9 +35,9 @@ def exact_sum(
         result = yield from sender.send(blocks, lanes, agreed)
         return sender.cut.parts(result)
 
-    def encode(numbers: range) -> tuple[Array, Sequence[Status]]:
-        status = Status.OK if error is None else Status.ABORT
-        return lanes.encode(sender.cut.rows(blocks, numbers), numbers), [status] * len(numbers)
+    def encode(numbers: range) -> tuple[Array, Sequence[Status] | None]:
+        statuses = None if error is None else [Status.ABORT] * len(numbers)
+        return lanes.encode(sender.cut.rows(blocks, numbers), numbers), statuses
 
     groups = yield from send_at_once(context, sender, signature, encode, error)
     yield SUBMITTED

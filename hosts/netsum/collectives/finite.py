@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from netsum.errors import NotFinite
+from netsum.errors import CallError, NotFinite
+from netsum.exponents import Codes, float_codes, magnitudes
 from netsum.fixed_point import FLOATS, Array, type_name
+
+
+def checked_codes(
+    rank: int, array: Array, blocks: Iterable[Array], number: int, error: CallError | None
+) -> tuple[Codes, CallError | None]:
+    """The codes of an array's ``number`` blocks, which come in groups, and why the call is given up, if it is: because of the
+    ``error``, or of a value that is not finite. Then the codes are zeros."""
+    if error is None:
+        largest = magnitudes(blocks)
+        if np.isfinite(largest).all():
+            return float_codes(largest), None
+        error = not_finite(rank, array)
+    return np.zeros(number, np.uint16), error
 
 
 def not_finite(rank: int, array: Array, what: str = "") -> NotFinite | None:

@@ -7,11 +7,11 @@ data is in blocks which this rank cannot count. Then it says MISMATCH, which end
 
 from __future__ import annotations
 
-from netsum.block import Block
 from netsum.collectives.agreement import Verdict
 from netsum.collectives.call import Context
 from netsum.errors import CallError, Desynchronized
 from netsum.exponents import CODE_LANE
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import Op, Status
 from netsum.work import Flow

@@ -8,6 +8,7 @@ only as long as it needs to be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -37,32 +38,34 @@ class Layout:
         return cls((count,), (owner,))
 
     def cut(self, width: int, per_chunk: int) -> Cut:
-        return Cut(self, width, per_chunk)
+        return _cut(self.counts, self.owners, width, per_chunk)
 
 
 class Cut:
     """A layout in blocks of ``width`` elements, ``per_chunk`` of which make a chunk: their ``number``, and the ``owner`` and the
     size on the wire (``sizes``, bytes) of each."""
 
-    def __init__(self, layout: Layout, width: int, per_chunk: int) -> None:
-        self._counts = layout.counts
-        self._owners = layout.owners
+    def __init__(self, counts: tuple[int, ...], owners: tuple[int, ...], width: int, per_chunk: int) -> None:
+        self._counts = counts
+        self._owners = owners
         self.width = width
-        blocks = [-(-count // width) for count in layout.counts]
+        self.simple = len(counts) == 1  # so that the array needs no padding between segments
+        blocks = [-(-count // width) for count in counts]
         self.number = sum(blocks)
         self._first = [sum(blocks[:index]) for index in range(len(blocks))]
+        self._padding: dict[int, int] = {}  # lanes, of the blocks that have some
         self.owner: list[int] = []
         self.sizes: list[int] = []
-        for count, owner, many in zip(layout.counts, layout.owners, blocks, strict=True):
+        for count, owner, many in zip(counts, owners, blocks, strict=True):
             self.owner += [owner] * many
             self.sizes += [width // per_chunk * CHUNK_BYTES] * many
             if many:
                 self.sizes[-1] = -(-(count - (many - 1) * width) // per_chunk) * CHUNK_BYTES
+                self._padding[len(self.sizes) - 1] = many * width - count
 
-    @property
-    def simple(self) -> bool:
-        """Whether there is one segment, so that the array needs no padding between parts."""
-        return len(self._counts) == 1
+    def odd(self, numbers: Numbers) -> Sequence[int]:
+        """The places, among these blocks, of those that may be shorter than the others, or someone else's."""
+        return (len(numbers) - 1,) if self.simple else range(len(numbers))
 
     def padded(self, array: Array) -> Array:
         """The C-contiguous array, flat, each segment padded with zeros to whole blocks; a view if there is one segment."""
@@ -125,18 +128,19 @@ class Cut:
             for first, count in zip(self._first, self._counts, strict=True)
         ]
 
-    def beyond(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Which lanes of these blocks are padding; ``(blocks, width)``."""
-        used = np.zeros(self.number, np.int64)
-        for first, count in zip(self._first, self._counts, strict=True):
-            many = -(-count // self.width)
-            used[first : first + many] = self.width
-            if many:
-                used[first + many - 1] = count - (many - 1) * self.width
-        return np.asarray(np.arange(self.width) >= used[np.asarray(numbers, np.int64), None])
+    def blank(self, rows: Array, numbers: Numbers) -> None:
+        """Write zeros into the lanes of these blocks that are padding; ``(blocks, width)``."""
+        for row in self.odd(numbers):
+            if (padding := self._padding.get(int(numbers[row]))) is not None:
+                rows[row, self.width - padding :] = 0
 
     def mine(self, rank: int, numbers: Numbers) -> NDArray[np.bool_] | None:
         """Which of these blocks' results this rank gets; None for all."""
-        if all(owner in (EVERYONE, rank) for owner in self._owners):
+        if self._owners == (EVERYONE,) or all(owner in (EVERYONE, rank) for owner in self._owners):
             return None
         return np.array([self.owner[number] in (EVERYONE, rank) for number in numbers])
+
+
+@lru_cache(maxsize=32)  # training makes the same calls again and again
+def _cut(counts: tuple[int, ...], owners: tuple[int, ...], width: int, per_chunk: int) -> Cut:
+    return Cut(counts, owners, width, per_chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -43,7 +44,7 @@ class Options:
     nonfinite: str = "raise"
     rest: Array | None = None
 
-    @property
+    @cached_property
     def agreed(self) -> tuple[object, ...]:
         """What must be the same on all ranks."""
         return self.op, self.scale, self.firm, self.lane, *([self.nonfinite] if self.propagates else [])

@@ -15,6 +15,7 @@ from netsum import fixed_point
 from netsum.collectives.agreement import agree_codes
 from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
+from netsum.collectives.finite import checked_codes
 from netsum.collectives.history import History, Signature
 from netsum.collectives.layout import GROUP, Layout
 from netsum.collectives.nonfinite import Marks
@@ -22,8 +23,17 @@ from netsum.collectives.options import Options
 from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
-from netsum.exponents import LOWEST, NOT_FINITE, ZERO_CODE, Codes, block_codes, float_exponents, predicted_exponents
-from netsum.fixed_point import Array, FloatLanes
+from netsum.exponents import (
+    LOWEST,
+    NOT_FINITE,
+    ZERO_CODE,
+    Codes,
+    float_exponents,
+    magnitudes,
+    predicted_exponents,
+    within,
+)
+from netsum.fixed_point import Array, FloatLanes, Numbers, pick
 from netsum.wire.schema import GIVING_UP, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
 
@@ -56,7 +66,6 @@ def predicted_sum(
     if summing.marks is not None:
         summing.marks.put_into(summing.result, summing.sender.cut)
     history.predictions.learn(signature, following)
-    yield SUBMITTED
     return summing.sender.cut.parts(summing.result)
 
 
@@ -73,34 +82,37 @@ class _PredictedSum:
         error: CallError | None,
     ) -> None:
         self._context = context
-        self._error = error
         self._lane = lane = options.float_lane(array.dtype)
         self.sender = Sender(context, layout, Op.SUM, lane)
         cut = self.sender.cut
         self._blocks = cut.padded(fixed_point.widened(array))
         self.marks = Marks(self._blocks) if options.propagates and error is None else None
         self._blocks = self._blocks if self.marks is None else self.marks.finite
-        self.codes: Codes = block_codes(cut.all_rows(self._blocks), cut.number, finite=error is None)
+        self.codes, self._error = checked_codes(context.rank, array, cut.all_rows(self._blocks), cut.number, error)
         if self.marks is not None:
             self.codes = self.marks.add_to(self.codes, cut)
         self.exponents = exponents.copy()
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
-        lanes = FloatLanes(lane, context.workers, array.dtype, self.exponents.__getitem__, mean, self._dither)
+        lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
         self._lanes = lanes if options.rest is None else keeping(lanes, cut, options.rest)
         self.result = np.zeros(len(self._blocks), array.dtype)
 
+    def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
+        return pick(self.exponents, numbers)
+
     def send(self, signature: Signature) -> Flow:
         """Send all blocks at the predicted exponents; returns the groups, complete."""
-        # A code that says that the block is not finite is larger than every exponent.
-        fits = (float_exponents(self.codes) <= self.exponents) | (self.codes == ZERO_CODE)
+        fits = within(self.codes, self.exponents)
+        if self._error is not None:
+            fits[:] = False
+        refused = Status.RANGE if self._error is None else Status.ABORT
 
-        def encode(numbers: range) -> tuple[Array, list[Status]]:
-            fitting = fits[numbers.start : numbers.stop] & (self._error is None)
-            rows = np.where(
-                fitting[:, None], self.sender.cut.rows(self._blocks, numbers), np.zeros(1, self._blocks.dtype)
-            )
-            refused = Status.RANGE if self._error is None else Status.ABORT
+        def encode(numbers: range) -> tuple[Array, list[Status] | None]:
+            fitting, rows = pick(fits, numbers), self.sender.cut.rows(self._blocks, numbers)
+            if fitting.all():
+                return self._lanes.encode(rows, numbers), None
+            rows = np.where(fitting[:, None], rows, np.zeros(1, rows.dtype))
             return self._lanes.encode(rows, numbers), [Status.OK if fit else refused for fit in fitting]
 
         return (yield from send_at_once(self._context, self.sender, signature, encode, self._error))
@@ -118,15 +130,22 @@ class _PredictedSum:
             yield SUBMITTED
         self.sender.verdict.raise_failure(self._error)
         smallest = self._smallest()
-        doubtful, following = [], []
+        largest: list[NDArray[np.float64]] = []
+        refused: list[int] = []
         for group in groups:
-            self.sender.store(group, self._lanes, self.result)
-            exponents, largest = self.exponents[group.numbers], self._largest_sums(group)
-            small = (largest < smallest) & (exponents > LOWEST)
-            doubtful.append(small | (np.array(group.statuses) == Status.RANGE))
-            own = np.frexp(largest)[1] + exponents - fixed_point.scale_bits(self._lane, self._context.workers)
-            following.append(np.where(largest == 0, LOWEST, np.maximum(own + 1, LOWEST)))
-        return np.flatnonzero(np.concatenate(doubtful)), np.concatenate(following)
+            integers = fixed_point.decode_integers(group.lanes, group.data_cnt, self._lane, self._context.workers)
+            self.sender.cut.blank(integers, group.numbers)
+            largest.append(magnitudes([integers]).astype(np.float64))
+            values = self._lanes.values(integers, group.numbers, group.src_cnt)
+            self.sender.cut.place(self.result, values, group.numbers, group.mine)
+            refused += group.statuses
+        sums = np.concatenate(largest)
+        doubtful = (sums < smallest) & (self.exponents > LOWEST)
+        if any(refused):
+            doubtful |= np.array(refused) == Status.RANGE
+        own = np.frexp(sums)[1] + (self.exponents + (1 - fixed_point.scale_bits(self._lane, self._context.workers)))
+        own[sums == 0] = LOWEST
+        return doubtful.nonzero()[0], np.maximum(own, LOWEST)
 
     def _smallest(self) -> int:
         """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some
@@ -135,12 +154,6 @@ class _PredictedSum:
         lost = coarseness(self._lane, workers) - (workers - 1).bit_length()
         bits = fixed_point.scale_bits(self._lane, workers)
         return max(1 << max(bits - lost, 0), 1 if self._dither is None else workers + 1)
-
-    def _largest_sums(self, group: Group) -> NDArray[np.float64]:
-        """The largest magnitude of each block's sums, in quanta."""
-        sums = fixed_point.decode_integers(group.lanes, group.data_cnt, self._lane, self._context.workers)
-        sums[self.sender.cut.beyond(group.numbers)] = 0  # padding
-        return np.asarray(np.abs(sums.astype(np.float64)).max(axis=1))
 
     def settle(self, doubtful: NDArray[np.int64], agreed: Codes) -> Flow:
         """The codes of the finite values of the doubtful blocks, whose codes ``agreed`` may say that they are not finite."""
@@ -168,9 +181,9 @@ class _PredictedSum:
             self.sender.store(group, self._lanes, self.result)
 
     def note_quantum(self) -> None:
-        scaled = self.exponents[self.exponents > LOWEST]
-        quantum = fixed_point.coarsest_quantum(scaled, self._lane, self._context.workers)
-        self._context.report.note_quantum(quantum)
+        largest = int(self.exponents.max())
+        if largest > LOWEST:
+            self._context.report.note_quantum(fixed_point.quantum(largest, self._lane, self._context.workers))
 
 
 def coarseness(lane: Lane, workers: int) -> int:

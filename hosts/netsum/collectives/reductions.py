@@ -56,9 +56,9 @@ def reduce_array(
     if options.scale == "exact":
         parts = yield from exact_sum(context, array, layout, signature, error, mean=options.op == "mean")
         return _checked(context, parts, options, error)
-    if not options.propagates:
-        error = error or not_finite(context.rank, array)
     if options.op not in ARITHMETIC:
+        if not options.propagates:
+            error = error or not_finite(context.rank, array)
         parts = yield from lanewise(context, array, layout, options, signature, error)
     elif type_name(array.dtype) in INTEGERS:
         parts = yield from integer_sum(context, array, layout, signature)

@@ -39,6 +39,9 @@ class Keeping:
         self.cut.place(self.rest, rows - carried, numbers)
         return lanes
 
+    def values(self, integers: Array, numbers: Numbers, src_cnt: NDArray[np.int64]) -> Array:
+        return self.inner.values(integers, numbers, src_cnt)
+
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
         return self.inner.decode(lanes, numbers, data_cnt, src_cnt)
 

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.block import Block
 from netsum.collectives.agreement import Agreement, Verdict
 from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP, Layout
-from netsum.fixed_point import WIRE_LANES, Array, Numbers
+from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Numbers
 from netsum.report import Report
 from netsum.rows import Rows
-from netsum.run import Run
+from netsum.window.block import Block
+from netsum.window.run import Run
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow
@@ -47,10 +47,10 @@ class Group:
         self.numbers = numbers
         self.rows = rows = len(numbers)
         self.missing = rows
-        self.lanes = np.zeros((rows, width), WIRE_LANES[lane])
-        self._bytes = self.lanes.view(np.uint8).reshape(rows, -1)
-        self.data_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self.src_cnt: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self._wire = WIRE_LANES[lane]
+        self.lanes = np.zeros((rows, width), HOST_LANES[lane])
+        counts: NDArray[np.int64] = np.zeros((2, rows), np.int64)
+        self.data_cnt, self.src_cnt = counts
         self.statuses = [0] * rows
         self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
         self.mine: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
@@ -71,17 +71,17 @@ class Group:
             if header.age_op == AgeOp.LATE:
                 self._late.append(row)
         if payload:
-            size = min(len(payload), self._bytes.shape[1])
-            self._bytes[row, :size] = np.frombuffer(payload, np.uint8, size)
+            lanes = np.frombuffer(payload, self._wire, min(len(payload) // self._wire.itemsize, self.lanes.shape[1]))
+            self.lanes[row, : len(lanes)] = lanes
 
     def record_results(self, row: int, header: Header, payloads: Rows) -> None:
         """The results of several blocks that are OK and whole, whose headers differ only in their block ids."""
-        number, size = payloads.shape
-        rows = slice(row, row + number)
-        self.missing -= number
+        lanes = payloads.view(self._wire)
+        rows = slice(row, row + len(lanes))
+        self.missing -= len(lanes)
         self.data_cnt[rows] = header.data_cnt
         self.src_cnt[rows] = header.src_cnt
-        self._bytes[rows, :size] = payloads
+        self.lanes[rows, : lanes.shape[1]] = lanes
 
     def record_loss(self, row: int) -> None:
         self.missing -= 1
@@ -89,6 +89,8 @@ class Group:
 
     def missed(self) -> list[int]:
         """Numbers of the blocks whose result lacks this member's contribution."""
+        if self.passed is None and not self._late and not self._lost:
+            return []
         rows = {*self._late, *self._lost}
         if self.passed is not None:
             rows.update(int(row) for row in np.flatnonzero(self.passed))
@@ -100,7 +102,7 @@ class Group:
         report.degraded += self._degraded
         report.late += len(self._late)
         report.lost += len(self._lost)
-        report.missed += len(self.missed()) if self._late or self._lost or self.passed is not None else 0
+        report.missed += len(self.missed())
         report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0
         if len(self._lost) < self.rows:
             there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
@@ -219,19 +221,20 @@ class Sender:
         group.mine = self.cut.mine(self._context.rank, numbers)
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
-        rows[:, HEADER_BYTES:].view(lanes.dtype)[:] = lanes
+        rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane])[:] = lanes
         like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
         run = Run(like, rows, group)
-        for row, number in enumerate(numbers):
+        for row in self.cut.odd(numbers):
+            number = numbers[row]
             if self.cut.sizes[number] != width or self.cut.owner[number] != like.dest:
                 run[row].payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.cut.sizes[number]].data
                 run[row].dest = self.cut.owner[number]
         for row in () if passed is None else np.flatnonzero(passed).tolist():
             run[row].passing, run[row].room, run[row].payload = True, self.cut.sizes[numbers[row]], b""
-        for row, status in enumerate(statuses or ()):
-            if status != Status.OK:
-                run[row].status, run[row].payload = status, b""
+        if statuses is not None and any(statuses):
+            for row in np.flatnonzero(statuses).tolist():
+                run[row].status, run[row].payload = statuses[row], b""
         if final:
             run[-1].final = True
         self._context.window.submit_all(run)
@@ -244,8 +247,8 @@ class Sender:
         like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
         like.more, like.source = more, source
         run = Run(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
-        for row, number in enumerate(numbers):
-            if self.cut.owner[number] != like.dest:
-                run[row].dest = self.cut.owner[number]
+        for row in self.cut.odd(numbers):
+            if self.cut.owner[numbers[row]] != like.dest:
+                run[row].dest = self.cut.owner[numbers[row]]
         self._context.window.submit_all(run)
         return group

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from netsum.peers.wire import HEAD, Flag
-from netsum.round_trip import RoundTrip
 from netsum.stats import Stats
+from netsum.window.round_trip import RoundTrip
 
 ACK_EVERY: Final = 8
 EARLY: Final = 64

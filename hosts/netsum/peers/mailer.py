@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from netsum.block import Payload
 from netsum.peers.conversation import Conversation, Head
 from netsum.peers.wire import FRAME, HEAD, RANK, Flag
 from netsum.stats import Stats
+from netsum.window.block import Payload
 
 ASK_FIRST: Final = 0.05
 """Seconds of waiting before everybody is asked how far they are; each further question waits twice as long, ..."""

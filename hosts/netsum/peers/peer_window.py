@@ -1,7 +1,7 @@
 """The window of a job without a switch, whose members combine each other's contributions.
 
-Blocks that were submitted together (:attr:`netsum.block.Block.more`) form a *batch* of at most half a window. Batches are the
-same on every rank, and so must the algorithm be. Each batch executes the algorithm's plan, several of them at a time.
+Blocks that were submitted together (:attr:`netsum.window.block.Block.more`) form a *batch* of at most half a window. Batches are
+the same on every rank, and so must the algorithm be. Each batch executes the algorithm's plan, several of them at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from netsum.block import ID_MASK, Block, id_distance
 from netsum.descriptor import PLAN, Descriptor
 from netsum.errors import Mismatch
-from netsum.fits import fits
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.choice import Table, choose
 from netsum.peers.execution import Differ, Execution
@@ -28,6 +26,8 @@ from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import FAREWELLS, WAIT_SLICE
+from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.window.fits import fits
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 

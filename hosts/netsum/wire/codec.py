@@ -82,6 +82,12 @@ _pack, _parse = _generate()
     if members[0][0].name == "block_id"
 )
 _IDS = 0xFFFFFFFF
+_WORDS = np.dtype(">u8")
+_WORD, _SHIFT = _ID.start // _WORDS.itemsize, 8 * (-_ID.stop % _WORDS.itemsize)
+"""Which of a header's words has the block id, and how far to the left."""
+_STEPS = np.zeros((256, HEADER_BYTES // _WORDS.itemsize), np.uint64)
+"""By how much headers whose block ids count up differ from the first one, in words, as long as the ids do not begin anew at 0."""
+_STEPS[:, _WORD] = np.arange(len(_STEPS)) << _SHIFT
 
 
 def pack_header(header: Header) -> bytes:
@@ -98,20 +104,22 @@ def parse_header(data: bytes | memoryview) -> Header:
 
 def pack_headers(header: Header, rows: NDArray[np.uint8]) -> None:
     """Write the header at the start of each row, with block ids that count up from its own."""
-    rows[:, :HEADER_BYTES] = np.frombuffer(pack_header(header), np.uint8)
-    ids = (header.block_id + np.arange(len(rows))) & _IDS
-    rows[:, _ID].view(">u4")[:, 0] = ids
+    number = min(len(rows), len(_STEPS), _IDS + 1 - (header.block_id & _IDS))
+    rows[:number, :HEADER_BYTES].view(_WORDS)[:] = np.frombuffer(pack_header(header), _WORDS) + _STEPS[:number]
+    if number < len(rows):
+        pack_headers(header._replace(block_id=header.block_id + number), rows[number:])
 
 
 def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
-    """How many packets, from the first on, are of the same size and have the same header but for block ids that count up. Row i
-    begins with ``sizes[i]`` bytes of packet."""
-    expected = np.empty((len(rows), HEADER_BYTES), np.uint8)
-    expected[:] = rows[0, :HEADER_BYTES]
-    ids = expected[:, _ID].view(">u4")[:, 0]
-    ids[:] = (int(ids[0]) + np.arange(len(rows))) & _IDS
-    differ = (rows[:, :HEADER_BYTES] != expected).any(axis=1) | (sizes != sizes[0])
-    return int(differ.argmax()) if differ.any() else len(rows)
+    """How many packets, from the first on, are of the same size and have the same header but for block ids that count up (they
+    may be said to end where the ids begin anew at 0). Row i begins with ``sizes[i]`` bytes of packet."""
+    if len(rows) == 1:
+        return 1
+    words = rows[:, :HEADER_BYTES].view(_WORDS)
+    most = min(len(_STEPS), _IDS + 1 - (int(words[0, _WORD]) >> _SHIFT & _IDS))
+    words, sizes = words[:most], sizes[:most]
+    differ = (words - words[0] != _STEPS[: len(words)]).any(axis=1) | (sizes != sizes[0])
+    return int(differ.argmax()) or len(words)  # the first never differs from itself
 
 
 def parse_record(data: bytes) -> dict[str, int]:

@@ -1,6 +1,13 @@
--- Wireshark dissector of netsum. Generated from hosts/netsum/wire/schema.py by `make p4`. Do not edit.
+-- Wireshark dissector of netsum.
 -- Use: wireshark -X lua_script:netsum.lua, or put it into Wireshark's plugin folder.
+--
+-- It takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and leaves all others
+-- alone. Every field of the schema is netsum.NAME; netsum.gradients joins the two parts of grad_cnt, and netsum.lane8 to
+-- netsum.lane64 are the gradients. Block records, as queries return them, are a protocol of their own, netsum_record, for
+-- captures of link type USER0 (147).
 
+-- The constants and fields, from here to the end mark, are written by `make p4` from hosts/netsum/wire/schema.py.
+-- generated: begin
 local UDP_PORT = 12000
 local VERSION = 1
 local HEADER_BYTES = 16
@@ -68,6 +75,7 @@ local RECORD = {
     {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
     {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
+-- generated: end
 
 local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")
 local record = Proto("netsum_record", "netsum block record")

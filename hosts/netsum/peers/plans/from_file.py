@@ -41,7 +41,8 @@ class Transfer:
 class PlanFile:
     """``hosts`` has the host of each rank. ``parts`` have shares of the rows, which add up to 1, and transfers, in the order of
     steps. ``chunk_bytes``: how much of an array is summed at a time, if the plan says so. ``roots``: the weights of the
-    switches that make results, for a job that a switch combines."""
+    switches that make results, for a job that a switch combines; ``network``: JSON of the topology that the plan is for, which
+    only a planner reads; "" if the file has none."""
 
     name: str
     hosts: tuple[str, ...]
@@ -49,6 +50,7 @@ class PlanFile:
     chunk_bytes: int | None = None
     roots: Mapping[str, int] = field(default_factory=dict)
     digest: int = 0
+    network: str = ""
 
     def plan(self, rank: int, _workers: int, dests: Ranks, _sources: Ranks) -> Plan:
         """One rank's part in a batch, as those of :mod:`netsum.peers.plans`."""
@@ -94,8 +96,10 @@ def parse_plan(text: str | bytes) -> PlanFile:
     for name, weight in roots.items():
         if not _whole(weight, 1):
             raise ValueError(f"roots.{name} is {weight!r}, must be a whole number from 1")
+    network = json.dumps(_object(data["network"], "network", set())) if "network" in data else ""
     told = json.dumps([hosts, data["parts"], chunk], sort_keys=True)
-    return PlanFile(str(data.get("topology", "")), hosts, tuple(parts), chunk, roots, zlib.crc32(told.encode()))
+    digest = zlib.crc32(told.encode())
+    return PlanFile(str(data.get("topology", "")), hosts, tuple(parts), chunk, roots, digest, network)
 
 
 def load_plan(path: str) -> PlanFile:

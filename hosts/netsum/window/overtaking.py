@@ -21,20 +21,17 @@ class Overtaking:
         """``roots`` is the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. Empty if there
         is one root."""
         self._roots = tuple(roots) or (0,)
+        self.stripes = len(self._roots)  # so many blocks in a row take every way
         ways = max(self._roots) + 1
         self._late = REORDERING * ways  # the ways take turns
         self._count = 0
         self._newest = [-1] * ways  # by way, the latest transmission that got a result
         self._doubt = [-1] * ways  # the same, if the result may be for an earlier transmission of the block
+        self._doubts = False  # whether there may be such
 
     def way(self, block_id: int) -> int:
         """The way that a block takes."""
         return self._roots[block_id % len(self._roots)]
-
-    @property
-    def stripes(self) -> int:
-        """So many blocks in a row take every way."""
-        return len(self._roots)
 
     def next_order(self, number: int = 1) -> int:
         """The order of the next transmission, of which so many are numbered."""
@@ -48,15 +45,17 @@ class Overtaking:
     def perhaps(self, way: int, order: int) -> None:
         """A block's result has arrived, but perhaps for an earlier transmission."""
         self._doubt[way] = max(self._doubt[way], order)
+        self._doubts = True
 
     @property
     def doubtful(self) -> bool:
         """Whether a result that may be for an earlier transmission would tell something new."""
-        return any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
+        return self._doubts and any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
 
     def believe(self) -> None:
         """Assume that those results were for the latest transmission."""
         self._newest = [max(both) for both in zip(self._doubt, self._newest, strict=True)]
+        self._doubts = False
 
     def too_young(self, order: int) -> bool:
         """Whether neither this transmission nor any later one can have been overtaken."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, overload
 
-from netsum.block import Block
 from netsum.rows import Rows
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import HEADER_BYTES
 
@@ -49,13 +49,13 @@ class Run(Sequence[Block]):
     def __getitem__(self, at: int | slice) -> Block | list[Block]:
         if isinstance(at, slice):
             return [self[row] for row in range(len(self))[at]]
-        row = range(len(self))[at]
+        row = range(len(self._asked))[at]
         if not self._asked[row]:
             self._asked[row] = True
             like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
             block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
             block.delivered, block.source = bool(self._delivered[row]), like.source
-            block.more = like.more or row < len(self) - 1
+            block.more = like.more or row < len(self._asked) - 1
             block.on_result, block.on_lost = (
                 partial(self._taker.record_result, row),
                 partial(self._taker.record_loss, row),
@@ -66,7 +66,7 @@ class Run(Sequence[Block]):
     def alike(self, row: int) -> int:
         """How many blocks from this one on nobody has asked for."""
         asked = self._asked.find(True, row)
-        return (len(self) if asked < 0 else asked) - row
+        return (len(self._asked) if asked < 0 else asked) - row
 
     def deliver(self, row: int, header: Header, payloads: Rows) -> None:
         """Hand over the results of blocks that are alike."""

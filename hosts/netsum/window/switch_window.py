@@ -5,16 +5,17 @@ One window W serves all calls of a job together:
 * block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
-* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.copies`);
-* results tell when to give way to another job (:mod:`netsum.give_way`), and when links are congested (:mod:`netsum.congestion`);
+* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.window.copies`);
+* results tell when to give way to another job (:mod:`netsum.window.give_way`), and when links are congested
+  (:mod:`netsum.window.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
 
-What is lost is sent again (:mod:`netsum.repeating`).
+What is lost is sent again (:mod:`netsum.window.repeating`).
 
-Blocks of a run that are alike (:mod:`netsum.run`) are sent many at a time, and their results taken many at a time if they are
-ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a result
-means, one by one.
+Blocks of a run that are alike (:mod:`netsum.window.run`) are sent many at a time, and their results taken many at a time if they
+are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
+result means, one by one.
 """
 # long: every rule reads and changes the same few fields; what can be said without them is in files of its own.
 
@@ -26,20 +27,20 @@ from typing import Final
 
 import numpy as np
 
-from netsum.block import Block, id_distance
-from netsum.congestion import Congestion
-from netsum.copies import Copies, is_early
 from netsum.descriptor import Descriptor
-from netsum.fits import fits, ordinary
-from netsum.flight import Contributions, Flight
-from netsum.give_way import GiveWay
 from netsum.refusal import Disagreement, Refusal
-from netsum.repeating import Repeating
 from netsum.rows import Packets, Received, congested
-from netsum.run import Run
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
+from netsum.window.block import Block, id_distance
+from netsum.window.congestion import Congestion
+from netsum.window.copies import Copies, is_early
+from netsum.window.fits import fits, ordinary
+from netsum.window.flight import Contributions, Flight
+from netsum.window.give_way import GiveWay
+from netsum.window.repeating import Repeating
+from netsum.window.run import Run
 from netsum.wire.codec import Header, count_alike, parse_header
 from netsum.wire.schema import (
     EVERYONE,
@@ -70,6 +71,7 @@ class SwitchWindow:
         self._rank = descriptor.rank
         self._workers = descriptor.workers
         self._contributions = Contributions(descriptor)
+        self._first_id = descriptor.first_block_id
         self._size = descriptor.window
         self._largest = descriptor.block_bytes
         self._join_deadline = join_deadline
@@ -136,7 +138,7 @@ class SwitchWindow:
         return begun + [block for origin, blocks in queue for block in blocks[max(0, self.next_serial - origin) :]]
 
     def _serial(self, block_id: int) -> int:
-        return self.base + id_distance(block_id, self.block_id(self.base))
+        return self.base + id_distance(block_id - self.base, self._first_id)
 
     def poll(self, now: float) -> Sequence[Packet]:
         """First repeat blocks that have timed out, then send new ones as far as the window allows."""
@@ -145,15 +147,17 @@ class SwitchWindow:
         if self._repeating.stalled:
             self._congestion.stalled()
         room = self._congestion.room(now, self._under_way, self._repeating.trip.srtt)
-        room -= self._repeat_all(max(room, self._repeating.due), packets)
+        if self._repeating.again:
+            room -= self._repeat_all(max(room, self._repeating.due), packets)
         room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
-        while room > 0 and self.queued:
+        while room > 0 and self._queue:
             room -= self._begin(room, now, packets)
-        if not packets:
+        if not (number := len(packets)):
             return []
-        self._congestion.sent(len(packets))
-        self.stats.packets_sent += len(packets)
-        self.stats.bytes_sent += packets.nbytes
+        self._congestion.sent(number)
+        stats = self.stats
+        stats.packets_sent += number
+        stats.bytes_sent += packets.nbytes
         if self._repeating.alarm is None:
             self._repeating.start(now)
         return packets
@@ -161,7 +165,8 @@ class SwitchWindow:
     @property
     def _under_way(self) -> int:
         """How many blocks have been sent and are not about to be repeated."""
-        return len(self._sent) - sum(serial in self._sent for serial in self._repeating.again)
+        again = self._repeating.again
+        return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
 
     def _repeat_all(self, most: int, packets: Packets) -> int:
         """Repeat what is to be repeated, at most so many; returns how many."""
@@ -193,7 +198,7 @@ class SwitchWindow:
     def _begin(self, most: int, now: float, packets: Packets) -> int:
         """Send the next block, or at most so many that are alike; returns how many."""
         serial, (origin, blocks) = self.next_serial, self._queue[0]
-        alike = min(blocks.alike(serial - origin), most) if isinstance(blocks, Run) else 0
+        alike = min(blocks.alike(serial - origin), most) if type(blocks) is Run else 0
         number = alike or 1
         sent = Flight(blocks, origin, serial + number, now, self._repeating.next_order(number) - serial)
         if alike and (run := sent.run) is not None:
@@ -202,7 +207,8 @@ class SwitchWindow:
             block = sent.block(serial)
             sent.packet = self._contributions.packet(serial, block, block.room)
             packets.add(sent.packet)
-        self._sent.update(dict.fromkeys(range(serial, serial + number), sent))
+        for at in range(serial, serial + number):
+            self._sent[at] = sent
         self.next_serial += number
         self.stats.blocks += number
         if self.next_serial == origin + len(blocks):
@@ -246,8 +252,8 @@ class SwitchWindow:
         if marked := congested(packets):
             self.stats.congested += marked
             self._congestion.marked(marked, self._under_way)
-        at = 0
-        while at < len(packets):
+        at, number = 0, len(packets)
+        while at < number:
             taken = self._take(packets, at, now) if isinstance(packets, Received) else 0
             if not taken:
                 self.receive(packets[at], now)
@@ -258,7 +264,13 @@ class SwitchWindow:
         what :meth:`receive` does with each; returns how many they are."""
         first, size = self.base, int(packets.sizes[at])
         sent = self._sent.get(first)
-        if sent is None or (run := sent.run) is None or self._repeating.hasty or size < HEADER_BYTES:
+        if (
+            sent is None
+            or sent.packet is not None
+            or (run := sent.run) is None
+            or self._repeating.hasty
+            or size < HEADER_BYTES
+        ):
             return 0
         header = parse_header(packets.rows[at, :HEADER_BYTES].data)
         if (header.version, header.job_id) != (VERSION, self._job_id):
@@ -324,10 +336,13 @@ class SwitchWindow:
     def _about(self, serial: int, header: Header, packet: memoryview, now: float) -> None:
         """A packet about a block that is waited for."""
         stats = self.stats
-        sent = self._sent[serial] = self._sent[serial].alone(serial)
-        if (
-            header.gen_id != sent.block(serial).gen and header.status not in GIVING_UP
-        ):  # which may have another signature
+        sent = self._sent[serial]
+        if sent.packet is None:
+            sent = self._sent[serial] = sent.alone(serial)
+        alike = header.gen_id == sent.block(serial).gen
+        if alike and header.status == Status.OK:
+            self._result(serial, sent, header, packet[HEADER_BYTES:], now)
+        elif not alike and header.status not in GIVING_UP:  # which may have another signature
             stats.malformed += 1
             if self._degrade and header.status in MEMBER_STATUSES:
                 raise Refusal(
@@ -419,7 +434,7 @@ class SwitchWindow:
         serials = range(serial, serial + number)
         for at in serials:
             del self._sent[at]
-        self._kept.update(dict.fromkeys(serials, sent))
+            self._kept[at] = sent
         if serial != self.base:
             self._held.add(serial)
         else:
@@ -429,10 +444,10 @@ class SwitchWindow:
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
             self._copies.forget(range(serial, self.base))
-            gone = range(self._kept_from, self.base - self._size)
-            for at in gone:
-                self._kept.pop(at, None)
-            self._repeating.forget(gone)
-            self._kept_from = max(self._kept_from, gone.stop)
+            if gone := range(self._kept_from, self.base - self._size):
+                for at in gone:
+                    self._kept.pop(at, None)
+                self._repeating.forget(gone)
+                self._kept_from = gone.stop
         self._congestion.arrived(number)
         self._overtaken(self._repeating.find_overtaken(self._sent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.block import Block
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import AgeOp, Status
 

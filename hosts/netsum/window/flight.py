@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from netsum.block import ID_MASK, Block
 from netsum.descriptor import Descriptor
 from netsum.rows import Packet, Rows
-from netsum.run import Run
+from netsum.window.block import ID_MASK, Block
+from netsum.window.run import Run
 from netsum.wire.codec import Header, pack_header, pack_headers
 
 
@@ -19,7 +19,7 @@ class Flight:
     Attributes:
         time: of the first transmission.
         order: a block's last transmission has this order among all, plus the block's serial.
-        packet: of a single block. None: the blocks are alike (:mod:`netsum.run`), and none of them has a story of its own.
+        packet: of a single block. None: the blocks are alike (:mod:`netsum.window.run`), and none of them has a story of its own.
         tries: how often they were sent.
     """
 
@@ -44,7 +44,8 @@ class Flight:
         if (run := self.run) is None:
             return self
         self.block(serial)  # now it has been asked for
-        return replace(self, end=serial + 1, packet=(run.rows[serial - self.origin].data,))
+        packet = (run.rows[serial - self.origin].data,)
+        return Flight(self.blocks, self.origin, serial + 1, self.time, self.order, packet, self.tries)
 
 
 class Contributions:

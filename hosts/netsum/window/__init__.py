@@ -5,8 +5,8 @@ Blocks have *serials* 0, 1, 2… from the epoch's first block on; a block's id o
 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a window
 more. So no two ranks are more than a window apart, and all can go back to the first block that any of them lacks.
 
-There are two windows: :class:`netsum.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow`, in which
-the members combine each other's contributions. No other code may need to know which one it has.
+There are two windows: :class:`netsum.window.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow`, in
+which the members combine each other's contributions. No other code may need to know which one it has.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from netsum.block import Block
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
+from netsum.window.block import Block
 from netsum.wire.schema import Status
 
 Whom = tuple[str, tuple[int, ...]]
@@ -85,7 +85,8 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        """Queue the next blocks, which nobody changes any more. Those of a :class:`netsum.run.Run` may be sent many at a time."""
+        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.run.Run` may be sent many at
+        a time."""
 
     def poll(self, now: float) -> Sequence[Packet]:
         """Begin the blocks that may begin; returns the packets to send now. Raises what :meth:`receive` raises."""

@@ -77,6 +77,11 @@ class Congestion:
 
     def arrived(self, number: int) -> None:
         """The results of so many blocks have come."""
+        if self.window >= self._most and number < self._round:  # nothing is held back, and so nothing grows
+            self._deaf = max(self._deaf - number, 0)
+            self._results += number
+            self._round -= number
+            return
         while number > 0:
             some = min(number, self._round)
             number -= some

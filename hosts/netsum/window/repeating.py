@@ -1,11 +1,11 @@
 """Which blocks are sent again, and when. Pure: the clock is passed in.
 
-This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives (:mod:`netsum.overtaking`): it
-is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so that waiting for a straggler causes no
-storm. If its result comes and the timer then expires again, everything is to be repeated, as fast as :mod:`netsum.congestion`
-allows after that: a block, then twice as many with each round trip. The timer follows RFC 6298 (Karn's rule, exponential backoff
-up to a cap), but learns the lowest of several samples. A repeated block that gets two results was repeated too early: the backoff
-then grows until a block gets its result at the first try.
+This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives
+(:mod:`netsum.window.overtaking`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
+that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to be
+repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round trip. The
+timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples. A repeated
+block that gets two results was repeated too early: the backoff then grows until a block gets its result at the first try.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from netsum.flight import Flight
-from netsum.overtaking import Overtaking
-from netsum.round_trip import RoundTrip
+from netsum.window.flight import Flight
+from netsum.window.overtaking import Overtaking
+from netsum.window.round_trip import RoundTrip
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
@@ -88,7 +88,7 @@ class Repeating:
         return found
 
     def _way(self, serial: int) -> int:
-        return self._overtaking.way(self._block_id(serial))
+        return self._overtaking.way(self._block_id(serial)) if self._overtaking.stripes > 1 else 0
 
     def arrived(self, first: int, number: int, sent: Flight, now: float, *, others: bool) -> None:
         """So many results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited for,
@@ -97,7 +97,8 @@ class Repeating:
         first_try, rtt, last = sent.tries == 1, now - sent.time, first + number - 1
         for serial in range(max(first, last - self._overtaking.stripes), last):
             self._overtaking.arrived(self._way(serial), sent.order + serial)
-        self.trip.learn(rtt, number - 1)
+        if number > 1:
+            self.trip.learn(rtt, number - 1)
         way, order = self._way(last), sent.order + last
         if first_try:
             if self.hasty:
