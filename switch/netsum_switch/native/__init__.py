@@ -13,7 +13,8 @@ The front half, `netsum_switch.lowering`, gives integers, a few statements and a
 
 The compiled function is ``i32 process(ptr context, ptr frame, i64 length, i64 port)``. It writes records of what comes out
 (frames, digests, messages) and knows nothing of Python. `loop` calls it for the frames of all ports, sends what comes out and
-leaves to Python what is not a frame for a port; `wires` prepares the loop's memory. The control plane changes memory and pointers
+leaves to Python what is not a frame for a port; `sending` is its way out,
+`loop_layout` says where its memory lies, and `wires` prepares that. The control plane changes memory and pointers
 between two batches, under the data plane's lock.
 
 Every access is checked where it is written: the parser's and lookahead's reads against the frame's length, register and counter

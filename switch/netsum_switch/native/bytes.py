@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.lowering.values import Expression
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.layout import WIDE, WIDEST, storage
 
@@ -118,8 +117,3 @@ def write_reversals(assembly: Assembly) -> None:
             value = _swapped(assembly, out, value, bits) if bits > 8 else value
             out.store(value, out.value(f"getelementptr i{bits}, ptr %to, i64 {index}"), bits)
         out.give("void")
-
-
-def bits_in(value: Expression) -> int:
-    """What a value takes in a record: whole limbs."""
-    return (value.bits + 63) // 64 * 64

@@ -29,7 +29,7 @@ from netsum_switch.native.layout import (
     Context,
     Record,
 )
-from netsum_switch.native.loop import SEND_AT
+from netsum_switch.native.loop_layout import SEND_AT
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.meters import NativeMeters
 from netsum_switch.native.module import Shape

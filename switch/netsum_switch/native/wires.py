@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from netsum_switch.native.loop import (
+from netsum_switch.native.loop_layout import (
     ADDRESS_BYTES,
     BATCH,
     CONTROL_BYTES,
@@ -19,12 +19,14 @@ from netsum_switch.native.loop import (
     POLL_BYTES,
     PORT_NUMBERS,
     QUEUE,
+    SEGMENTS,
     VECTOR_BYTES,
     Kind,
     Loop,
     Wire,
 )
 from netsum_switch.native.memory import Memory
+from netsum_switch.native.sending import SEGMENT_CONTROL_BYTES
 from netsum_switch.ports.base import MAX_FRAME, Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
@@ -33,6 +35,9 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _FRAME_SPACE = (
     HEADROOM + MAX_FRAME + 4160
 )  # not a multiple of a page, so that frames do not share their places in the cache
+
+_SEGMENT_CONTROL = struct.pack("<QIIHxxxxxx", 18, 17, 103, 0)
+"""struct cmsghdr, its length, SOL_UDP and UDP_SEGMENT, and the size of a segment."""
 
 _MESSAGE = struct.Struct("<QI4xQQQQI4xI4x")
 """struct mmsghdr: the address and its length, the vector and that it is one, ancillary data and their length, flags, length."""
@@ -102,7 +107,10 @@ class Wires:
         if kind != Kind.PYTHON:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
-            words[Wire.MESSAGES] = self._sending(peer).address
+            words[Wire.SEGMENTS] = SEGMENTS if isinstance(port, UdpPort) and port.segments else 1
+            vectors = self._new(QUEUE * VECTOR_BYTES)
+            words[Wire.VECTORS] = vectors.address
+            words[Wire.MESSAGES] = self._sending(vectors, peer).address
         for word, value in words.items():
             self._wires.set_number(start + 8 * word, value)
 
@@ -117,8 +125,12 @@ class Wires:
             struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, MAX_FRAME)
         return self._messages(BATCH, vectors, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
 
-    def _sending(self, peer: int) -> Memory:
-        return self._messages(QUEUE, self._new(QUEUE * VECTOR_BYTES), lambda _: (peer, ADDRESS_BYTES if peer else 0))
+    def _sending(self, vectors: Memory, peer: int) -> Memory:
+        controls = self._new(QUEUE * CONTROL_BYTES)
+        for at in range(QUEUE):
+            controls.data[CONTROL_BYTES * at : CONTROL_BYTES * at + SEGMENT_CONTROL_BYTES] = _SEGMENT_CONTROL
+        name = (peer, ADDRESS_BYTES if peer else 0)
+        return self._messages(QUEUE, vectors, lambda _: name, controls.address)
 
     def _messages(
         self, count: int, vectors: Memory, name: Callable[[int], tuple[int, int]], controls: int = 0

@@ -10,6 +10,8 @@ from netsum_switch.ports.base import MAX_FRAME, TURN, PortCounters, PortError, e
 
 Address = tuple[str, int]
 
+_SOL_UDP, _UDP_SEGMENT = 17, 103  # linux/udp.h; Python has no names for these two
+
 _SOCKADDR = struct.Struct("=H2s4s8x")  # struct sockaddr_in: family, port, address
 
 
@@ -82,6 +84,15 @@ class UdpPort:
     def learns(self) -> bool:
         """Whether it sends to whoever sent last."""
         return self._fixed is None
+
+    @property
+    def segments(self) -> bool:
+        """Whether the kernel makes several datagrams of one message (UDP_SEGMENT, Linux 4.18)."""
+        try:
+            self._sock.getsockopt(_SOL_UDP, _UDP_SEGMENT)
+        except OSError:
+            return False
+        return True
 
     def _receive_and_learn(self, size: int) -> bytes:
         frame, peer = self._sock.recvfrom(size)
