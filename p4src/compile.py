@@ -1,7 +1,8 @@
 """Compiles netsum's P4 program into ``p4src/build/netsum_p4``, and the bench's adder: ``make p4``.
 
 The results are committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed
-files are not of these sources and, where p4c is on PATH, when compiling them again gives something else.
+files are not of these sources and, where p4c is on PATH, when compiling them again gives something else. Programs that
+are named are compiled instead, each beside its source.
 """
 
 from __future__ import annotations
@@ -43,18 +44,7 @@ class P4Program(NamedTuple):
 
     def compile(self) -> dict[str, str]:
         """Run p4c; returns the compiled files by name. Raises :class:`subprocess.CalledProcessError`."""
-        name = self.main.stem
-        with tempfile.TemporaryDirectory() as folder:
-            program, p4info = Path(folder, f"{name}.json"), Path(folder, f"{name}.p4info.txtpb")
-            outputs = ["-o", str(program), "--p4runtime-files", str(p4info)]
-            command = [COMPILER, "--arch", "v1model", *WARNINGS_OFF, *outputs, self.main.name]
-            subprocess.run(command, cwd=self.main.parent, check=True)
-            bare = _without_source_info(json.loads(program.read_text("utf-8")))
-            return {
-                program.name: _json_text(bare) + "\n",
-                p4info.name: p4info.read_text("utf-8"),
-                HASH_FILE: self.sources_hash() + "\n",
-            }
+        return {**compiled(self.main), HASH_FILE: self.sources_hash() + "\n"}
 
     def problems(self) -> list[str]:
         """What is stale, one sentence each."""
@@ -72,6 +62,18 @@ class P4Program(NamedTuple):
 
 ADDER = ROOT / "testbed" / "netsum_testbed" / "bench" / "adder"
 PROGRAMS = (P4Program(HERE / "netsum.p4", HERE / "build" / "netsum_p4"), P4Program(ADDER / "adder.p4", ADDER))
+
+
+def compiled(main: Path) -> dict[str, str]:
+    """The JSON and the p4info that p4c makes of a program, by file name. Raises :class:`subprocess.CalledProcessError`."""
+    name = main.stem
+    with tempfile.TemporaryDirectory() as folder:
+        program, p4info = Path(folder, f"{name}.json"), Path(folder, f"{name}.p4info.txtpb")
+        outputs = ["-o", str(program), "--p4runtime-files", str(p4info)]
+        command = [COMPILER, "--arch", "v1model", *WARNINGS_OFF, *outputs, main.name]
+        subprocess.run(command, cwd=main.parent, check=True)
+        bare = _without_source_info(json.loads(program.read_text("utf-8")))
+        return {program.name: _json_text(bare) + "\n", p4info.name: p4info.read_text("utf-8")}
 
 
 def _without_source_info(node: Any) -> Any:
@@ -110,7 +112,9 @@ def check() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, fail when the committed files are stale")
-    if parser.parse_args().check:
+    parser.add_argument("programs", nargs="*", type=Path, metavar="PROGRAM.p4", help="compile these, and nothing else")
+    words = parser.parse_args()
+    if words.check:
         problems = check()
         for problem in problems:
             print(f"{problem}: run `make p4` and commit the result", file=sys.stderr)
@@ -118,11 +122,19 @@ def main() -> int:
     if not shutil.which(COMPILER):
         print(f"{COMPILER} is not on PATH: install p4c (docs/tour.md, 'A real BMv2')", file=sys.stderr)
         return 1
+    for main in words.programs:
+        _write(main.parent, compiled(main))
+    if words.programs:
+        return 0
     (HERE / "include" / "wire.p4").write_text(p4_text(), "utf-8")
     for program in PROGRAMS:
-        for name, text in program.compile().items():
-            (program.output / name).write_text(text, "utf-8")
+        _write(program.output, program.compile())
     return 0
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -203,6 +203,13 @@ class Fabric(ABC):
         self._stack.callback(child.stop)
         return child
 
+    def spawn_ranks(self, job: Job, command: Sequence[str], *, name: str = "rank") -> list[Child]:
+        """Start the command for each rank of a job on its host, as :meth:`spawn` does, ready to join, with its output piped."""
+        return [
+            self.spawn(host, command, name=f"{name}{rank}", environment=self.environment(job, rank), piped=True)
+            for rank, host in enumerate(job.members)
+        ]
+
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are in this namespace, unless a fabric says otherwise
         """The prefix of a command line that makes it run on a host."""
         return ()

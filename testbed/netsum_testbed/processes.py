@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from netsum_testbed.errors import TestbedError
 
@@ -124,3 +125,12 @@ class Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
+
+
+def said_by(ranks: Sequence[Child]) -> list[Any]:
+    """The next line of JSON that each rank prints. Raises :class:`TestbedError` if one has ended instead."""
+    lines = [rank.stdout.readline() for rank in ranks]
+    for number, (rank, line) in enumerate(zip(ranks, lines, strict=True)):
+        if not line:
+            raise TestbedError(f"rank {number} failed: {rank.last_words(1)}")
+    return [json.loads(line) for line in lines]

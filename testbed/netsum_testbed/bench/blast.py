@@ -14,12 +14,13 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from netsum.transports.messages import MessageArray
+from netsum.transports.sockets import enlarge_buffers, parse_address
 
 from netsum_testbed.errors import TestbedError
 
@@ -75,39 +76,60 @@ def process_cpu_seconds(pid: int) -> float:
 
 
 class Blaster:
-    """Sends and receives on the hosts' interfaces; must be made in the network namespace that has them.
+    """Sends and receives on the hosts' wires.
 
-    ``senders``: one interface per host, in rank order. ``timeout``: seconds to wait for a reply before it counts as lost.
+    ``senders``: a socket for each host, in rank order; ``receiver``: the first host's. They belong to this object then.
+    ``timeout``: seconds to wait for a reply before it counts as lost.
     """
 
-    def __init__(self, interfaces: Sequence[str], *, timeout: float = 2.0) -> None:
-        self._senders: list[socket.socket] = []
-        try:
-            for interface in interfaces:
-                sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: receives nothing
-                self._senders.append(sender)
-                sender.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
-                sender.bind((interface, 0))
-            self._receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        except OSError:
-            self.close()
-            raise
-        self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    def __init__(self, senders: Sequence[socket.socket], receiver: socket.socket, *, timeout: float = 2.0) -> None:
+        self._senders = list(senders)
+        self._receiver = receiver
         # The kernel's timeout: Python's would cost a poll(2) for each packet.
         whole = int(timeout)
-        self._receiver.setsockopt(
+        receiver.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6))
         )
-        self._receiver.bind((interfaces[0], _ETH_P_IP))
         self._replies = MessageArray(np.zeros((_MOST_REPLIES, _LONGEST), np.uint8))
+
+    @classmethod
+    def on_interfaces(cls, interfaces: Sequence[str]) -> Blaster:
+        """Raw frames on one interface for each host; must be made in the network namespace that has them."""
+        with ExitStack() as undo:
+            senders = []
+            for interface in interfaces:
+                sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # 0: receives nothing
+                sender.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+                sender.bind((interface, 0))
+                senders.append(sender)
+            receiver = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            receiver.bind((interfaces[0], _ETH_P_IP))
+            undo.pop_all()
+        return cls(senders, receiver)
+
+    @classmethod
+    def on_datagrams(cls, wires: Sequence[tuple[str, str]]) -> Blaster:
+        """Frames in UDP datagrams: for each host its end of the wire and the switch's, both ``HOST:PORT``."""
+        with ExitStack() as undo:
+            senders: list[socket.socket] = []
+            for ours, theirs in wires:
+                sender = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                # What comes to the hosts behind the first is not read: it should not fill memory.
+                enlarge_buffers(sender)
+                if senders:
+                    sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+                sender.bind(parse_address(ours))
+                sender.connect(parse_address(theirs))
+                senders.append(sender)
+            undo.pop_all()
+        return cls(senders, senders[0])
 
     def close(self) -> None:
         """Close the sockets."""
         for sender in self._senders:
             sender.close()
-        self._senders.clear()
-        if hasattr(self, "_receiver"):
-            self._receiver.close()
+        self._receiver.close()
 
     def drain(self) -> None:
         """Discard replies left by an earlier run."""

@@ -7,7 +7,6 @@ allreduce, so that figures can be compared with a ring's; with a switch, each li
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -20,9 +19,8 @@ from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.bench.calls import Calls, Timing
 from netsum_testbed.bench.operations import OPERATIONS
-from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import Child, said_by
 
 _LEAVES: Final = 120.0
 """Seconds that a rank may take to leave its jobs, on a machine that is busy."""
@@ -113,10 +111,7 @@ def time_collective(fabric: Fabric, calls: Calls) -> Iterator[Line]:
     job = fabric.create_job(
         JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH)
     )
-    ranks = [
-        fabric.spawn(host, calls.command(), name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
-        for rank, host in enumerate(job.members)
-    ]
+    ranks = fabric.spawn_ranks(job, calls.command())
     rate = fabric.topology.hosts[job.members[0]].rate_mbps
     for jobs in time_ranks(ranks, calls, rate):
         yield jobs[0]
@@ -126,12 +121,7 @@ def time_ranks(ranks: Sequence[Child], calls: Calls, rate_mbps: int | None = Non
     """Yield a line of each job for each size, as it comes from processes that run :meth:`Calls.command` (or print such lines),
     until they have ended."""
     for size in calls.sizes:
-        said = [rank.stdout.readline() for rank in ranks]
-        for number, line in enumerate(said):
-            if not line:
-                raise TestbedError(f"rank {number} failed: {ranks[number].last_words(1)}")
-        # By rank, then by place and job.
-        timed = [[Timing(**each) for each in json.loads(line)] for line in said]
+        timed = [[Timing(**each) for each in said] for said in said_by(ranks)]  # by rank, then by place and job
         jobs = len(timed[0]) // calls.places
         yield [_line(calls, size, [each[job::jobs] for each in timed], rate_mbps) for job in range(jobs)]
     for rank in ranks:

@@ -26,6 +26,7 @@ from netsum_testbed.bench.compare_command import compare
 from netsum_testbed.bench.compression import Curve, curves_table, train_each
 from netsum_testbed.bench.congestion import CongestionPlan
 from netsum_testbed.bench.congestion_command import bench_congestion
+from netsum_testbed.bench.contention import bench_contention
 from netsum_testbed.bench.fairness import FAIRNESS, PRIORITIES, Setting
 from netsum_testbed.bench.fairness_command import bench_fairness
 from netsum_testbed.bench.floor import measure_floor
@@ -111,10 +112,13 @@ def switches(switch: str, repetitions: int, rounds: int, window: int) -> None:
     show_default=True,
     help="after which no turn begins",
 )
+@click.option(
+    "--rootless", is_flag=True, help="frames in UDP datagrams, as of `--rootless` networks; without simple_switch_grpc"
+)
 def switch(**given: Any) -> None:
     """Compare the engines, a bare adder, and what the machine can do at most.
 
-    Needs root: the packets are raw frames in network namespaces.
+    Needs root: the packets are raw frames in network namespaces; with --rootless it does not.
     """
     bench_switch(Measures(**given))
 
@@ -301,4 +305,5 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
         )
 
 
-bench.add_command(bench_plan)
+for _command in (bench_plan, bench_contention):
+    bench.add_command(_command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from rich.table import Table
 
 from netsum_testbed.bench.compression_rank import METHODS
 from netsum_testbed.demo.model import Digits
-from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.processes import said_by
 from netsum_testbed.tables import make_table
 
 TARGET: Final = 0.95
@@ -55,14 +54,10 @@ def train_each(fabric: Fabric, workers: int, steps: int) -> Iterator[Curve]:
             str(steps),
             ";".join(names),
         ]
-        ranks = [
-            fabric.spawn(host, words, name=f"rank{rank}", environment=fabric.environment(job, rank), piped=True)
-            for rank, host in enumerate(job.members)
-        ]
+        ranks = fabric.spawn_ranks(job, words)
         for name in names:
-            if not (line := ranks[0].stdout.readline()):
-                raise TestbedError(f"rank 0 failed: {ranks[0].last_words(1)}")
-            yield Curve(name, tuple((int(sent), seconds, reached) for sent, seconds, reached in json.loads(line)))
+            (points,) = said_by(ranks[:1])
+            yield Curve(name, tuple((int(sent), seconds, reached) for sent, seconds, reached in points))
         for rank in ranks:
             rank.wait()
 

@@ -19,7 +19,6 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.bench.flood import Kind, flooding
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.processes import Child
 
 ALONE: Final = "alone"
 PAIRS: Final = {"equal": (0, 0), "lower": (1, 0), "higher": (0, 1)}
@@ -76,10 +75,7 @@ class SteadyJob:
         self._fabric, self._name = fabric, name
         job = fabric.create_job(JobSpec(name=name, members=hosts, priority=priority))
         command = [sys.executable, "-m", "netsum_testbed.bench.steady", str(setting.size), str(seconds)]
-        self._ranks: list[Child] = [
-            fabric.spawn(host, command, name=f"{name}{rank}", environment=fabric.environment(job, rank), piped=True)
-            for rank, host in enumerate(hosts)
-        ]
+        self._ranks = fabric.spawn_ranks(job, command, name=name)
         for number in range(setting.workers):
             if self._said(number) != "begun\n":
                 raise self._failed(number)

@@ -12,12 +12,13 @@ from typing import Final
 
 import numpy as np
 from netsum.transports.messages import MessageArray
+from netsum.transports.sockets import enlarge_buffers, parse_address
 
 from netsum_testbed.bench.blast import Blaster
-from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, raw_load
+from netsum_testbed.bench.loads import FRAME_BYTES, raw_load
 from netsum_testbed.bench.switches import Plan
+from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.netns import NetworkNamespace
 from netsum_testbed.processes import Child
 
 _BATCH: Final = 32
@@ -26,23 +27,17 @@ _IGNORE_OUTGOING: Final = 23
 _ETH_P_ALL: Final = 3
 
 
-def host_links(hosts: int = HOSTS) -> list[tuple[str, str]]:
-    """The names of both ends of each host's link: the switch's, the host's."""
-    return [(f"s{number}", f"h{number}") for number in range(1, hosts + 1)]
-
-
 @contextmanager
-def passing_on() -> Iterator[tuple[Blaster, int]]:
-    """A generator, and the number of the process that sends what comes from a host to the next one. Needs root."""
+def passing_on(rootless: bool = False) -> Iterator[tuple[Blaster, int]]:
+    """A generator, and the number of the process that sends what comes from a host to the next one. Needs root, unless
+    ``rootless``."""
     with ExitStack() as undo:
-        namespace = undo.enter_context(closing(NetworkNamespace(host_links(), 9500)))
-        inside = ["ip", "netns", "exec", namespace.name]
-        process = Child([*inside, sys.executable, "-m", __name__, *(switch for switch, _ in host_links())], output=None)
+        wires = undo.enter_context(bare_wires(rootless))
+        process = Child([*wires.prefix, sys.executable, "-m", __name__, *wires.ends], output=None)
         undo.callback(process.stop)
         if process.stdout.readline() != "ready\n":
             raise TestbedError(f"the process that passes frames on did not start: {process.stdout.read()}")
-        blaster = namespace.call(lambda: Blaster([host for _, host in host_links()]))
-        yield undo.enter_context(closing(blaster)), process.pid
+        yield undo.enter_context(closing(wires.blaster())), process.pid
 
 
 def measure_floor(plan: Plan) -> float:
@@ -56,16 +51,27 @@ def measure_floor(plan: Plan) -> float:
     return statistics.median(run.pps for run in runs)
 
 
-def pass_on(*interfaces: str) -> None:
-    """Send what comes in at an interface, frames of `FRAME_BYTES` at most, out of the next one, for ever. What comes at once
+def _open(end: str) -> socket.socket:
+    """An interface, or udp:HOST:PORT:PEER:PORT."""
+    if end.startswith("udp:"):
+        _, host, port, *peer = end.split(":")
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        enlarge_buffers(sock)
+        sock.bind((host, int(port)))
+        sock.connect(parse_address(":".join(peer)))
+        return sock
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    sock.bind((end, _ETH_P_ALL))
+    return sock
+
+
+def pass_on(*ends: str) -> None:
+    """Send what comes in at an end of a wire, frames of `FRAME_BYTES` at most, out of the next one, for ever. What comes at once
     is of one size."""
-    sockets, poll = [], select.poll()
-    for interface in interfaces:
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        sock.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        sock.bind((interface, _ETH_P_ALL))
-        sockets.append(sock)
+    sockets, poll = [_open(end) for end in ends], select.poll()
+    for sock in sockets:
         poll.register(sock, select.POLLIN)
     following = {sock.fileno(): (sock, sockets[at + 1 - len(sockets)]) for at, sock in enumerate(sockets)}
     rows = np.zeros((_BATCH, FRAME_BYTES), np.uint8)

@@ -6,7 +6,6 @@ of their own, where they have an address, and send by the kernel's UDP.
 
 from __future__ import annotations
 
-import json
 import secrets
 import socket
 import statistics
@@ -25,10 +24,9 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 
 from netsum_testbed.bench.loads import FRAME_BYTES
-from netsum_testbed.errors import TestbedError
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import NetworkNamespace, run_command
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import Child, said_by
 from netsum_testbed.tables import make_table
 
 TRANSPORTS: Final = ("packet", "udp")
@@ -127,12 +125,7 @@ def measure_hosts(switch: str, plan: HostPlan, say: Callable[[str], None]) -> It
 
 
 def _medians(ranks: Sequence[Child]) -> dict[str, Any]:
-    found = []
-    for number, rank in enumerate(ranks):
-        line = rank.stdout.readline()
-        if not line:
-            raise TestbedError(f"rank {number} failed: {rank.last_words(1)}")
-        found.append(json.loads(line))
+    found = said_by(ranks)
     for rank in ranks:
         rank.wait()
     medians = {name: round(statistics.median(each for of in found for each in of[name]), 1) for name in FIGURES}

@@ -7,8 +7,10 @@ faster, then smaller by a step as long as that is.
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from netsum.descriptor import PLAN, SWITCH
 from netsum.peers.plans.from_file import PlanFile, load_plan
 from netsum.peers.wire import LONGEST
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import load_topology
+from netsum_controller.config.topology import Topology, load_topology
 from netsum_controller.errors import InputError
 from rich.console import Console
 
@@ -27,7 +29,9 @@ from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import time_ranks
 from netsum_testbed.checking import switch_option
 from netsum_testbed.commands import open_topology, without_mininet
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.kernel import EGRESS, complaint
 from netsum_testbed.tables import make_table
 
 BLOCK_BYTES: Final = 4096
@@ -36,33 +40,59 @@ NOISE: Final = 1.02
 """A chunk is faster if it is so by more than this factor."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Way:
     """How an allreduce is made: ``name``, and the settings of its job."""
 
     name: str
     settings: Mapping[str, Any]
+    predicted: float | None = None
+    """GB/s."""
 
 
-def ways(plan: PlanFile, file: Path) -> Iterator[Way]:
-    """The plan's, and those that it is compared with."""
+def ways(told: Mapping[str, Any], plan: PlanFile, file: Path) -> Iterator[Way]:
+    """The plan's, and those that it is compared with; ``told`` is its file."""
     if plan.roots:
-        yield Way("plan, its roots", {"algorithm": SWITCH, "roots": dict(plan.roots)})
+        yield Way("plan, its roots", {"algorithm": SWITCH, "roots": dict(plan.roots)}, told.get("in_network_GBps"))
         yield Way("equal stripes", {"algorithm": SWITCH, "roots": dict.fromkeys(plan.roots, 1)})
-    yield Way("plan, between hosts", {"algorithm": f"{PLAN}{file.absolute()}"})
+    yield Way("plan, between hosts", {"algorithm": f"{PLAN}{file.absolute()}"}, told.get("GBps"))
     yield Way("ring", {"algorithm": "ring"})
+
+
+def way_without(plan: PlanFile, file: Path, topology: Topology, link: str) -> Way:
+    """The job of the plan's roots when a link between switches is dead: the controller finds out, and plans anew."""
+    from netsum_planner.trees.replan import replan  # noqa: PLC0415 - needs scipy
+
+    if link not in topology.links:
+        known = ", ".join(topology.links) or "none"
+        raise InputError(f"--cut {link}: {topology.name} has no such link between switches (it has: {known})")
+    anew = (
+        replan(plan.network, frozenset(plan.hosts), frozenset({topology.links[link].switches}))
+        if plan.network
+        else None
+    )
+    if anew is None or not anew.roots:
+        raise InputError(f"--cut {link}: no roots can be planned for what is left of the network in {file}")
+    settings = {"algorithm": SWITCH, "roots": f"{PLAN}{file.absolute()}"}
+    return Way(f"planned anew, without {link}", settings, anew.rate)
+
+
+@contextmanager
+def cut(fabric: Fabric, link: str) -> Iterator[None]:
+    """A link between switches that carries nothing. (If its interfaces were down, simple_switch_grpc would stop.)"""
+    ends = {f"cut_{end.interface}".replace("-", "_"): end for end in fabric.trunk_ends(link)}
+    with ExitStack() as stack:
+        for table, end in ends.items():
+            chain = f'chain out {{ type filter hook egress device "{end.interface}" priority 0; drop; }};'
+            subprocess.run([*end.prefix, "nft", f"table netdev {table} {{ {chain} }}"], check=True)
+            stack.callback(subprocess.run, [*end.prefix, "nft", f"delete table netdev {table}"], check=True)
+        yield
 
 
 def rate_of(fabric: Fabric, plan: PlanFile, way: Way, name: str, calls: Calls) -> float:
     """GB/s of the array: the median call of the slowest rank."""
     job = fabric.create_job(JobSpec(name=name, members=plan.hosts, **way.settings))
-    ranks = [
-        fabric.spawn(
-            host, calls.command(), name=f"{name}.{rank}", environment=fabric.environment(job, rank), piped=True
-        )
-        for rank, host in enumerate(job.members)
-    ]
-    ((line,),) = time_ranks(ranks, calls)
+    ((line,),) = time_ranks(fabric.spawn_ranks(job, calls.command(), name=f"{name}."), calls)
     fabric.controller.delete_job(name)
     return line.algbw(0)
 
@@ -91,28 +121,42 @@ def tuned(measure: Callable[[int], float], most: int) -> int:
 @click.option("--size", default="1M", show_default=True, help="of the array")
 @click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="calls of each")
 @click.option("--tune", is_flag=True, help="look for the best chunk_bytes, and write it into PLAN")
-def bench_plan(file: Path, topology_file: Path, switch: str, size: str, iterations: int, tune: bool) -> None:
+@click.option(
+    "--cut", "link", metavar="LINK", help="then cut this link between switches, and time what is planned anew"
+)
+def bench_plan(
+    file: Path, topology_file: Path, switch: str, size: str, iterations: int, tune: bool, link: str | None
+) -> None:
     """Time an allreduce of float32 as a plan says, with equal shares for its roots, and by a ring.
 
     In Mininet, where links have the rates of the topology. Rates are also given over the plan's optimum.
     """
+    topology = load_topology(topology_file)
     try:
         plan = load_plan(str(file))
         calls = Calls((parse_size(size),), "float32", len(plan.hosts), iterations, places=1)
     except ValueError as error:
         raise InputError(str(error)) from None
+    last = None if link is None else way_without(plan, file, topology, link)
+    if link is not None and (reason := without_mininet() or complaint(EGRESS)) is not None:
+        raise TestbedError(f"--cut needs Mininet, and nftables' netdev egress hook: {reason}")
     console = Console(stderr=True)
-    found: dict[str, float] = {}
+    found: dict[Way, float] = {}
     with (
         console.status("starting") as status,
-        open_topology(load_topology(topology_file), switch, without_mininet(), console) as fabric,
+        open_topology(topology, switch, without_mininet(), console) as fabric,
     ):
         if tune:
             _write_chunk(file, _tuned_in(fabric, plan, file, calls, status.update))
-        for number, way in enumerate(ways(plan, file)):
+        told = json.loads(file.read_text("utf-8"))
+        for number, way in enumerate(ways(told, plan, file)):
             status.update(way.name)
-            found[way.name] = rate_of(fabric, plan, way, f"way{number}", calls)
-    _print(json.loads(file.read_text("utf-8")), found)
+            found[way] = rate_of(fabric, plan, way, f"way{number}", calls)
+        if last is not None and link is not None:
+            status.update(last.name)
+            with cut(fabric, link):
+                found[last] = rate_of(fabric, plan, last, "left", calls)
+    _print(told, found)
 
 
 def _tuned_in(fabric: Fabric, plan: PlanFile, file: Path, calls: Calls, say: Callable[[str], None]) -> int:
@@ -136,12 +180,13 @@ def _write_chunk(file: Path, chunk_bytes: int) -> None:
     load_plan(str(file))
 
 
-def _print(plan: Mapping[str, Any], found: Mapping[str, float]) -> None:
+def _print(plan: Mapping[str, Any], found: Mapping[Way, float]) -> None:
     optimum = plan.get("in_network_optimum_GBps") or plan.get("optimum_GBps")
-    over = {name: rate / optimum if optimum else None for name, rate in found.items()}
-    rows = [
-        (name, f"{8000 * rate:.2f}", "-" if over[name] is None else f"{over[name]:.3f}") for name, rate in found.items()
-    ]
-    Console().print(make_table("", ("way", ">Mbit/s", ">over optimum"), rows))
-    told = {name: {"GBps": rate, "over_optimum": over[name]} for name, rate in found.items()}
+    rows, told = [], {}
+    for way, rate in found.items():
+        over = rate / optimum if optimum else None
+        told[way.name] = {"GBps": rate, "over_optimum": over, "predicted_GBps": way.predicted}
+        predicted = "-" if way.predicted is None else f"{8000 * way.predicted:.2f}"
+        rows.append((way.name, f"{8000 * rate:.2f}", predicted, "-" if over is None else f"{over:.3f}"))
+    Console().print(make_table("", ("way", ">Mbit/s", ">predicted", ">over optimum"), rows))
     click.echo(json.dumps({"optimum_GBps": optimum, "chunk_bytes": plan.get("chunk_bytes"), "ways": told}))

@@ -13,16 +13,19 @@ from typing import Final
 import click
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.stages import MulticastGroup
 from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.bench.adder import ALL_PORTS, adder_program
 from netsum_testbed.bench.blast import Blasted, Blaster, Load, WrongReplyError
-from netsum_testbed.bench.floor import host_links, passing_on
+from netsum_testbed.bench.floor import passing_on
 from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, aggregate_load, forward_load, raw_load
+from netsum_testbed.bench.wires import bare_wires
+from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.netns import NetworkNamespace
+from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import BMV2, SwitchProcess, runs_machine_code, usable_switches
 
 SIZES: Final = (64, 1500, FRAME_BYTES)
@@ -66,29 +69,31 @@ def _forwarded(make: Callable[[int], Load]) -> dict[str, Load]:
 
 
 @contextmanager
-def floor_rig() -> Iterator[Rig]:
+def floor_rig(rootless: bool = False) -> Iterator[Rig]:
     """Frames are only passed on."""
     loads = _forwarded(lambda size: raw_load("floor", size))
-    with passing_on() as (blaster, pid):
+    with passing_on(rootless) as (blaster, pid):
         yield Rig(blaster, pid, lambda: (loads, 0))
 
 
 class _WrappedFabric(NamespaceFabric):
     """Its switch is started by ``wrapper``."""
 
-    wrapper: Sequence[str] = ()
+    def __init__(self, topology: Topology, kind: str, wrapper: Sequence[str]) -> None:
+        super().__init__(topology, kind)
+        self._wrapper = wrapper
 
     @property
     def _prefix(self) -> Sequence[str]:
-        return (*super()._prefix, *self.wrapper)
+        return (*super()._prefix, *self._wrapper)
 
 
 @contextmanager
-def netsum_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
+def netsum_rig(engine: str, wrapper: Sequence[str] = (), rootless: bool = False) -> Iterator[Rig]:
     """netsum's program, for contributions and plain traffic. ``wrapper`` precedes the switch's command line."""
     with ExitStack() as undo:
-        fabric = _WrappedFabric(star(HOSTS), ENGINES[engine])
-        fabric.wrapper = wrapper
+        topology, kind = star(HOSTS), ENGINES[engine]
+        fabric = RootlessFabric(topology, kind) if rootless else _WrappedFabric(topology, kind, wrapper)
         with environment(**{ENGINE_VARIABLE: engine}):
             undo.enter_context(fabric)
         hosts = list(fabric.topology.hosts)
@@ -99,32 +104,36 @@ def netsum_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
             loads = _forwarded(lambda size: forward_load(descriptors, size))
             return {**loads, AGGREGATE: aggregate_load(descriptors)}, descriptors[0].first_block_id
 
-        blaster = fabric.inside(lambda: Blaster([fabric.interface(host) for host in hosts]))
-        yield Rig(undo.enter_context(closing(blaster)), fabric.switch_pid, prepare)
+        yield Rig(undo.enter_context(closing(_hosts_of(fabric))), fabric.switch_pid, prepare)
+
+
+def _hosts_of(fabric: Fabric) -> Blaster:
+    if isinstance(fabric, NamespaceFabric):
+        interfaces = [fabric.interface(host) for host in fabric.topology.hosts]
+        return fabric.inside(lambda: Blaster.on_interfaces(interfaces))
+    wires = [(host.frames or "", host.switch_frames or "") for host in fabric.topology.hosts.values()]
+    return Blaster.on_datagrams(wires)
 
 
 @contextmanager
-def adder_rig(engine: str, wrapper: Sequence[str] = ()) -> Iterator[Rig]:
+def adder_rig(engine: str, wrapper: Sequence[str] = (), rootless: bool = False) -> Iterator[Rig]:
     """The bare adder, without a controller."""
     (address,) = star(HOSTS).switches.values()
-    ports = range(1, HOSTS + 1)
     with ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="netsum-"))
-        namespace = undo.enter_context(closing(NetworkNamespace(host_links(), 9500)))
-        interfaces = [f"{port}@{end}" for port, (end, _) in zip(ports, host_links(), strict=True)]
+        wires = undo.enter_context(bare_wires(rootless))
+        interfaces = [f"{port}@{end}" for port, end in enumerate(wires.ends, 1)]
         with environment(**{ENGINE_VARIABLE: engine}):
-            prefix = ("ip", "netns", "exec", namespace.name, *wrapper)
-            switch = SwitchProcess(ENGINES[engine], interfaces, Path(folder), prefix)
+            switch = SwitchProcess(ENGINES[engine], interfaces, Path(folder), (*wires.prefix, *wrapper))
         undo.callback(switch.stop)
         switch.wait_ready()
         reached = address.model_copy(update={"p4runtime": switch.address})
         with SwitchClient("s1", reached, adder_program()) as client:
             client.push_pipeline()
-            group = MulticastGroup(ALL_PORTS, frozenset((port, port) for port in ports))
+            group = MulticastGroup(ALL_PORTS, frozenset((port, port) for port in range(1, HOSTS + 1)))
             client.write([Update(Kind.INSERT, group)])
-        blaster = namespace.call(lambda: Blaster([host for _, host in host_links()]))
         loads = {ADDER: raw_load("bare adder", FRAME_BYTES, checked=False)}
-        yield Rig(undo.enter_context(closing(blaster)), switch.pid, lambda: (loads, 0))
+        yield Rig(undo.enter_context(closing(wires.blaster())), switch.pid, lambda: (loads, 0))
 
 
 @contextmanager
@@ -139,12 +148,14 @@ def environment(**changes: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-def engines_here() -> list[str]:
+def engines_here(rootless: bool = False) -> list[str]:
     """The engines of this machine; that one is missing is said on standard error."""
     missing = {}
     if not runs_machine_code():
         missing["native"] = f"llvmlite is not installed, or {ENGINE_VARIABLE} is python"
-    if shutil.which(BMV2) is None:
+    if rootless:
+        missing["bmv2"] = "its ports are interfaces"
+    elif shutil.which(BMV2) is None:
         missing["bmv2"] = f"{BMV2} is not on PATH"
     elif "bmv2" not in usable_switches():  # which says why
         missing["bmv2"] = f"{BMV2} does not work here, or this is not root"

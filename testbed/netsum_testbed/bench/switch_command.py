@@ -33,27 +33,31 @@ Cases = Mapping[str, Mapping[str, Case]]
 @dataclass(frozen=True)
 class Measures:
     """``repetitions`` of each load, some ``run_seconds`` long each, with ``window`` rounds under way; but fewer if all would take
-    more than ``minutes``."""
+    more than ``minutes``. ``rootless``: through UDP ports."""
 
     repetitions: int = 7
     run_seconds: float = 0.7
     window: int = 16
     minutes: float = 6.0
+    rootless: bool = False
 
 
 def bench_switch(measures: Measures) -> None:
     """Measure, show the results, and print the line of JSON."""
-    if os.geteuid() != 0:
-        raise TestbedError("the packets of this bench are raw frames: run it as root, or one of the other benches")
+    rootless = measures.rootless
+    if os.geteuid() != 0 and not rootless:
+        raise TestbedError("the packets of this bench are raw frames: run it as root, or with --rootless")
     deadline = time.monotonic() + 60 * measures.minutes
-    engines = engines_here()
+    engines = engines_here(rootless)
     before = os.getloadavg()
     with ExitStack() as undo:
         progress = undo.enter_context(_progress())
         cases: list[Case] = []
         for engine in (FLOOR, *engines):
             progress(f"{engine}: starting")
-            rigs = [floor_rig()] if engine == FLOOR else [netsum_rig(engine), adder_rig(engine)]
+            rigs = [floor_rig(rootless)]
+            if engine != FLOOR:
+                rigs = [netsum_rig(engine, rootless=rootless), adder_rig(engine, rootless=rootless)]
             for rig in map(undo.enter_context, rigs):
                 cases += [Case(engine, load, rig, measures.window) for load in rig.loads]
         cases.sort(key=lambda case: _LOADS.index(case.load))  # what will be compared runs side by side
@@ -64,7 +68,7 @@ def bench_switch(measures: Measures) -> None:
     console.print(_table(found))
     for remark in _remarks(found, before):
         console.print(remark)
-    click.echo(_json(found, engines, before))
+    click.echo(_json(found, engines, before, "udp" if rootless else "interfaces"))
 
 
 _LOADS: Final = [*map(str, SIZES), AGGREGATE, ADDER]
@@ -108,7 +112,7 @@ def _figures(cases: Mapping[str, Case]) -> dict[str, Any]:
     return {**found, "own_logic_share": _own_logic(cases)} if others else found
 
 
-def _json(found: Cases, engines: Sequence[str], before: Sequence[float]) -> str:
+def _json(found: Cases, engines: Sequence[str], before: Sequence[float], ports: str) -> str:
     floor = found[FLOOR]
     return json.dumps(
         {
@@ -117,6 +121,7 @@ def _json(found: Cases, engines: Sequence[str], before: Sequence[float]) -> str:
             "repetitions": len(floor[str(FRAME_BYTES)].runs),
             "workers": HOSTS,
             "payload_bytes": PAYLOAD_BYTES,
+            "ports": ports,
             "load_before": round(before[0], 2),
             "load_after": round(os.getloadavg()[0], 2),
             "python_version": platform.python_version(),

@@ -127,7 +127,7 @@ def measure(
     packets were lost and the run starts over with half the window. Losing packets with a window of 1 raises.
     """
     window = plan.window
-    with closing(Blaster(interfaces)) as blaster:
+    with closing(Blaster.on_interfaces(interfaces)) as blaster:
         while True:
             bench = _Bench(blaster, job(), switch_pid, Plan(window=window))
             figures = SwitchFigures(switch, bench.window)
