@@ -29,6 +29,7 @@ settings.load_profile("default")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+ROOT = Path(__file__).parents[1]
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
 
@@ -38,6 +39,10 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
     "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "training": (
+        (ROOT / ".venv-training" / ".ready").exists,
+        "torchft, Ray and JAX are not installed: run scripts/training",
+    ),
     "chromium": (
         lambda: shutil.which("chromium") and importlib.util.find_spec("playwright"),
         "Chromium or Playwright is missing: apt install chromium, pip install 'netsum[browser]'",

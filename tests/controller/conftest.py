@@ -183,3 +183,17 @@ def on_live(live: SwitchUnderTest, tmp_path: Path) -> Iterator[Controller]:
     with Controller(topology, tmp_path / "state.db") as controller:
         assert controller.push()[0].program_pushed
         yield controller
+
+
+@pytest.fixture
+def open_fabric(sockets: Path, tmp_path: Path) -> Iterator[Callable[[Topology], FakeFabric]]:
+    """Brings up a fabric of fake switches; all end with the test."""
+    opened: list[FakeFabric] = []
+
+    def make(topology: Topology) -> FakeFabric:
+        opened.append(FakeFabric(topology, sockets, tmp_path / "state.db"))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()

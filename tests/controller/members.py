@@ -7,7 +7,7 @@ from netsum.descriptor import Descriptor
 from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, CannotResume
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.state.model import SERIAL
+from netsum_controller.state.model import SERIAL, Job
 
 TOKEN = "correct-horse"
 
@@ -16,6 +16,17 @@ def join_all(controller: Controller, instance: str = "a", name: str = "resnet") 
     """Every rank that was not evicted joins."""
     seats = controller.job(name).epoch.members
     return [controller.join(name, TOKEN, seat.rank, instance) for seat in seats]
+
+
+def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
+    """All four ranks of the job "wide" rejoin, lacking the same block."""
+    place = Progress(old.epoch.number, old.epoch.first_block_id + needs)
+    for rank in range(4):
+        try:
+            controller.join("wide", TOKEN, rank, "a", progress=place)
+        except Busy:
+            assert rank < 3
+    return controller.job("wide")
 
 
 class Member:

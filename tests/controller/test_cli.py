@@ -303,18 +303,6 @@ def test_serve_without_watching(switch: FakeSwitch) -> None:
     assert switch.config is None
 
 
-def test_shell(run: Run, tmp_path: Path) -> None:
-    """p4runtime-shell on the switch, with the program's tables by name."""
-    run("switch", "push")
-    lines = 'print("entries", len(list(table_entry["forward"].read())))\nprint(sorted(tables))\nexit\n'
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"}
-    with netsum("shell", stdin=subprocess.PIPE, env=environment) as shell:
-        out, err = shell.communicate(lines, timeout=120)
-    assert shell.returncode == 0, err
-    assert "entries 4" in out
-    assert "Welcome to the IPython shell for P4Runtime" in out
-
-
 def test_shell_needs_a_program(run: Run) -> None:
     result = run("shell")
     assert (result.code, result.out) == (1, "")

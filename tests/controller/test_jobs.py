@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
+from netsum_controller.errors import ControllerError, Refused, SwitchError
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
 from tests.controller.killing import Killed, dying_after
@@ -113,22 +113,6 @@ def test_a_failed_step_takes_everything_back(
     assert controller.create_job(spec).created
 
 
-def test_when_taking_back_fails_the_next_command_cleans_up(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec
-) -> None:
-    before = switch.installed
-    switch.fail_update = lambda update: "broken" if touches(update, "job") or update.type == 3 else None
-    with pytest.raises(SwitchError, match="undoing the other steps failed too"):
-        controller.create_job(spec)
-    with pytest.raises(NoSuchJob):
-        controller.job("resnet")
-    switch.fail_update = lambda _: None
-    other = controller.create_job(JobSpec(name="other", members=("h1", "h2")))
-    controller.delete_job(other.name)
-    assert switch.installed == before
-    assert controller.site.store.jobs() == []
-
-
 @pytest.mark.parametrize("write", range(5))
 @pytest.mark.parametrize("command", ["create", "delete"])
 def test_killed_at_any_moment(
@@ -150,15 +134,6 @@ def test_killed_at_any_moment(
     assert [one.name for one in second.jobs()] == ["resnet"]
     second.delete_job(job.name)
     assert switch.installed == empty
-
-
-def test_deleting_one_job_does_not_disturb_another(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    controller.create_job(spec)
-    with_one = switch.installed
-    controller.create_job(JobSpec(name="other", members=("h1", "h1", "h2"), window=100))
-    controller.delete_job("other")
-    assert switch.installed == with_one
-    assert controller.job("resnet").name == "resnet"
 
 
 @pytest.mark.full

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
-import pytest
 from netsum.descriptor import Descriptor
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine, tree
@@ -22,19 +20,6 @@ from tests.controller.members import TOKEN
 from tests.controller.test_watcher import PERIOD
 
 Open = Callable[[Topology], FakeFabric]
-
-
-@pytest.fixture
-def open_fabric(sockets: Path, tmp_path: Path) -> Iterator[Open]:
-    opened: list[FakeFabric] = []
-
-    def make(topology: Topology) -> FakeFabric:
-        opened.append(FakeFabric(topology, sockets, tmp_path / "state.db"))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.close()
 
 
 def create(controller: Controller) -> None:

@@ -14,7 +14,7 @@ from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
 from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
 from tests.controller.items import items_on, job_entry
-from tests.controller.members import TOKEN, join_all
+from tests.controller.members import TOKEN, come_back, join_all
 from tests.controller.watched import put_record
 
 __all__ = ["controller"]  # the fixture
@@ -36,17 +36,6 @@ def epochs_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str,
             entries = items_on(controller, JobEntry, name)
             found[name] = next((entry.epoch for entry in entries if entry.job_id == job.job_id), None)
     return found
-
-
-def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
-    """All rejoin, lacking the same block."""
-    place = Progress(old.epoch.number, old.epoch.first_block_id + needs)
-    for rank in range(4):
-        try:
-            controller.join("wide", TOKEN, rank, "a", progress=place)
-        except Busy:
-            assert rank < 3
-    return controller.job("wide")
 
 
 @pytest.mark.parametrize(

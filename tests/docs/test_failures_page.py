@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum import controller_client, errors, overdue, recovery, repeating, round_trip, silence
+from netsum import controller_client, errors, overdue, recovery, silence
 from netsum.environment import DEFAULT_CALL_TIMEOUT
+from netsum.window import repeating, round_trip
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.p4runtime.channel import MAX_RECONNECT_MS

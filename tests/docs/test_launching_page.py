@@ -19,7 +19,10 @@ TEXT = PAGE.read_text("utf-8")
 def test_its_files_are_valid(tmp_path: Path) -> None:
     files = {}
     for block in blocks(PAGE):
-        name = block.title.removeprefix("file=")
+        kind, _, name = block.title.partition("=")
+        if kind == "from":
+            assert block.text in (ROOT / name).read_text("utf-8")
+            continue
         files[name] = tmp_path / name
         files[name].write_text(block.text, "utf-8")
     job = load_job(files["resnet.yaml"])

@@ -1,4 +1,4 @@
-"""docs/planning.md: its commands and its program print what the page says, and its table is what they find."""
+"""docs/planning.md, docs/placement.md: commands and the program print what the pages say, and a table is what they find."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from tests.docs.pages import ROOT, blocks, commands
 PAGE = ROOT / "docs" / "planning.md"
 
 
+PLACEMENT = ROOT / "docs" / "placement.md"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Has the page's files."""
-    for block in blocks(PAGE):
+    """Has the pages' files."""
+    for block in (*blocks(PAGE), *blocks(PLACEMENT)):
         if block.title.startswith("file="):
             (tmp_path / block.title.removeprefix("file=")).write_text(block.text, "utf-8")
     return tmp_path
@@ -32,10 +35,11 @@ def told(text: str) -> list[str]:
 
 
 @pytest.mark.full
-def test_commands_print_what_the_page_says(folder: Path) -> None:
+@pytest.mark.parametrize(("page", "least"), [(PAGE, 5), (PLACEMENT, 3)], ids=lambda each: getattr(each, "stem", ""))
+def test_commands_print_what_the_page_says(page: Path, least: int, folder: Path) -> None:
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = 0
-    for block in blocks(PAGE):
+    for block in blocks(page):
         for line, expected in commands(block.text) if block.language == "console" else ():
             ran = subprocess.run(
                 ["bash", "-c", line],
@@ -51,7 +55,7 @@ def test_commands_print_what_the_page_says(folder: Path) -> None:
                 r"\b\d+\.\d+ s\b", "T s", "\n".join(told(expected))
             ), line
             done += 1
-    assert done >= 5
+    assert done >= least
 
 
 def test_the_program_prints_what_its_comment_says(folder: Path) -> None:

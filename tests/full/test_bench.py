@@ -64,6 +64,18 @@ def test_engines_are_compared_in_one_run() -> None:
     assert found["repetitions"] == 2
 
 
+@pytest.mark.llvmlite
+@pytest.mark.full
+def test_engines_are_compared_without_root() -> None:
+    said, found = invoke(bench, "switch --rootless --repetitions 1 --run-seconds 0.05")
+    assert found["ports"] == "udp"
+    for engine in ("floor", "native", "python"):
+        assert min(found[engine]["forward_pps"].values()) > 0
+    assert found["native"]["aggregate_pps"] > 0 < found["native"]["bare_adder_pps"]
+    assert "bmv2" not in found
+    assert "bmv2 IS NOT MEASURED: its ports are interfaces" in said
+
+
 @pytest.mark.full
 @pytest.mark.root
 def test_a_collective_is_timed_and_checked(switch: str) -> None:

@@ -44,13 +44,6 @@ def check(communicators: list[Communicator], *calls: Cell, chunks: int = 16) -> 
         assert checker.complaints(cell, found) == [], cell.describe()
 
 
-@ON_ONE_FABRIC
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("dtype", "op"), OPERATIONS)
-def test_sizes(four: list[Communicator], dtype: str, op: str, size: int) -> None:
-    check(four, call_of(4, dtype, op, (size,)))
-
-
 @pytest.mark.parametrize("fabric", EVERY_FABRIC, indirect=True)
 @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.full), "float32"])
 def test_exact_sums_lose_nothing(four: list[Communicator], dtype: str) -> None:
@@ -122,18 +115,6 @@ def test_block_sizes_and_windows(members: Members, chunks: int, window: int) -> 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_million_elements(four: list[Communicator], dtype: str) -> None:
     check(four, call_of(4, dtype, shape=(1 << 20,)))
-
-
-def test_several_calls_at_once(four: list[Communicator]) -> None:
-    arrays = [np.arange(n, dtype=np.int32) for n in (1, 5000, 0, 300)]
-
-    def make(comm: Communicator) -> list[Any]:
-        works = [comm.allreduce_async(array + comm.rank) for array in arrays]
-        return [work.wait(PATIENCE) for work in works]
-
-    for got in results(on_all(four, make)):
-        for array, result in zip(arrays, got, strict=True):
-            assert np.array_equal(result, 4 * array + 6)
 
 
 def test_a_barrier_holds_everyone_until_the_last_has_come(four: list[Communicator]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Behind, Degraded, Desynchronized
+from netsum.errors import Behind, Desynchronized
 
 from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import Members
@@ -72,26 +71,6 @@ def test_what_was_missed_is_carried_over_once(members: Members) -> None:
         got = results(on_all(communicators, sums))
         np.testing.assert_array_equal(sum(got[0]), sum(share(rank, step) for rank in range(3) for step in range(3)))
         assert len({np.concatenate(mine).tobytes() for mine in got}) == 1
-
-
-def test_raise_and_wait(members: Members) -> None:
-    with members(3, quorum=2, **PATIENT) as communicators:
-        gone = threading.Event()
-
-        def too_late(comm: Communicator) -> Any:
-            with pytest.raises(Degraded) as caught:
-                second_call(comm, 2, gone, late="raise")
-            gone.set()
-            return caught.value.report.src_cnt_min
-
-        def late(comm: Communicator) -> Any:
-            if comm.rank == 2:
-                time.sleep(1.0)
-            return comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, late="wait")
-
-        assert results(on_all(communicators, too_late)) == [2] * 3
-        for result in results(on_all(communicators, late)):
-            np.testing.assert_array_equal(result, sum(share(rank, 0) for rank in range(3)))
 
 
 def test_fewer_than_the_quorum_wait(members: Members) -> None:

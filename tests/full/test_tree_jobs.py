@@ -19,7 +19,10 @@ from tests.full.conftest import FABRICS, joined, started
 from tests.full.trouble import Training, naps, restart_switch, until
 
 
-@pytest.fixture(scope="module", params=[FABRICS[0], FABRICS[-1]])
+@pytest.fixture(
+    scope="module",
+    params=[FABRICS[0], pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full])],
+)
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two spines, two leaves with two hosts each."""
     with started(request.param, leaf_spine(2, 2, 2)) as fabric:

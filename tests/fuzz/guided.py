@@ -43,7 +43,7 @@ _WATCHED = {
     "pipeline": ["netsum_switch.pipeline", "netsum_switch.codegen.engine"],
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
-    "window": ["netsum.switch_window"],
+    "window": ["netsum.window.switch_window"],
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from netsum.congestion import Congestion
+from netsum.window.congestion import Congestion
 
 
 class Flow(Protocol):

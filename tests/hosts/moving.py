@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netsum.descriptor import Descriptor
-from netsum.peers.memory import memory_peers
 from netsum.transports import MemoryTransport, Transport
 
 from tests.hosts.network import JOB_ID, descriptor, job
-from tests.hosts.peers import peer_descriptor
+from tests.hosts.peers import memory_peers, peer_descriptor
 from tests.hosts.restarts import RestartingNetwork
 from tests.model.rules import SwitchModel
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from netsum import repeating, round_trip
 from netsum.communicator import Communicator
+from netsum.window import repeating, round_trip
 
 from tests.hosts.calls import closing_all
 from tests.hosts.network import MemoryNetwork

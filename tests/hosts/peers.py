@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from netsum.descriptor import Descriptor
-from netsum.peers.memory import memory_peers
+from netsum.peers.wire import RANK
+from netsum.transports.memory import MemoryTransport
 
 from tests.hosts.network import Network, descriptor
 
@@ -17,6 +19,23 @@ def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
     addresses = tuple(f"127.0.0.1:{20000 + each}" for each in range(workers))
     fields = {"job_id": 0, "algorithm": "auto", "peers": addresses, "peer_key": KEY.hex()}
     return descriptor(rank, workers, **{**fields, **changes})
+
+
+def memory_peers(ranks: Sequence[int]) -> dict[int, MemoryTransport]:
+    """A transport for each rank; they deliver to each other."""
+    transports = {rank: MemoryTransport() for rank in ranks}
+
+    def deliver(sender: int) -> Callable[[bytes], None]:
+        def to_peer(packet: bytes) -> None:
+            receiver = transports.get(packet[0])
+            if receiver is not None:
+                receiver.put(RANK.pack(sender) + packet[RANK.size :])
+
+        return to_peer
+
+    for rank, transport in transports.items():
+        transport.deliver = deliver(rank)
+    return transports
 
 
 class PeerNetwork(Network):

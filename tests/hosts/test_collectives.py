@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from netsum import wait_all
 from netsum.communicator import Communicator
 from netsum.peers.peer_window import PeerWindow
-from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
+from netsum.window.switch_window import SwitchWindow
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_trials.bytes.hosts import RANKS, measure

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import wait_all
-from netsum.block import Block
 from netsum.collectives.history import KINDS, Predictions
 from netsum.communicator import Communicator
 from netsum.engine import Engine
 from netsum.errors import Closed, CommunicatorError, Mismatch
-from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
 from netsum.transports.base import Packet
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow

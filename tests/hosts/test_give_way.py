@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.give_way import LONGEST_PAUSE, SHORTEST_PAUSE, GiveWay
+from netsum.window.give_way import LONGEST_PAUSE, SHORTEST_PAUSE, GiveWay
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES
 

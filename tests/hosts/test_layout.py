@@ -31,8 +31,9 @@ def test_segments_come_back_and_padding_is_zero(made: Made) -> None:
     if len(counts) > 1:
         assert len(padded) == cut.number * width
         assert np.array_equal(padded[padded != 0], flat)
-        beyond = cut.beyond(range(cut.number)).reshape(-1)
-        assert np.array_equal(beyond, padded == 0)
+        rows = np.full((cut.number, width), 1)
+        cut.blank(rows, range(cut.number))
+        assert np.array_equal(rows.reshape(-1) == 0, padded == 0)
 
 
 @given(cuts())
@@ -46,8 +47,9 @@ def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(made: M
             assert cut.owner[number] == owner
             assert cut.sizes[number] == chunked(lanes * lane_bytes)
             assert cut.sizes[number] % CHUNK_BYTES == 0
-            assert not cut.beyond(np.array([number]))[0, :lanes].any()
-            assert cut.beyond(np.array([number]))[0, lanes:].all()
+            row = np.full((1, width), 1)
+            cut.blank(row, np.array([number]))
+            assert row[0].tolist() == [1] * lanes + [0] * (width - lanes)
             left -= lanes
             number += 1
     assert number == cut.number == len(cut.owner) == len(cut.sizes)

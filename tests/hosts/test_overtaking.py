@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.overtaking import REORDERING, Overtaking
+from netsum.window.overtaking import REORDERING, Overtaking
 
 
 def send(overtaking: Overtaking, number: int) -> list[int]:

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.block import Block
 from netsum.communicator import Communicator
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor
 from netsum.errors import Closed, Mismatch, Timeout
 from netsum.peers import peer_window
-from netsum.peers.memory import memory_peers
 from netsum.peers.peer_window import PeerWindow
-from netsum.switch_window import SwitchWindow
 from netsum.transports import Faults, FaultyTransport
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 from netsum_testbed.verify.cells import KINDS
@@ -27,7 +26,7 @@ from tests.hosts.calls import allreduce, closing_all, good, on_each
 from tests.hosts.cells import cell_of, check
 from tests.hosts.network import JOB_ID, contribution, job, reply_bytes
 from tests.hosts.network import descriptor as switch_descriptor
-from tests.hosts.peers import PeerNetwork, peer_descriptor
+from tests.hosts.peers import PeerNetwork, memory_peers, peer_descriptor
 from tests.model.rules import Job, SwitchModel
 
 Result = tuple[Any, ...]

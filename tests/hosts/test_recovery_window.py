@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.block import Block
 from netsum.descriptor import Descriptor
 from netsum.refusal import Refusal
-from netsum.switch_window import SwitchWindow
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 

@@ -19,6 +19,10 @@ def floats(dtype: str) -> st.SearchStrategy[float]:
     return st.floats(width=width)  # type: ignore[arg-type]
 
 
+MANY = 60
+"""Blocks whose numbers are not decoded one by one."""
+
+
 def summed(values: Array, mean: bool = False) -> Array:
     """The sum of ``(workers, numbers)`` through lanes added as integers, as the switch does."""
     workers, numbers = values.shape
@@ -31,7 +35,12 @@ def summed(values: Array, mean: bool = False) -> Array:
         sent = lanes.encode(row, range(1)).astype(np.uint64)
         total = sent if not total.size else total + sent
     count = np.array([workers])
-    return lanes.decode(total.astype(">u8"), range(1), count, count)[0, :numbers]
+    few: Array = lanes.decode(total, range(1), count, count)[:, :numbers]
+    counts = np.repeat(count, MANY)
+    many = lanes.decode(np.repeat(total, MANY, axis=0), range(MANY), counts, counts)[:, :numbers]
+    np.testing.assert_array_equal(many, np.repeat(few, MANY, axis=0), "few numbers are decoded as many are")
+    found: Array = few[0]
+    return found
 
 
 @given(st.data(), WORKERS, st.sampled_from(list(FORMATS)), st.booleans())

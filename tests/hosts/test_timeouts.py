@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 from netsum import overdue
-from netsum.block import Block
 from netsum.errors import NotReady, Timeout
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
 from netsum.peers.peer_window import PeerWindow
 from netsum.silence import Silence
-from netsum.switch_window import SwitchWindow
 from netsum.transports import Transport
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
 from netsum.work import Work
 

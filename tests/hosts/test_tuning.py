@@ -205,7 +205,7 @@ def test_members_without_a_switch_find_their_algorithms(fabric: Fabric, state: P
     kept.unlink()
     place = {"2": {"4096": "ring"}, str(RANKS): {"4096": "double_binary_tree", "65536": "halving_doubling"}}
     (state / PLACE_TABLE).write_text(json.dumps({"fastest": place}))
-    settings = Settings(64, 16, {RANKS: {4096: "double_binary_tree", 65536: "halving_doubling"}})
+    settings = Settings(256, 16, {RANKS: {4096: "double_binary_tree", 65536: "halving_doubling"}})
     assert on_each(fabric, "tuned", act, algorithm="ring", instead="auto") == [(settings, [6.0, 6.0])] * RANKS
 
 
@@ -213,4 +213,4 @@ def test_an_algorithm_that_the_job_names_is_not_changed(fabric: Fabric) -> None:
     def act(comm: Communicator) -> Any:
         return comm.tune(), used(comm)[1]
 
-    assert on_each(fabric, "tuned", act, algorithm="ring") == [(Settings(64, 16), [6.0, 6.0])] * RANKS
+    assert on_each(fabric, "tuned", act, algorithm="ring") == [(Settings(256, 16), [6.0, 6.0])] * RANKS

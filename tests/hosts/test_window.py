@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from netsum import repeating, round_trip
-from netsum.block import Block
 from netsum.refusal import Refusal
-from netsum.switch_window import SwitchWindow
+from netsum.window import repeating, round_trip
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.block import Block
-from netsum.fits import ordinary
 from netsum.refusal import Disagreement, Refusal
 from netsum.rows import Received, Rows
-from netsum.run import Run
-from netsum.switch_window import SwitchWindow
+from netsum.window.block import Block
+from netsum.window.fits import ordinary
+from netsum.window.run import Run
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, AgeOp, Lane, Op, Status
 
@@ -238,7 +238,7 @@ def test_the_property_can_fail(forgotten: str, monkeypatch: pytest.MonkeyPatch) 
         harmless = {"gen_id": block.gen} if forgotten == "gen_id" else harmless
         return ordinary(block, header._replace(**harmless), *more, **named)
 
-    monkeypatch.setattr("netsum.switch_window.ordinary", careless)
+    monkeypatch.setattr("netsum.window.switch_window.ordinary", careless)
     stories = [Story(seed) for seed in range(200)]
     with pytest.raises(AssertionError):
         sum(story.play() for story in stories)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 from netsum.backend import open_window, resume_window
-from netsum.block import ID_MASK, Block, id_distance
 from netsum.descriptor import Descriptor
 from netsum.peers.peer_window import PeerWindow
-from netsum.switch_window import SwitchWindow
 from netsum.transports import MemoryTransport
 from netsum.window import Window
+from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 

@@ -15,6 +15,12 @@ from tests.model.truth import STUCK
 
 EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES + COPY_SCENARIOS
 TAKE_LONG = {
+    "copies around a restart in a tree",
+    "copies and a rank is replaced",
+    "two roots and a restart",
+    "somebody is late, a host a leaf",
+    "copies over two roots",
+    "copies in a tree",
     "three workers, a window of two, a restart",
     "a window of three",
     "results to be fetched around a restart",
@@ -53,7 +59,7 @@ TAKE_LONG = {
     "copies below a leaf of two",
     "copies in a tree, somebody is late",
 }
-"""Explorations of more than a second and a half, for `make test-all`."""
+"""Explorations of more than 0.8 seconds, for `make test-all`."""
 
 
 def test_what_takes_long_is_there() -> None:

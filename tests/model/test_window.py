@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from netsum.block import Block
 from netsum.refusal import Refusal
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 
@@ -45,17 +45,6 @@ def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
             header, payload = results[number]
             assert (header.status, header.data_cnt, payload) == right
             assert (header.src_cnt, header.dest) == (run.workers, EVERYONE)
-
-
-def test_an_abort_is_taken_whatever_its_generation() -> None:
-    """A rank that aborts another call than the others make must learn that its block is over."""
-    network = Network(Setting(2, 4, 8, 0, loss=0.0, duplication=0.0, seed=0), random.Random(0))
-    statuses: list[int] = []
-    for window, gen, status in zip(network.windows, (1, 2), (Status.OK, Status.ABORT), strict=True):
-        taken = lambda header, _: statuses.append(header.status)  # noqa: E731
-        window.submit(Block(gen, Op.SUM, Lane.L32, status=status, on_result=taken))
-    network.play()
-    assert statuses == [Status.ABORT, Status.ABORT]
 
 
 def play_many(run: Setting, seeds: int) -> None:

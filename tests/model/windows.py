@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
-from netsum.block import Block
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.switch_window import SwitchWindow
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from netsum_controller.cli import cli, main
 from netsum_trials import SEARCH_PATH
+from netsum_trials.stragglers.command import stragglers
+from netsum_trials.stragglers.detection_command import detection
 
 from tests.full.commands import shell_code
 
@@ -164,3 +167,28 @@ def netsum() -> Iterator[Start]:
     yield start
     for command in running:
         command.close()
+
+
+Refused = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that ends before it has started anything, in this process: its exit code and its lines."""
+    for command in (stragglers, detection):
+        monkeypatch.setitem(cli.commands, str(command.name), command)
+    for module in (
+        "netsum_testbed.commands",
+        "netsum_trials.stragglers.command",
+        "netsum_trials.stragglers.detection_command",
+    ):
+        monkeypatch.setattr(f"{module}.end_on_signals", lambda: None)
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments: str) -> tuple[int, list[str]]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, "".join(capsys.readouterr()).splitlines()
+
+    return run

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.testbed.conftest import Netsum, Start
+from tests.testbed.conftest import Netsum, Refused, Start
 
 KEYS = {
     "switch", "workers", "accuracy", "accuracy_single", "max_weight_difference", "goodput_MBps", "retransmissions",
@@ -44,7 +44,8 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
     check(netsum("demo", "--switch", switch, "--workers", "2", "--steps", "60"), switch, "mininet", 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signals) -> None:
     command = netsum("demo", "--rootless", "--workers", "2", "--steps", "100000")
     command.wait_for(": up")
@@ -102,8 +103,8 @@ def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
         ("--topology nowhere.yaml", 2, "netsum: nowhere.yaml: "),
     ],
 )
-def test_what_cannot_be(netsum: Start, words: str, code: int, complaint: str) -> None:
-    command = netsum("demo", "--rootless", *words.split())
-    assert command.finish() == code
-    (line,) = command.lines
+def test_what_cannot_be(refused: Refused, words: str, code: int, complaint: str) -> None:
+    said, lines = refused("demo", "--rootless", *words.split())
+    assert said == code
+    (line,) = lines
     assert line.startswith(complaint)

@@ -10,7 +10,7 @@ from netsum_trials.stragglers.detection import Detected, Sample, detect
 from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
-from tests.testbed.conftest import Start
+from tests.testbed.conftest import Refused, Start
 
 
 @pytest.mark.parametrize("repeats", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -48,10 +48,9 @@ def test_the_command(netsum: Start) -> None:
 
 
 @pytest.mark.parametrize("words", [["--block-exp", "0.5"], ["--block-exp", "x"], ["--samples", "0"]])
-def test_what_cannot_be(netsum: Start, words: list[str]) -> None:
-    command = netsum("detection", *words)
-    assert command.finish() == 2
-    assert len(command.lines) == 1
+def test_what_cannot_be(refused: Refused, words: list[str]) -> None:
+    code, lines = refused("detection", *words)
+    assert (code, len(lines)) == (2, 1)
 
 
 def test_histogram() -> None:

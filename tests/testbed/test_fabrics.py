@@ -17,7 +17,6 @@ from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import load_topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.opening import common_prefix
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchStartError, choose_switch
@@ -56,15 +55,6 @@ def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
         check_worker_processes(fabric)
         directory = fabric.directory
     assert not directory.exists()
-
-
-def test_namespace_exact(switch: str) -> None:
-    with NamespaceFabric(star(3), switch) as fabric:
-        check_exact_sums(fabric, 3)
-        check_worker_processes(fabric)
-        assert fabric.inside(lambda: sorted(name for _, name in socket.if_nameindex())) == [
-            "h1", "h2", "h3", "lo", "s1", "s2", "s3",
-        ]  # fmt: skip
 
 
 @pytest.fixture

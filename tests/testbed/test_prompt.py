@@ -22,13 +22,6 @@ def test_exit_at_once(netsum: Start, switch: str) -> None:
 
 
 @pytest.mark.full
-def test_end_of_input(netsum: Start, switch: str) -> None:
-    command = netsum("testbed", "--workers", "2", "--switch", switch)
-    assert command.finish() == 0, command.output
-    command.nothing_left()
-
-
-@pytest.mark.full
 def test_work_in_it(netsum: Start, switch: str) -> None:
     """Ping; a training on all hosts; the switch restarts; reconcile; the same training gives the same weights."""
     train = "all python examples/train_digits.py"

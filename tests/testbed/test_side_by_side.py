@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from netsum_testbed.side_by_side import Program, ProgramFailed, run_side_by_side
 
+from tests.hosts.calls import until
+
 
 def python(name: str, code: str) -> Program:
     return Program(f"rank {name}", name, [sys.executable, "-c", code])
@@ -58,8 +60,12 @@ def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch
     stubborn = f"trap '' TERM; while echo >> {tmp_path}/alive; do sleep 0.05; done & echo $! > {tmp_path}/pid"
     run_side_by_side([Program("rank 0", "0", ["bash", "-c", stubborn])])
     pid = int((tmp_path / "pid").read_text())
+    until(lambda: dead(pid))  # it is killed; the kernel may take a moment
+
+
+def dead(pid: int) -> bool:
+    """Whether there is no such process, or its new parent has only not looked yet."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return
-    assert state == "Z", "it is dead, and only its new parent has not looked yet"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netsum.block import Block
 from netsum.errors import Mismatch
-from netsum.peers.memory import memory_peers
 from netsum.peers.peer_window import PeerWindow
 from netsum.refusal import Disagreement, Refusal
+from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 
 from tests.fuzz.targets.api import FuzzTarget, cut, joined
 from tests.fuzz.targets.wire import DESCRIPTOR
+from tests.hosts.peers import memory_peers
 
 _GEN = 5
 _RANKS = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netsum.block import Block
 from netsum.refusal import Disagreement, Refusal
-from netsum.switch_window import SwitchWindow
+from netsum.window.block import Block
+from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, GIVING_UP, Lane, Op, Outcome, Status
 

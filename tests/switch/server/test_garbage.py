@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import grpc
 import pytest
-from grpc import StatusCode
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import ARRIVES, SwitchUnderTest
@@ -74,70 +69,6 @@ def _call(channel: grpc.Channel, path: str, method: str, message: bytes) -> None
         list(channel.unary_stream(path)(message, timeout=ARRIVES))
     else:
         channel.unary_unary(path)(message, timeout=ARRIVES)
-
-
-def entities() -> st.SearchStrategy[Any]:
-    """Entities of every kind from a few interesting numbers and strings."""
-    ids = st.sampled_from([0, 1, *Program("contract").ids.values()])
-    small = st.sampled_from([-(2**31), -1, 0, 1, 5, 2**31 - 1])
-    text = st.binary(max_size=9)
-
-    @st.composite
-    def build(draw: st.DrawFn) -> Any:
-        entity = p4rt.Entity()
-        _fill(entity, draw, ids, small, text, depth=0)
-        return entity
-
-    return build()
-
-
-def _fill(message: Any, draw: st.DrawFn, ids: Any, small: Any, text: Any, depth: int) -> None:
-    """Set some fields of a message, whatever they are."""
-    for field in message.DESCRIPTOR.fields:
-        if depth > 5 or draw(st.integers(0, 2)) == 0:
-            continue
-        repeated = field.label == field.LABEL_REPEATED
-        if field.type == field.TYPE_MESSAGE:
-            child = getattr(message, field.name)
-            if repeated:
-                for _ in range(draw(st.integers(0, 2))):
-                    _fill(child.add(), draw, ids, small, text, depth + 1)
-            else:
-                child.SetInParent()
-                _fill(child, draw, ids, small, text, depth + 1)
-        elif not repeated:
-            _set(message, field, draw, ids, small, text)
-
-
-def _set(message: Any, field: Any, draw: st.DrawFn, ids: Any, small: Any, text: Any) -> None:
-    if field.type == field.TYPE_BYTES:
-        setattr(message, field.name, draw(text))
-    elif field.type == field.TYPE_STRING:
-        setattr(message, field.name, draw(st.text(max_size=5)))
-    elif field.type == field.TYPE_BOOL:
-        setattr(message, field.name, draw(st.booleans()))
-    elif field.type != field.TYPE_ENUM:
-        value = draw(ids if field.name.endswith("_id") else small)
-        unsigned = field.type in (field.TYPE_UINT32, field.TYPE_UINT64)
-        setattr(message, field.name, abs(value) if unsigned else value)
-
-
-@settings(derandomize=True, suppress_health_check=list(HealthCheck))
-@given(entity=entities(), update=st.sampled_from([0, 1, 2, 3, 9]))
-def test_arbitrary_entities(p4rt_embedded: EmbeddedUnderTest, program: Program, entity: Any, update: int) -> None:
-    """Anything may be refused; nothing may be an internal error of the switch."""
-    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
-        controller.push(program)
-        codes = [_code(controller.write, update, entity), _code(controller.read, entity)]
-        assert not {StatusCode.INTERNAL, StatusCode.DEADLINE_EXCEEDED} & set(codes)
-
-
-def _code(call: Callable[..., Any], *arguments: Any) -> StatusCode:
-    try:
-        call(*arguments)
-    except grpc.RpcError as error:
-        return error.code()
-    return StatusCode.OK
 
 
 @pytest.mark.full

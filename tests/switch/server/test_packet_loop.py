@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import struct
@@ -29,6 +30,7 @@ from tests.switch.harness.namespace import Namespace
 
 pytestmark = pytest.mark.llvmlite
 LOOPBACK = ("127.0.0.1", 0)
+_NO_CHECKSUMS, _UDP_GRO = 11, 104  # SO_NO_CHECK, and linux/udp.h
 
 
 def forwarding(engine: str = "native") -> Pipeline:
@@ -73,7 +75,7 @@ def running(undo: ExitStack, pipeline: Pipeline, *ports: Port) -> DataPlane:
 
 
 def test_ports_are_served_in_turn(undo: ExitStack, peer: socket.socket) -> None:
-    from netsum_switch.native.loop import BATCH
+    from netsum_switch.native.loop_layout import BATCH
 
     waiting = {1: 5 * BATCH, 2: 2 * BATCH, 3: 2}
     ports = [UdpPort(number, LOOPBACK, address(peer)) for number in (1, 2, 3, 4)]
@@ -163,6 +165,63 @@ def test_who_wants_the_lock_gets_it_whether_frames_come_or_not(undo: ExitStack, 
     finally:
         done.set()
         flooding.join()
+
+
+def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(
+    undo: ExitStack, peer: socket.socket
+) -> None:
+    """The kernel takes neighbours of one size as one message."""
+    sizes = [100] * 70 + [1000, 1000, 14, 14, 14, 9000, 9000, 9000] + [4154] * 40 + [60, 61, 61]
+    port = UdpPort(1, LOOPBACK, address(peer))
+    frames = [frame(1, src=number, size=size) for number, size in enumerate(sizes)]
+    for each in frames:
+        peer.sendto(each, port.address)
+    dataplane = running(undo, forwarding(), port)
+    assert [peer.recv(65536) for _ in frames] == frames
+    dataplane.stop()
+    assert (port.counters.tx_packets, port.counters.tx_bytes) == (len(sizes), sum(sizes))
+    assert port.counters.tx_dropped == 0
+
+
+def test_neighbours_of_one_size_are_one_message_where_the_kernel_cuts_it_up(
+    undo: ExitStack, peer: socket.socket
+) -> None:
+    port = UdpPort(1, LOOPBACK, address(peer))
+    if port.segments:
+        peer.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)  # receive it uncut
+    frames = [frame(1, src=number) for number in range(20)] + [frame(1, size=65)]
+    for each in frames:
+        peer.sendto(each, port.address)
+    running(undo, forwarding(), port)
+    uncut = [b"".join(frames[:20]), frames[20]]
+    assert [peer.recv(65536) for _ in (uncut if port.segments else frames)] == (uncut if port.segments else frames)
+
+
+def test_what_the_kernel_does_not_take_as_one_message_goes_one_by_one(undo: ExitStack, peer: socket.socket) -> None:
+    port = UdpPort(1, LOOPBACK, address(peer))
+    with socket.socket(fileno=os.dup(port.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, _NO_CHECKSUMS, 1)  # with which Linux refuses UDP_SEGMENT
+    frames = [frame(1, src=number) for number in range(20)]
+    for each in frames:
+        peer.sendto(each, port.address)
+    dataplane = running(undo, forwarding(), port)
+    assert [peer.recv(2000) for _ in frames] == frames
+    dataplane.stop()
+    assert (port.counters.tx_packets, port.counters.tx_dropped) == (20, 0)
+
+
+def test_more_copies_than_a_port_s_queue_holds(undo: ExitStack, peer: socket.socket) -> None:
+    from netsum_switch.native.loop_layout import QUEUE
+
+    core = Core("contract", "native")
+    core.insert("exact_table", [Exact(1)], "multicast", 7)
+    copies = range(1, 2 * QUEUE + 2)
+    core.group(7, [(1, rid) for rid in copies])  # the program writes it into the source
+    port = UdpPort(1, LOOPBACK, address(peer))
+    running(undo, core.pipeline, port)
+    for _ in range(3):
+        peer.sendto(frame(1, src=0), port.address)
+        assert [peer.recv(2000) for _ in copies] == [frame(1, src=rid) for rid in copies]
 
 
 @pytest.mark.root
