@@ -12,6 +12,7 @@ ARGS     ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+TRAINING := .venv-training/.ready
 # The trials run from the checkout; no wheel has them.
 TRIALS := env PYTHONPATH=$(CURDIR)/trials $(BIN)/python -m netsum_trials
 # A file of mininet/, with a worker on each host, or a star of WORKERS.
@@ -23,7 +24,7 @@ MISSING = $(shell scripts/missing)
 TESTERS = $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
-.PHONY: help setup demo test test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,9 @@ help:  ## list the targets
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
+
+$(TRAINING): pyproject.toml scripts/training $(READY)
+	@scripts/training
 
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages
 
@@ -40,11 +44,14 @@ demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
 testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
 	@scripts/as-root $(BIN)/netsum testbed $(NETWORK) --switch $(SWITCH) $(ARGS)
 
-test: $(READY) lint p4-check  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
+test: $(READY)  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
 	@scripts/missing --say
+	@$(MAKE) --no-print-directory -j lint p4-check quick-tests
+
+quick-tests: $(READY)
 	@$(PYTEST) -m "not full" $(ARGS)
 
-test-all: test  ## everything: `make test`, then the tests marked `full`, and properties on more examples
+test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `full`, and properties on more examples
 	@$(PYTEST) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
@@ -80,7 +87,7 @@ simulate-check: $(READY)  ## simulated allreduces next to measured ones, on link
 predict-check: $(READY)  ## predicted training steps next to measured ones, on links with rates; last line JSON
 	@scripts/as-root $(TRIALS) predict-check $(ARGS)
 
-torch-conformance: $(READY)  ## torch's own tests of torch.distributed on the backend netsum; last line JSON
+torch-conformance: $(READY) $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(TRIALS) torch-conformance $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
@@ -101,6 +108,6 @@ format: $(READY)
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
+	rm -rf .venv .venv-training build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +
