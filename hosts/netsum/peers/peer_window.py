@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from netsum.descriptor import PLAN, Descriptor
+from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import Mismatch
 from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.chains import Chains, Part
 from netsum.peers.choice import Table, choose
 from netsum.peers.execution import Differ, Execution
 from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
 from netsum.peers.plans.from_file import read_plan
-from netsum.peers.wire import LONGEST, Flag, algorithm_name, algorithm_number
+from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algorithm_number, is_datagram
 from netsum.refusal import Disagreement, Refusal
 from netsum.settings import Settings
 from netsum.stats import Stats
@@ -68,6 +69,8 @@ class PeerWindow:
         self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
+        self.chains = Chains(descriptor, self._ranks, self.stats) if is_chain(descriptor.algorithm) else None
+        self._parts: dict[int, Part] = {}  # of batches that go by chain, by the serial of the first block
         self._open: list[Block] = []  # a batch of which more is to come
         self._batches: deque[list[Block]] = deque()
         self._blocks: dict[int, Block] = {}  # of the batches that have begun, as long as they may be needed
@@ -135,7 +138,10 @@ class PeerWindow:
             self._since = None
         elif self._since is None or self.base != self._oldest:
             self._since, self._oldest = now, self.base
-        return self.mailer.poll(now, waiting=self._waiting)
+        frames = self.mailer.poll(now, waiting=self._waiting)
+        if self.chains is not None:
+            frames += self.chains.poll(now, waiting=any(part.left for part in self._parts.values()))
+        return frames
 
     @property
     def _waiting(self) -> bool:
@@ -155,7 +161,9 @@ class PeerWindow:
                 raise Disagreement(self.base)
 
     def next_deadline(self) -> float | None:
-        return None  # questions can wait for the next poll
+        return (
+            None if self.chains is None else self.chains.next_deadline()
+        )  # other questions can wait for the next poll
 
     def _begin(self) -> None:
         limit = self.base + max(self._descriptor.window, 1)
@@ -177,12 +185,20 @@ class PeerWindow:
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
-        chosen = choose(len(self._ranks), len(blocks) * size, self._table)
-        plan = _plan(algorithm, number, len(self._ranks), dests, sources, chosen)
-        return Execution(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
+        chains = self.chains
+        apart = () if chains is None else tuple(row for row, block in enumerate(blocks) if chains.takes(block))
+        chosen = choose(len(self._ranks), (len(blocks) - len(apart)) * size, self._table)
+        plan = _plan(algorithm if chains is None else AUTO, number, len(self._ranks), dests, sources, chosen)
+        batch = Batch(blocks, size, apart)
+        if chains is not None and apart:
+            self._parts[first] = chains.begin(first, self.block_id(first), blocks, apart, batch)
+        return Execution(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
         """Take a frame from another member. Trouble is left to :meth:`poll`, for whoever waits there."""
+        if is_datagram(packet):
+            self._receive_datagram(packet[DATAGRAM_HEAD:], now)
+            return
         rank, messages = self.mailer.receive(packet, now)
         for data in messages:
             try:
@@ -198,6 +214,15 @@ class PeerWindow:
                 self._early.setdefault(first, []).append((rank, message))
             else:
                 self._differ(self.base)
+
+    def _receive_datagram(self, packet: memoryview, now: float) -> None:
+        if self.chains is None:
+            self.stats.malformed += 1
+            return
+        self.chains.receive(packet, now, self.block_id(self.next_serial), 2 * self._descriptor.window)
+        for first in [first for first, part in self._parts.items() if not part.left]:
+            if first in self._executions:
+                self._advance(first)
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
         for packet in packets:
@@ -220,9 +245,12 @@ class PeerWindow:
             execution.advance()
         except Differ:
             self._differ(first)
-        if not execution.done:
+        part = self._parts.get(first)
+        if not execution.done or (part is not None and part.left):
             return
         del self._executions[first]
+        self._parts.pop(first, None)
+        self.stats.stored += batch.stored
         for row in range(len(batch)):
             block = self._blocks[first + row]
             header, payload = batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
@@ -238,6 +266,8 @@ class PeerWindow:
             self.base = self._finished.pop(self.base)
         while self._kept_from < self.base - self._descriptor.window:
             del self._blocks[self._kept_from]
+            if self.chains is not None:
+                self.chains.forget(self.block_id(self._kept_from))
             self._kept_from += 1
 
     def _fits(self, block: Block, header: Header, size: int) -> bool:

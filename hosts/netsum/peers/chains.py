@@ -1,0 +1,307 @@
+"""Blocks whose packets visit the members' memories one after the other: the *chains* of one member in one epoch.
+
+A block's sum goes around a ring: the first rank sends its contribution, each one it visits adds its own and sends it on, and the
+last one, the block's *owner*, stores the sum. From there the result goes around the ring, and each rank stores it. Which ring a
+block takes and who owns it follow from its number alone, so that rings and ranks get equal shares.
+
+Each member numbers the packets that it sends to another. A gap in the numbers makes the receiver READ what is missing from where
+it should have come, at once; only what is lost last of all needs a timer. What was sent is kept for a window, after which the
+other end has it for certain. Adding changes no memory, and a packet that comes twice is known by its number.
+
+No socket and no thread; the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+
+from netsum.descriptor import IP_UDP_BYTES, Descriptor
+from netsum.memory.chain import Lanes, Visit, added, parse_visit, shortened
+from netsum.peers.batch import Batch
+from netsum.peers.rings import rings_of
+from netsum.peers.stream import Gap, Incoming, Outgoing
+from netsum.peers.ways import Way
+from netsum.peers.wire import DATAGRAM, RANK
+from netsum.stats import Stats
+from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.wire.memory import (
+    MAX_SEGMENTS,
+    MEMORY_HEADER_BYTES,
+    SEGMENT_BYTES,
+    Flag,
+    Instruction,
+    LaneType,
+    MemoryStatus,
+)
+from netsum.wire.memory_codec import MEMORY_DTYPE, MemoryHeader, pack_memory
+from netsum.wire.schema import EVERYONE, Lane, Op
+
+Frame = tuple[bytes, ...]
+_Sent = tuple[MemoryHeader, tuple[int, ...], bytes]
+
+OWN, RESULTS, SENT = range(3)
+"""Areas of a rank's memory: its contributions and the results, by block id, and what it has sent, by number."""
+_AREAS: Final = {Instruction.SUM_FORWARD: OWN, Instruction.STORE: RESULTS}
+_RANK_BIT: Final = 48
+_AREA_BIT: Final = 44
+_NUMBER_BIT: Final = 12
+_TYPES: Final = {
+    (Lane.L32, False): LaneType.UINT32,
+    (Lane.L64, False): LaneType.UINT64,
+    (Lane.L32, True): LaneType.FLOAT32,
+    (Lane.L64, True): LaneType.FLOAT64,
+}
+_TAG: Final = MEMORY_DTYPE.fields["key"][1] if MEMORY_DTYPE.fields else 0
+_TAG_BYTES: Final = 8
+_PERSON: Final = b"netsum chains"
+
+
+def address_of(rank: int, area: int, number: int) -> int:
+    return rank << _RANK_BIT | area << _AREA_BIT | number << _NUMBER_BIT
+
+
+def _number_of(address: int) -> int:
+    return address >> _NUMBER_BIT & ID_MASK
+
+
+class Part:
+    """The rows of one batch that go by chain. ``left``: those of which this rank still gets something."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.left = 0
+
+
+@dataclass(slots=True)
+class _Row:
+    """A block that has begun. ``due`` are the areas that its packets will still come to."""
+
+    way: Way
+    lane: LaneType
+    ours: Lanes
+    part: Part
+    number: int
+    due: set[int]
+
+
+class Chains:
+    """The chains of one member, whose memory is the batches that it has begun."""
+
+    def __init__(self, descriptor: Descriptor, ranks: Sequence[int], stats: Stats) -> None:
+        """``ranks`` are those that are there."""
+        self._descriptor = descriptor
+        self._rank = descriptor.rank
+        self._ranks = frozenset(ranks)
+        self._stats = stats
+        self._epoch = descriptor.epoch & ID_MASK
+        self._keyed = blake2b(key=bytes.fromhex(descriptor.peer_key), digest_size=_TAG_BYTES, person=_PERSON)
+        self._rings = rings_of(descriptor.algorithm, ranks)
+        room = descriptor.mtu - IP_UDP_BYTES - MEMORY_HEADER_BYTES - descriptor.block_bytes
+        self._segments = min(MAX_SEGMENTS, max(1, room // SEGMENT_BYTES))
+        places = [(ring, ring.index(self._rank)) for ring in self._rings]
+        before = {ring[at - 1] for ring, at in places} - {self._rank}
+        after = {ring[(at + 1) % len(ring)] for ring, at in places} - {self._rank}
+        self.incoming = {rank: Incoming() for rank in sorted(before)}
+        self.outgoing: dict[int, Outgoing[_Sent]] = {rank: Outgoing() for rank in sorted(after)}
+        self._rows: dict[int, _Row] = {}  # by block id
+        self._early: dict[int, list[Visit]] = {}
+        self._frames: list[Frame] = []
+
+    # Blocks
+
+    def takes(self, block: Block) -> bool:
+        """Whether the block's payload takes a chain: a sum in lanes that memory adds, or one rank's bytes for everyone. All other
+        blocks go as in any job without a switch."""
+        if len(self._ranks) == 1:
+            return False
+        if block.op is Op.SUM:
+            return block.source == EVERYONE and (block.lane, block.floats) in _TYPES
+        return block.op is Op.COPY and block.source in self._ranks and block.dest == EVERYONE
+
+    def begin(self, serial: int, first_id: int, blocks: Sequence[Block], rows: Sequence[int], batch: Batch) -> Part:
+        """Begin these ``rows`` of a batch; ``serial`` and ``first_id`` are those of its first block."""
+        part = Part(batch)
+        for row in rows:
+            block, block_id = blocks[row], (first_id + row) & ID_MASK
+            dest = block.dest if block.dest in self._ranks else EVERYONE
+            way = Way.of(serial + row, block.op, dest, block.source, self._rings)
+            lane = _TYPES[block.lane, block.floats] if block.op is Op.SUM else LaneType.BYTES
+            due = {area for area, ring in ((OWN, way.sums), (RESULTS, way.stores)) if self._rank in ring[1:]}
+            part.left += bool(due)
+            ours = turned(np.frombuffer(block.payload, np.uint8), lane)
+            self._rows[block_id] = one = _Row(way, lane, ours, part, row, due)
+            if (way.sums or way.stores)[0] == self._rank:
+                self._send_on(Instruction.SUM_FORWARD if way.sums else Instruction.STORE, block_id, one, ours)
+            for visit in self._early.pop(block_id, ()):
+                self._visited(block_id, visit)
+        return part
+
+    def forget(self, block_id: int) -> None:
+        """Every rank holds this block's result, and those before it."""
+        self._rows.pop(block_id, None)
+        for link in self.outgoing.values():
+            link.forget(block_id)
+
+    # Packets
+
+    def receive(self, data: memoryview, now: float, next_id: int, horizon: int) -> None:
+        """Take a packet. ``next_id`` is the first block that has not begun; packets of so many blocks from there on are kept
+        until theirs begins."""
+        self._stats.packets_received += 1
+        self._stats.bytes_received += len(data)
+        try:
+            visit = self._checked(data)
+        except ValueError:
+            self._stats.malformed += 1
+            return
+        header, rank = visit.header, visit.header.client
+        reply = bool(header.flags & Flag.REPLY)
+        match header.instruction, reply:
+            case (Instruction.SUM_FORWARD | Instruction.STORE, False) if rank in self.incoming:
+                self._arrived(rank, visit, now, next_id, horizon)
+            case (Instruction.READ, False) if rank in self.outgoing:
+                self._repeat(rank, header)
+            case (Instruction.READ, True) if rank in self.incoming:
+                self.incoming[rank].answered(now)
+            case (Instruction.NOP, False) if rank in self.incoming:
+                self._answer(rank, header.sequence, now)
+            case (Instruction.NOP, True) if rank in self.outgoing:
+                self.outgoing[rank].acknowledged(header.sequence)
+            case _:
+                self._stats.malformed += 1
+
+    def _checked(self, data: memoryview) -> Visit:
+        visit = parse_visit(data)
+        header = visit.header
+        if header.key != self._tag(data[:_TAG], data[_TAG + _TAG_BYTES :]) or header.epoch != self._epoch:
+            raise ValueError("not from a member in this epoch, or altered")
+        if header.address >> _RANK_BIT != self._rank or header.length > self._descriptor.block_bytes:
+            raise ValueError("for another rank, or more than a block")
+        return visit
+
+    def _arrived(self, rank: int, visit: Visit, now: float, next_id: int, horizon: int) -> None:
+        header, link = visit.header, self.incoming[rank]
+        block_id = _number_of(header.address)
+        known = block_id in self._rows
+        if id_distance(block_id, next_id) > horizon:
+            self._stats.malformed += 1
+            return
+        if not link.take(header.sequence, now, again=bool(header.flags & Flag.REPEAT)):
+            self._stats.duplicates += 1
+            return
+        self._ask(rank, link.gaps(now))
+        if known:
+            self._visited(block_id, visit)
+        elif id_distance(block_id, next_id) >= 0:
+            self._early.setdefault(block_id, []).append(visit._replace(payload=visit.payload.copy()))
+        else:
+            self._stats.stale += 1  # of a block that does not go by chain here: the ranks' calls differ
+
+    def _visited(self, block_id: int, visit: Visit) -> None:
+        row, area = self._rows[block_id], _AREAS[Instruction(visit.header.instruction)]
+        if area not in row.due:
+            self._stats.malformed += 1
+            return
+        row.due.discard(area)
+        row.part.left -= not row.due
+        if area == RESULTS:
+            row.part.batch.store(row.number, turned(visit.payload, row.lane))
+            self._send_on(Instruction.STORE, block_id, row, visit.payload, visit.segments)
+            return
+        total = added(visit.payload, row.ours, row.lane)
+        if row.way.sums[-1] != self._rank:
+            self._send_on(Instruction.SUM_FORWARD, block_id, row, total, visit.segments)
+            return
+        row.part.batch.store(row.number, turned(total, row.lane))
+        self._send_on(Instruction.STORE, block_id, row, total)
+
+    def _send_on(
+        self, instruction: Instruction, block_id: int, row: _Row, payload: Lanes, segments: tuple[int, ...] = ()
+    ) -> None:
+        """Send it to the first of its segments. If it has none left, it gets those that follow on the block's way, if any."""
+        if not segments:
+            ring = row.way.sums if instruction is Instruction.SUM_FORWARD else row.way.stores
+            following = ring[ring.index(self._rank) + 1 :][: self._segments + 1]
+            segments = tuple(address_of(rank, _AREAS[instruction], block_id) for rank in following)
+        if not segments:
+            return
+        peer = segments[0] >> _RANK_BIT
+        if peer not in self.outgoing:
+            self._stats.malformed += 1  # its sender knows other rings
+            return
+        link = self.outgoing[peer]
+        header, short = shortened(MemoryHeader(instruction, segments[0], lane=row.lane, sequence=link.next), payload)
+        link.sent(block_id, (header, segments[1:], short))
+        self._post(peer, header, segments[1:], short)
+
+    # What is missing
+
+    def _ask(self, rank: int, gaps: Sequence[Gap]) -> None:
+        """READ packets of these numbers, from the first to the last."""
+        for first, last in gaps:
+            self._stats.reads += 1
+            self._post(rank, MemoryHeader(Instruction.READ, address_of(rank, SENT, first), argument=last))
+
+    def _repeat(self, rank: int, header: MemoryHeader) -> None:
+        """Send again what was sent from one number to another; if nothing was, say that there is nothing."""
+        packets = self.outgoing[rank].between(_number_of(header.address), header.argument & ID_MASK)
+        for each, segments, short in packets:
+            self._post(rank, each._replace(flags=each.flags | Flag.REPEAT), segments, short)
+        self._stats.retransmissions += len(packets)
+        if not packets:
+            reply = MemoryHeader(Instruction.READ, flags=Flag.REPLY, status=MemoryStatus.BUSY)
+            self._post(rank, reply._replace(address=address_of(rank, SENT, 0)))
+
+    def _answer(self, rank: int, following: int, now: float) -> None:
+        """The other end tells the number of its next packet. Tell it the first that is missing here."""
+        link = self.incoming[rank]
+        link.expect(following)
+        self._ask(rank, link.gaps(now))
+        self._post(
+            rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), flags=Flag.REPLY, sequence=link.lacking)
+        )
+
+    def tell(self) -> None:
+        """Tell the others how much was sent; they answer how much of it they have."""
+        for rank, link in self.outgoing.items():
+            self._post(rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), sequence=link.next))
+
+    def poll(self, now: float, *, waiting: bool) -> list[Frame]:
+        """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long."""
+        for rank, link in self.incoming.items():
+            self._ask(rank, link.overdue(now, waiting=waiting))
+        frames, self._frames = self._frames, []
+        return frames
+
+    def next_deadline(self) -> float | None:
+        return min((link.due for link in self.incoming.values() if link.due is not None), default=None)
+
+    # Frames
+
+    def _post(self, rank: int, header: MemoryHeader, segments: Sequence[int] = (), payload: bytes = b"") -> None:
+        bare = pack_memory(header._replace(client=self._rank, epoch=self._epoch, key=0), segments)
+        head, tail = bare[:_TAG], bare[_TAG + _TAG_BYTES :]
+        packet = head + self._tag(head, tail, payload).to_bytes(_TAG_BYTES, "big") + tail
+        self._stats.packets_sent += 1
+        self._stats.bytes_sent += len(packet) + len(payload)
+        self._frames.append((RANK.pack(rank) + DATAGRAM + packet, payload))
+
+    def _tag(self, *parts: bytes | memoryview) -> int:
+        """What proves that a packet is a member's of this epoch, and unaltered: it takes the place of a region's key."""
+        tag = self._keyed.copy()
+        for part in parts:
+            tag.update(part)
+        return int.from_bytes(tag.digest(), "big")
+
+
+def turned(payload: Lanes, lane: LaneType) -> Lanes:
+    """From the byte order of blocks to that of memory, or back."""
+    if lane is LaneType.BYTES:
+        return payload
+    lanes: Lanes = payload.view(lane.dtype).byteswap().view(np.uint8)
+    return lanes
