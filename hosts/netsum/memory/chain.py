@@ -52,8 +52,8 @@ def shortened(header: MemoryHeader, payload: Lanes) -> tuple[MemoryHeader, bytes
 
 
 def added(payload: Lanes, ours: Lanes, lane: LaneType) -> Lanes:
-    """The payload with our own lanes added. Integers wrap; floats are rounded as their type is. Where there is nothing, nothing is
-    added."""
+    """The payload with our own lanes added. Integers wrap; floats are rounded as their type is. Nothing is added where there
+    is nothing."""
     if len(payload) < len(ours):
         payload, ours = ours, payload
     if not len(ours):
