@@ -81,6 +81,10 @@ class Engine:
     def queued(self) -> int:
         return self.window.queued
 
+    @property
+    def adds_floats(self) -> bool:
+        return self.window.adds_floats
+
     def start(
         self,
         flow: Flow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import CHAIN, Descriptor
 from netsum.peers.wire import RANK
 from netsum.transports.memory import MemoryTransport
 
@@ -44,3 +44,10 @@ class PeerNetwork(Network):
     def __init__(self, workers: int, **changes: Any) -> None:
         self.descriptors = [peer_descriptor(rank, workers, **changes) for rank in range(workers)]
         self.transports = list(memory_peers(range(workers)).values())
+
+
+class ChainNetwork(PeerNetwork):
+    """The same, by chain."""
+
+    def __init__(self, workers: int, **changes: Any) -> None:
+        super().__init__(workers, **{"algorithm": CHAIN, **changes})

@@ -31,6 +31,10 @@ class Submission(Protocol):
     def queued(self) -> int:
         """How many blocks wait for the window."""
 
+    @property
+    def adds_floats(self) -> bool:
+        """Whether lanes may be floats."""
+
 
 @dataclass
 class Context:

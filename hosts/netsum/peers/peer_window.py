@@ -83,6 +83,10 @@ class PeerWindow:
         self._oldest = -1
 
     @property
+    def adds_floats(self) -> bool:
+        return self.chains is not None
+
+    @property
     def speaks(self) -> bool:
         return self._rank == self._ranks[0]
 

@@ -75,6 +75,10 @@ class Window(Protocol):
         """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
+    def adds_floats(self) -> bool:
+        """Whether lanes may be floats, which are added in an order that is the same for all."""
+
+    @property
     def needs_tending(self) -> bool:
         """Whether :meth:`tend` must be called between calls, too."""
 

@@ -62,6 +62,7 @@ class SwitchWindow:
     """One member's window over one epoch of a job."""
 
     combiner = "switch"
+    adds_floats = False
     needs_tending = False
     speaks = False
 
