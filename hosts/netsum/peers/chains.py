@@ -13,7 +13,7 @@ No socket and no thread; the clock is passed in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -147,6 +147,10 @@ class Chains:
         for link in self.outgoing.values():
             link.forget(block_id)
 
+    def settled(self, gone: Collection[int]) -> bool:
+        """Whether all others but those that are ``gone`` have said that they have everything that was sent."""
+        return all(link.settled for rank, link in self.outgoing.items() if rank not in gone)
+
     # Packets
 
     def receive(self, data: memoryview, now: float, next_id: int, horizon: int) -> None:
@@ -266,9 +270,10 @@ class Chains:
             rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), flags=Flag.REPLY, sequence=link.lacking)
         )
 
-    def tell(self) -> None:
+    def tell(self, gone: Collection[int]) -> None:
         """Tell the others how much was sent; they answer how much of it they have."""
-        for rank, link in self.outgoing.items():
+        for rank in [rank for rank, link in self.outgoing.items() if not link.settled and rank not in gone]:
+            link = self.outgoing[rank]
             self._post(rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), sequence=link.next))
 
     def poll(self, now: float, *, waiting: bool) -> list[Frame]:

@@ -291,11 +291,18 @@ class PeerWindow:
         self.receive_all(packets, now)
         transport.send(self.outgoing(now))
 
+    @property
+    def _settled(self) -> bool:
+        """Whether the others have what they need from this member."""
+        return self.mailer.settled and (self.chains is None or self.chains.settled(self.mailer.gone))
+
     def leave(self, transport: Transport) -> None:
         until = time.monotonic() + LINGER
         self.tend(transport)
         transport.send(self.mailer.say(Flag.ANSWER, self.mailer.at))
-        while not self.mailer.settled and time.monotonic() < until:
+        while not self._settled and time.monotonic() < until:
+            if self.chains is not None:
+                self.chains.tell(self.mailer.gone)
             self.tend(transport, WAIT_SLICE)
         for _ in range(FAREWELLS):
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
@@ -313,6 +320,11 @@ class PeerWindow:
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
             return "waiting for " + "; ".join(words), tuple(causes)
+        if self.chains is not None:  # those that answer by TCP
+            silent = tuple(rank for rank, link in self.chains.incoming.items() if link.unanswered >= QUESTIONS)
+            if silent:
+                who = ", ".join(map(str, silent))
+                return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
         unknown = [str(rank) for rank in others if not self._has_told(rank)]
         if unknown:
             return f"whom it waits for is not known: rank {', '.join(unknown)} cannot have answered yet", ()
