@@ -35,7 +35,7 @@ class Stats:
     congested: int = 0
     """Packets that a congested link has marked, on the way here or as another rank's contribution on its way to the switch."""
     stored: int = 0
-    """Without a switch: bytes of partial sums and results that were written to this host's memory."""
+    """Bytes of results, and without a switch of partial sums, that were written to this host's memory."""
     reads: int = 0
     """Without a switch, by chains: questions for packets that a gap, or a long silence, shows to be missing."""
     resumes: int = 0

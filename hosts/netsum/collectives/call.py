@@ -32,8 +32,8 @@ class Submission(Protocol):
         """How many blocks wait for the window."""
 
     @property
-    def adds_floats(self) -> bool:
-        """Whether lanes may be floats."""
+    def by_chain(self) -> bool:
+        """Whether packets go from member to member, so that lanes may be floats."""
 
 
 @dataclass

@@ -42,7 +42,7 @@ def chained_sum(
     context: Context, array: Array, layout: Layout, options: Options, signature: Signature, error: CallError | None
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
-    if not context.window.adds_floats:
+    if not context.window.by_chain:
         error = error or Unsupported(
             f"scale='float' adds floats one rank after the other, which only chains do: {ADVICE}"
         )

@@ -83,7 +83,7 @@ class PeerWindow:
         self._oldest = -1
 
     @property
-    def adds_floats(self) -> bool:
+    def by_chain(self) -> bool:
         return self.chains is not None
 
     @property

@@ -75,8 +75,8 @@ class Window(Protocol):
         """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
-    def adds_floats(self) -> bool:
-        """Whether lanes may be floats, which are added in an order that is the same for all."""
+    def by_chain(self) -> bool:
+        """Whether packets go from member to member: then lanes may be floats, and what comes is to be passed on at once."""
 
     @property
     def needs_tending(self) -> bool:
