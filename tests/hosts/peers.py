@@ -47,7 +47,7 @@ class PeerNetwork(Network):
 
 
 class ChainNetwork(PeerNetwork):
-    """The same, by chain."""
+    """The same, by chain, and packets have one block each."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
-        super().__init__(workers, **{"algorithm": CHAIN, **changes})
+        super().__init__(workers, **{"algorithm": CHAIN, "mtu": 1200, **changes})

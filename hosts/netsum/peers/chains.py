@@ -2,7 +2,8 @@
 
 A block's sum goes around a ring: the first rank sends its contribution, each one it visits adds its own and sends it on, and the
 last one, the block's *owner*, stores the sum. From there the result goes around the ring, and each rank stores it. Which ring a
-block takes and who owns it follow from its number alone, so that rings and ranks get equal shares.
+block takes and who owns it follow from its number alone, so that rings and ranks get equal shares. Neighbouring blocks share a
+packet as long as that is not larger than a packet of memory may be, and than the path takes.
 
 Each member numbers the packets that it sends to another. A gap in the numbers makes the receiver READ what is missing from where
 it should have come, at once; only what is lost last of all needs a timer. What was sent is kept for a window, after which the
@@ -16,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from netsum.peers.wire import DATAGRAM, RANK
 from netsum.stats import Stats
 from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.wire.memory import (
+    MAX_PAYLOAD,
     MAX_SEGMENTS,
     MEMORY_HEADER_BYTES,
     SEGMENT_BYTES,
@@ -49,8 +52,10 @@ OWN, RESULTS, SENT = range(3)
 _AREAS: Final = {Instruction.SUM_FORWARD: OWN, Instruction.STORE: RESULTS}
 _RANK_BIT: Final = 48
 _AREA_BIT: Final = 44
-_NUMBER_BIT: Final = 12
 _TYPES: Final = {
+    # No sum of a call carries from one lane into the next, so narrow ones are added several at a time, as in the switch.
+    (Lane.L8, False): LaneType.UINT32,
+    (Lane.L16, False): LaneType.UINT32,
     (Lane.L32, False): LaneType.UINT32,
     (Lane.L64, False): LaneType.UINT64,
     (Lane.L32, True): LaneType.FLOAT32,
@@ -61,16 +66,8 @@ _TAG_BYTES: Final = 8
 _PERSON: Final = b"netsum chains"
 
 
-def address_of(rank: int, area: int, number: int) -> int:
-    return rank << _RANK_BIT | area << _AREA_BIT | number << _NUMBER_BIT
-
-
-def _number_of(address: int) -> int:
-    return address >> _NUMBER_BIT & ID_MASK
-
-
 class Part:
-    """The rows of one batch that go by chain. ``left``: those of which this rank still gets something."""
+    """The rows of one batch that go by chain. ``left``: the packets' blocks of which this rank still gets something."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -78,14 +75,16 @@ class Part:
 
 
 @dataclass(slots=True)
-class _Row:
-    """A block that has begun. ``due`` are the areas that its packets will still come to."""
+class _Unit:
+    """Blocks of one packet that have begun: ``rows`` of the batch, in lanes of ``width`` bytes. ``due`` are the areas that
+    packets will still come to."""
 
     way: Way
     lane: LaneType
+    width: int
     ours: Lanes
     part: Part
-    number: int
+    rows: list[int]
     due: set[int]
 
 
@@ -101,21 +100,23 @@ class Chains:
         self._epoch = descriptor.epoch & ID_MASK
         self._keyed = blake2b(key=bytes.fromhex(descriptor.peer_key), digest_size=_TAG_BYTES, person=_PERSON)
         self._rings = rings_of(descriptor.algorithm, ranks)
-        room = descriptor.mtu - IP_UDP_BYTES - MEMORY_HEADER_BYTES - descriptor.block_bytes
-        self._segments = min(MAX_SEGMENTS, max(1, room // SEGMENT_BYTES))
+        room = descriptor.mtu - IP_UDP_BYTES - MEMORY_HEADER_BYTES
+        most = max(1, min(MAX_PAYLOAD, room - SEGMENT_BYTES) // descriptor.block_bytes)
+        self._together = 1 << (most.bit_length() - 1)  # blocks of a packet
+        self._segments = min(MAX_SEGMENTS, max(1, (room - self._together * descriptor.block_bytes) // SEGMENT_BYTES))
         places = [(ring, ring.index(self._rank)) for ring in self._rings]
         before = {ring[at - 1] for ring, at in places} - {self._rank}
         after = {ring[(at + 1) % len(ring)] for ring, at in places} - {self._rank}
         self.incoming = {rank: Incoming() for rank in sorted(before)}
         self.outgoing: dict[int, Outgoing[_Sent]] = {rank: Outgoing() for rank in sorted(after)}
-        self._rows: dict[int, _Row] = {}  # by block id
+        self._units: dict[int, _Unit] = {}  # by the id of the first block
         self._early: dict[int, list[Visit]] = {}
         self._frames: list[Frame] = []
 
     # Blocks
 
     def takes(self, block: Block) -> bool:
-        """Whether the block's payload takes a chain: a sum in lanes that memory adds, or one rank's bytes for everyone. All other
+        """Whether the block's payload takes a chain: a sum, or one rank's bytes for everyone. All other
         blocks go as in any job without a switch."""
         if len(self._ranks) == 1:
             return False
@@ -123,27 +124,42 @@ class Chains:
             return block.source == EVERYONE and (block.lane, block.floats) in _TYPES
         return block.op is Op.COPY and block.source in self._ranks and block.dest == EVERYONE
 
-    def begin(self, serial: int, first_id: int, blocks: Sequence[Block], rows: Sequence[int], batch: Batch) -> Part:
-        """Begin these ``rows`` of a batch; ``serial`` and ``first_id`` are those of its first block."""
+    def begin(self, first_id: int, blocks: Sequence[Block], rows: Sequence[int], batch: Batch) -> Part:
+        """Begin these ``rows`` of a batch; ``first_id`` is the id of its first block."""
         part = Part(batch)
-        for row in rows:
-            block, block_id = blocks[row], (first_id + row) & ID_MASK
-            dest = block.dest if block.dest in self._ranks else EVERYONE
-            way = Way.of(serial + row, block.op, dest, block.source, self._rings)
-            lane = _TYPES[block.lane, block.floats] if block.op is Op.SUM else LaneType.BYTES
-            due = {area for area, ring in ((OWN, way.sums), (RESULTS, way.stores)) if self._rank in ring[1:]}
-            part.left += bool(due)
-            ours = turned(np.frombuffer(block.payload, np.uint8), lane)
-            self._rows[block_id] = one = _Row(way, lane, ours, part, row, due)
-            if (way.sums or way.stores)[0] == self._rank:
-                self._send_on(Instruction.SUM_FORWARD if way.sums else Instruction.STORE, block_id, one, ours)
-            for visit in self._early.pop(block_id, ()):
-                self._visited(block_id, visit)
+
+        def packet(row: int) -> tuple[object, ...]:
+            block = blocks[row]
+            at = ((first_id + row) & ID_MASK) // self._together
+            return at, block.op, block.lane, block.floats, block.dest, block.source
+
+        for (at, *_), group in groupby(rows, packet):
+            together = list(group)
+            self._begin(part, (first_id + together[0]) & ID_MASK, at, [blocks[row] for row in together], together)
         return part
+
+    def _begin(self, part: Part, block_id: int, at: Any, blocks: Sequence[Block], rows: list[int]) -> None:
+        """Begin the blocks of the packet with number ``at``."""
+        like = blocks[0]
+        dest = like.dest if like.dest in self._ranks else EVERYONE
+        way = Way.of(at, like.op, dest, like.source, self._rings)
+        lane = _TYPES[like.lane, like.floats] if like.op is Op.SUM else LaneType.BYTES
+        due = {area for area, ring in ((OWN, way.sums), (RESULTS, way.stores)) if self._rank in ring[1:]}
+        size = self._descriptor.block_bytes
+        ours = b"".join([bytes(block.payload).ljust(size, b"\0") for block in blocks[:-1]] + [blocks[-1].payload])
+        ours = ours if any(block.payload for block in blocks) else b""
+        part.left += bool(due)
+        width = like.lane.bytes if like.op is Op.SUM else 1
+        unit = _Unit(way, lane, width, turned(np.frombuffer(ours, np.uint8), width), part, rows, due)
+        self._units[block_id] = unit
+        if (way.sums or way.stores)[0] == self._rank:
+            self._send_on(Instruction.SUM_FORWARD if way.sums else Instruction.STORE, block_id, unit, unit.ours)
+        for visit in self._early.pop(block_id, ()):
+            self._visited(block_id, visit)
 
     def forget(self, block_id: int) -> None:
         """Every rank holds this block's result, and those before it."""
-        self._rows.pop(block_id, None)
+        self._units.pop(block_id, None)
         for link in self.outgoing.values():
             link.forget(block_id)
 
@@ -184,14 +200,14 @@ class Chains:
         header = visit.header
         if header.key != self._tag(data[:_TAG], data[_TAG + _TAG_BYTES :]) or header.epoch != self._epoch:
             raise ValueError("not from a member in this epoch, or altered")
-        if header.address >> _RANK_BIT != self._rank or header.length > self._descriptor.block_bytes:
-            raise ValueError("for another rank, or more than a block")
+        if header.address >> _RANK_BIT != self._rank or header.length > self._together * self._descriptor.block_bytes:
+            raise ValueError("for another rank, or too long")
         return visit
 
     def _arrived(self, rank: int, visit: Visit, now: float, next_id: int, horizon: int) -> None:
         header, link = visit.header, self.incoming[rank]
-        block_id = _number_of(header.address)
-        known = block_id in self._rows
+        block_id = self._number_of(header.address)
+        known = block_id in self._units
         if id_distance(block_id, next_id) > horizon:
             self._stats.malformed += 1
             return
@@ -207,31 +223,36 @@ class Chains:
             self._stats.stale += 1  # of a block that does not go by chain here: the ranks' calls differ
 
     def _visited(self, block_id: int, visit: Visit) -> None:
-        row, area = self._rows[block_id], _AREAS[Instruction(visit.header.instruction)]
-        if area not in row.due:
+        unit, area = self._units[block_id], _AREAS[Instruction(visit.header.instruction)]
+        if area not in unit.due:
             self._stats.malformed += 1
             return
-        row.due.discard(area)
-        row.part.left -= not row.due
+        unit.due.discard(area)
+        unit.part.left -= not unit.due
         if area == RESULTS:
-            row.part.batch.store(row.number, turned(visit.payload, row.lane))
-            self._send_on(Instruction.STORE, block_id, row, visit.payload, visit.segments)
+            self._store(unit, visit.payload)
+            self._send_on(Instruction.STORE, block_id, unit, visit.payload, visit.segments)
             return
-        total = added(visit.payload, row.ours, row.lane)
-        if row.way.sums[-1] != self._rank:
-            self._send_on(Instruction.SUM_FORWARD, block_id, row, total, visit.segments)
+        total = added(visit.payload, unit.ours, unit.lane)
+        if unit.way.sums[-1] != self._rank:
+            self._send_on(Instruction.SUM_FORWARD, block_id, unit, total, visit.segments)
             return
-        row.part.batch.store(row.number, turned(total, row.lane))
-        self._send_on(Instruction.STORE, block_id, row, total)
+        self._store(unit, total)
+        self._send_on(Instruction.STORE, block_id, unit, total)
+
+    def _store(self, unit: _Unit, payload: Lanes) -> None:
+        size, lanes = self._descriptor.block_bytes, turned(payload, unit.width)
+        for number, row in enumerate(unit.rows):
+            unit.part.batch.store(row, lanes[number * size : (number + 1) * size])
 
     def _send_on(
-        self, instruction: Instruction, block_id: int, row: _Row, payload: Lanes, segments: tuple[int, ...] = ()
+        self, instruction: Instruction, block_id: int, unit: _Unit, payload: Lanes, segments: tuple[int, ...] = ()
     ) -> None:
         """Send it to the first of its segments. If it has none left, it gets those that follow on the block's way, if any."""
         if not segments:
-            ring = row.way.sums if instruction is Instruction.SUM_FORWARD else row.way.stores
+            ring = unit.way.sums if instruction is Instruction.SUM_FORWARD else unit.way.stores
             following = ring[ring.index(self._rank) + 1 :][: self._segments + 1]
-            segments = tuple(address_of(rank, _AREAS[instruction], block_id) for rank in following)
+            segments = tuple(self._address(rank, _AREAS[instruction], block_id) for rank in following)
         if not segments:
             return
         peer = segments[0] >> _RANK_BIT
@@ -239,7 +260,7 @@ class Chains:
             self._stats.malformed += 1  # its sender knows other rings
             return
         link = self.outgoing[peer]
-        header, short = shortened(MemoryHeader(instruction, segments[0], lane=row.lane, sequence=link.next), payload)
+        header, short = shortened(MemoryHeader(instruction, segments[0], lane=unit.lane, sequence=link.next), payload)
         link.sent(block_id, (header, segments[1:], short))
         self._post(peer, header, segments[1:], short)
 
@@ -249,17 +270,17 @@ class Chains:
         """READ packets of these numbers, from the first to the last."""
         for first, last in gaps:
             self._stats.reads += 1
-            self._post(rank, MemoryHeader(Instruction.READ, address_of(rank, SENT, first), argument=last))
+            self._post(rank, MemoryHeader(Instruction.READ, self._address(rank, SENT, first), argument=last))
 
     def _repeat(self, rank: int, header: MemoryHeader) -> None:
         """Send again what was sent from one number to another; if nothing was, say that there is nothing."""
-        packets = self.outgoing[rank].between(_number_of(header.address), header.argument & ID_MASK)
+        packets = self.outgoing[rank].between(self._number_of(header.address), header.argument & ID_MASK)
         for each, segments, short in packets:
             self._post(rank, each._replace(flags=each.flags | Flag.REPEAT), segments, short)
         self._stats.retransmissions += len(packets)
         if not packets:
             reply = MemoryHeader(Instruction.READ, flags=Flag.REPLY, status=MemoryStatus.BUSY)
-            self._post(rank, reply._replace(address=address_of(rank, SENT, 0)))
+            self._post(rank, reply._replace(address=self._address(rank, SENT, 0)))
 
     def _answer(self, rank: int, following: int, now: float) -> None:
         """The other end tells the number of its next packet. Tell it the first that is missing here."""
@@ -267,14 +288,14 @@ class Chains:
         link.expect(following)
         self._ask(rank, link.gaps(now))
         self._post(
-            rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), flags=Flag.REPLY, sequence=link.lacking)
+            rank, MemoryHeader(Instruction.NOP, self._address(rank, SENT, 0), flags=Flag.REPLY, sequence=link.lacking)
         )
 
     def tell(self, gone: Collection[int]) -> None:
         """Tell the others how much was sent; they answer how much of it they have."""
         for rank in [rank for rank, link in self.outgoing.items() if not link.settled and rank not in gone]:
             link = self.outgoing[rank]
-            self._post(rank, MemoryHeader(Instruction.NOP, address_of(rank, SENT, 0), sequence=link.next))
+            self._post(rank, MemoryHeader(Instruction.NOP, self._address(rank, SENT, 0), sequence=link.next))
 
     def poll(self, now: float, *, waiting: bool) -> list[Frame]:
         """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long."""
@@ -287,6 +308,12 @@ class Chains:
         return min((link.due for link in self.incoming.values() if link.due is not None), default=None)
 
     # Frames
+
+    def _address(self, rank: int, area: int, number: int) -> int:
+        return rank << _RANK_BIT | area << _AREA_BIT | number * self._descriptor.block_bytes
+
+    def _number_of(self, address: int) -> int:
+        return address % (1 << _AREA_BIT) // self._descriptor.block_bytes & ID_MASK
 
     def _post(self, rank: int, header: MemoryHeader, segments: Sequence[int] = (), payload: bytes = b"") -> None:
         bare = pack_memory(header._replace(client=self._rank, epoch=self._epoch, key=0), segments)
@@ -304,9 +331,6 @@ class Chains:
         return int.from_bytes(tag.digest(), "big")
 
 
-def turned(payload: Lanes, lane: LaneType) -> Lanes:
-    """From the byte order of blocks to that of memory, or back."""
-    if lane is LaneType.BYTES:
-        return payload
-    lanes: Lanes = payload.view(lane.dtype).byteswap().view(np.uint8)
-    return lanes
+def turned(payload: Lanes, width: int) -> Lanes:
+    """From the byte order of blocks to that of memory, or back, in lanes of so many bytes."""
+    return payload.view(f"u{width}").byteswap().view(np.uint8) if width > 1 else payload

@@ -195,7 +195,7 @@ class PeerWindow:
         plan = _plan(algorithm if chains is None else AUTO, number, len(self._ranks), dests, sources, chosen)
         batch = Batch(blocks, size, apart)
         if chains is not None and apart:
-            self._parts[first] = chains.begin(first, self.block_id(first), blocks, apart, batch)
+            self._parts[first] = chains.begin(self.block_id(first), blocks, apart, batch)
         return Execution(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:

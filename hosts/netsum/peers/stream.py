@@ -14,7 +14,7 @@ FIRST: Final = 1
 """The number of the first packet; numbers count modulo 2^32."""
 EVERYTHING: Final = ID_MASK
 """As the last number of a question: whatever was sent."""
-BURST: Final = 64
+BURST: Final = 16
 """Most packets that are repeated for one question."""
 MOST_PAUSE: Final = 0.25
 """Seconds between two questions at most; each waits twice as long as the one before."""

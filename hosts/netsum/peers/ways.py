@@ -19,11 +19,12 @@ class Way:
     stores: Ring
 
     @classmethod
-    def of(cls, serial: int, op: int, dest: int, source: int, rings: Sequence[Ring]) -> Way:
-        """``dest`` gets the result, and ``source`` has a COPY's payload; they are ranks of the rings, or EVERYONE."""
-        ring = rings[serial % len(rings)]
+    def of(cls, number: int, op: int, dest: int, source: int, rings: Sequence[Ring]) -> Way:
+        """Of the packet with this number. ``dest`` gets the result, and ``source`` has a COPY's payload; they are ranks of the
+        rings, or EVERYONE."""
+        ring = rings[number % len(rings)]
         owner = dest if op == Op.SUM else source
-        at = serial // len(rings) % len(ring) if owner == EVERYONE else ring.index(owner)
+        at = number // len(rings) % len(ring) if owner == EVERYONE else ring.index(owner)
         return _way(ring, at, op == Op.SUM, dest == EVERYONE)
 
 
