@@ -297,9 +297,10 @@ class Chains:
             link = self.outgoing[rank]
             self._post(rank, MemoryHeader(Instruction.NOP, self._address(rank, SENT, 0), sequence=link.next))
 
-    def poll(self, now: float, *, waiting: bool) -> list[Frame]:
-        """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long."""
-        for rank, link in self.incoming.items():
+    def poll(self, now: float, *, waiting: bool, listened: bool) -> list[Frame]:
+        """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long; but only if it
+        has ``listened``: whatever has come is taken."""
+        for rank, link in self.incoming.items() if listened or not waiting else ():
             self._ask(rank, link.overdue(now, waiting=waiting))
         frames, self._frames = self._frames, []
         return frames

@@ -70,6 +70,7 @@ class PeerWindow:
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
         self.chains = Chains(descriptor, self._ranks, self.stats) if is_chain(descriptor.algorithm) else None
+        self._listened = False  # whether everything that has come was taken
         self._parts: dict[int, Part] = {}  # of batches that go by chain, by the serial of the first block
         self._open: list[Block] = []  # a batch of which more is to come
         self._batches: deque[list[Block]] = deque()
@@ -144,7 +145,8 @@ class PeerWindow:
             self._since, self._oldest = now, self.base
         frames = self.mailer.poll(now, waiting=self._waiting)
         if self.chains is not None:
-            frames += self.chains.poll(now, waiting=any(part.left for part in self._parts.values()))
+            waiting = any(part.left for part in self._parts.values())
+            frames += self.chains.poll(now, waiting=waiting, listened=self._listened)
         return frames
 
     @property
@@ -229,6 +231,7 @@ class PeerWindow:
                 self._advance(first)
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        self._listened = not packets
         for packet in packets:
             self.receive(packet, now)
 

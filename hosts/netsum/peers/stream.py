@@ -45,8 +45,11 @@ class Incoming:
     def take(self, number: int, now: float, *, again: bool) -> bool:
         """Note that a packet has come (``again``: repeated); False if it had come before."""
         if id_distance(number, self._next) >= 0:
+            first = number == self._next
             self.expect(number)
             self._next = (number + 1) & ID_MASK
+            if again and first:  # the last packets were lost, and perhaps there are more of them
+                self._gaps.append((self._next, EVERYTHING))
         elif number in self._missing:
             del self._missing[number]
         else:
@@ -79,7 +82,8 @@ class Incoming:
         return found
 
     def overdue(self, now: float, *, waiting: bool) -> list[Gap]:
-        """What to ask for once more because nothing has come for long, although this member is ``waiting``."""
+        """What to ask for once more because nothing has come for long, although this member is ``waiting``: all that is missing,
+        and one packet that may have come last."""
         if not waiting or self.due is None:
             self._pause = self._trip.rto
             self.due = now + self._pause if waiting else None
@@ -90,7 +94,7 @@ class Incoming:
         self._asked = now
         self._pause = min(2 * self._pause, MOST_PAUSE)
         self.due = now + self._pause
-        return [*self._runs(), (self._next, EVERYTHING)]
+        return [*self._runs(), (self._next, self._next)]
 
     def _runs(self) -> Iterator[Gap]:
         first = last = None
