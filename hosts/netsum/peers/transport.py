@@ -48,6 +48,7 @@ class PeerSocket:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self.sock.bind((host, port))
                 self.sock.listen(_BACKLOG)
+                hear_only(self.datagrams, [])  # until there are members that send any
                 self.datagrams.bind(self.sock.getsockname())
             except OSError as error:
                 self.close()
