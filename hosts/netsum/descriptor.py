@@ -19,7 +19,9 @@ AUTO: Final = "auto"
 HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
 CHAIN: Final = "chain"
 """Packets that visit the members one after the other (docs/memory-chains.md); ``chain:4x4`` on a torus of these sides."""
-ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS, CHAIN)
+MULTICAST: Final = "chain:multicast"
+"""The same, and the network copies results to all members."""
+ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS, CHAIN, MULTICAST)
 PLAN: Final = "plan:"
 """Followed by a file (:mod:`netsum.peers.plans.from_file`), which every member reads: an algorithm, too."""
 KNOWN: Final = f"{', '.join(ALGORITHMS)}, {CHAIN}:SIDES (as in {CHAIN}:4x4) or {PLAN}FILE"
@@ -38,7 +40,7 @@ def without_switch(name: str) -> bool:
 
 def is_chain(name: str) -> bool:
     """Whether packets visit the members one after the other."""
-    return name == CHAIN or bool(torus_sides(name))
+    return name in (CHAIN, MULTICAST) or bool(torus_sides(name))
 
 
 def torus_sides(name: str) -> tuple[int, ...]:

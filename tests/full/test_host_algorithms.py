@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS
+from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError, Refused
@@ -43,8 +43,8 @@ def without() -> Iterator[Fabric]:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(name, marks=[pytest.mark.full] if name in EVERY_ALGORITHM[2:] else [])
-        for name in (*EVERY_ALGORITHM, CHAIN)
+        pytest.param(name, marks=[pytest.mark.full] if name in (*EVERY_ALGORITHM[2:], MULTICAST) else [])
+        for name in (*EVERY_ALGORITHM, CHAIN, MULTICAST)
     ],
 )
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:

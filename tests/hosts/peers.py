@@ -8,6 +8,7 @@ from typing import Any
 from netsum.descriptor import CHAIN, Descriptor
 from netsum.peers.wire import RANK
 from netsum.transports.memory import MemoryTransport
+from netsum.wire.schema import EVERYONE
 
 from tests.hosts.network import Network, descriptor
 
@@ -27,9 +28,10 @@ def memory_peers(ranks: Sequence[int]) -> dict[int, MemoryTransport]:
 
     def deliver(sender: int) -> Callable[[bytes], None]:
         def to_peer(packet: bytes) -> None:
-            receiver = transports.get(packet[0])
-            if receiver is not None:
-                receiver.put(RANK.pack(sender) + packet[RANK.size :])
+            to_all = [each for each in transports if each != sender]
+            for rank in to_all if packet[0] == EVERYONE else [packet[0]]:
+                if rank in transports:
+                    transports[rank].put(RANK.pack(sender) + packet[RANK.size :])
 
         return to_peer
 

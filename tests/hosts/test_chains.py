@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.communicator import Communicator
-from netsum.descriptor import CHAIN
+from netsum.descriptor import CHAIN, MULTICAST
 from netsum.errors import Aborted, Mismatch, NotFinite, Timeout, Unsupported
 from netsum.memory.chain import added, parse_visit, shortened
 from netsum.peers.peer_window import PeerWindow
@@ -127,7 +127,9 @@ def test_what_is_lost_last_needs_the_timer_and_no_more() -> None:
     assert members.total("retransmissions") == 1
 
 
-@pytest.mark.parametrize("algorithm", [pytest.param("chain", marks=pytest.mark.full), "chain:2x2"])
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=pytest.mark.full) for name in (CHAIN, MULTICAST)] + ["chain:2x2"]
+)
 def test_calls_over_a_bad_network(algorithm: str) -> None:
     faults = Faults(drop=0.05, duplicate=0.05, reorder=0.05)
     network = ChainNetwork(4, algorithm=algorithm)
@@ -217,6 +219,44 @@ def test_a_host_stores_each_byte_once_and_a_ring_almost_twice() -> None:
             stored[network.descriptors[0].algorithm] = [comm.stats.stored / (1 << 16) for comm in comms]
     assert stored["chain"] == pytest.approx([1.0] * 4, abs=0.02)
     assert stored["ring"] == pytest.approx([1.5] * 4, abs=0.02)
+
+
+def test_results_go_to_all_at_once_where_the_network_copies() -> None:
+    sent = {}
+    for algorithm in (CHAIN, MULTICAST):
+        members = Members(4, algorithm=algorithm)
+        got = members.submit(rows_of(4, 12))
+        assert members.run()
+        assert got == [[row.tobytes() for row in summed(rows_of(4, 12)).astype(">u4")]] * 4
+        instructions = [parse_memory(each).instruction for each in members.datagrams]
+        sent[algorithm] = instructions.count(Instruction.STORE)
+    assert sent == {CHAIN: 3 * 12, MULTICAST: 12}
+
+
+def test_a_copy_that_does_not_come_is_asked_for_at_its_source() -> None:
+    """One of three does not get the first copies; nothing is sent again to the others, and time stands still."""
+    members = Members(4, algorithm=MULTICAST)
+    lost: list[bytes] = []
+    for source in range(4):
+        deliver = members.transports[source].deliver
+        assert deliver is not None
+
+        def losing(packet: bytes, deliver: Callable[[bytes], None] = deliver) -> None:
+            header = parse_memory(packet[DATAGRAM_HEAD:]) if is_datagram(packet) else None
+            first = header is not None and header.sequence == 1 and not header.flags
+            if packet[0] == EVERYONE and first and packet not in lost:
+                lost.append(packet)
+                for rank in range(1, 4):  # each gets a copy of its own; rank 0's is lost
+                    deliver(bytes([rank]) + packet[1:])
+            else:
+                deliver(packet)
+
+        members.transports[source].deliver = losing
+    got = members.submit(rows_of(4, 12))
+    assert members.run()
+    assert got == [[row.tobytes() for row in summed(rows_of(4, 12)).astype(">u4")]] * 4
+    assert len(lost) == 4
+    assert members.total("retransmissions") == members.windows[0].stats.reads == 3  # its own it has
 
 
 @pytest.mark.parametrize(("mtu", "packets"), [(1200, 32), (2300, 16), (9000, 4)])

@@ -6,9 +6,9 @@ from collections import Counter
 from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum.descriptor import CHAIN, check_torus, is_algorithm, of_some, torus_sides, without_switch
+from netsum.descriptor import CHAIN, MULTICAST, check_torus, is_algorithm, of_some, torus_sides, without_switch
 from netsum.peers.rings import Ring, rings_of, torus_rings
 from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
@@ -33,7 +33,8 @@ def test_every_link_of_a_torus_has_the_same_load(sides: tuple[int, ...]) -> None
         assert set(found) == links, "all links, and no others"
 
 
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=3).filter(lambda sides: prod(sides) <= 40))
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=3).filter(lambda sides: prod(sides) <= 16))
 def test_rings_are_through_all_ranks_on_any_torus(sides: list[int]) -> None:
     rings = torus_rings(tuple(sides))
     assert rings
@@ -59,9 +60,9 @@ def test_the_way_of_a_packet(ranks: int, number: int) -> None:
 
 
 def test_names_of_chains() -> None:
-    assert all(is_algorithm(name) and without_switch(name) for name in (CHAIN, "chain:4", "chain:2x2x2"))
+    assert all(is_algorithm(name) and without_switch(name) for name in (CHAIN, MULTICAST, "chain:4", "chain:2x2x2"))
     assert not any(map(is_algorithm, ("chain:", "chain:0x2", "chain:2x", "chain:x2", "chain:2*2", "chains")))
-    assert (torus_sides("chain:3x4"), torus_sides(CHAIN)) == ((3, 4), ())
+    assert (torus_sides("chain:3x4"), torus_sides(CHAIN), torus_sides(MULTICAST)) == ((3, 4), (), ())
     assert [of_some(name) for name in ("chain:2x2", "ring", "plan:x.json")] == [CHAIN, "ring", "auto"]
     with pytest.raises(ValueError, match="chain:2x2 is for 4 ranks"):
         check_torus("chain:2x2", 3)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from netsum.descriptor import IP_UDP_BYTES, Descriptor
+from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
 from netsum.memory.chain import Lanes, Visit, added, parse_visit, shortened
 from netsum.peers.batch import Batch
 from netsum.peers.rings import rings_of
@@ -45,9 +45,11 @@ from netsum.wire.memory_codec import MEMORY_DTYPE, MemoryHeader, pack_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
 Frame = tuple[bytes, ...]
+Stream = tuple[int, int]
+"""Packets from this rank, of this area of it."""
 _Sent = tuple[MemoryHeader, tuple[int, ...], bytes]
 
-OWN, RESULTS, SENT = range(3)
+OWN, RESULTS, SENT, SENT_TO_ALL = range(4)
 """Areas of a rank's memory: its contributions and the results, by block id, and what it has sent, by number."""
 _AREAS: Final = {Instruction.SUM_FORWARD: OWN, Instruction.STORE: RESULTS}
 _RANK_BIT: Final = 48
@@ -107,8 +109,14 @@ class Chains:
         places = [(ring, ring.index(self._rank)) for ring in self._rings]
         before = {ring[at - 1] for ring, at in places} - {self._rank}
         after = {ring[(at + 1) % len(ring)] for ring, at in places} - {self._rank}
-        self.incoming = {rank: Incoming() for rank in sorted(before)}
-        self.outgoing: dict[int, Outgoing[_Sent]] = {rank: Outgoing() for rank in sorted(after)}
+        self._multicasts = descriptor.algorithm == MULTICAST
+        others = self._ranks - {self._rank} if self._multicasts else set()
+        self._incoming = {(rank, SENT): Incoming() for rank in sorted(before)}
+        self._incoming |= {(rank, SENT_TO_ALL): Incoming() for rank in sorted(others)}
+        self._outgoing: dict[int, Outgoing[_Sent]] = {rank: Outgoing() for rank in sorted(after)}
+        self._receivers = {rank: {rank} for rank in self._outgoing}
+        if self._multicasts:
+            self._outgoing[EVERYONE], self._receivers[EVERYONE] = Outgoing(), set(others)
         self._units: dict[int, _Unit] = {}  # by the id of the first block
         self._early: dict[int, list[Visit]] = {}
         self._frames: list[Frame] = []
@@ -160,12 +168,22 @@ class Chains:
     def forget(self, block_id: int) -> None:
         """Every rank holds this block's result, and those before it."""
         self._units.pop(block_id, None)
-        for link in self.outgoing.values():
+        for link in self._outgoing.values():
             link.forget(block_id)
 
-    def settled(self, gone: Collection[int]) -> bool:
-        """Whether all others but those that are ``gone`` have said that they have everything that was sent."""
-        return all(link.settled for rank, link in self.outgoing.items() if rank not in gone)
+    def unsettled(self, gone: Collection[int]) -> list[tuple[int, int]]:
+        """Who has not said that it has everything that was sent, but for those that are ``gone``: receivers, and to whom it was
+        sent."""
+        return [
+            (rank, to)
+            for to, link in self._outgoing.items()
+            for rank in self._receivers[to]
+            if rank not in gone and not link.settled(rank)
+        ]
+
+    def silent(self, questions: int) -> tuple[int, ...]:
+        """The ranks that have left so many questions unanswered."""
+        return tuple(sorted({rank for (rank, _), link in self._incoming.items() if link.unanswered >= questions}))
 
     # Packets
 
@@ -180,18 +198,20 @@ class Chains:
             self._stats.malformed += 1
             return
         header, rank = visit.header, visit.header.client
-        reply = bool(header.flags & Flag.REPLY)
+        reply, area = bool(header.flags & Flag.REPLY), header.address >> _AREA_BIT & 0xF
+        to = EVERYONE if area == SENT_TO_ALL else rank
+        sent = SENT if header.address >> _RANK_BIT == self._rank else SENT_TO_ALL
         match header.instruction, reply:
-            case (Instruction.SUM_FORWARD | Instruction.STORE, False) if rank in self.incoming:
-                self._arrived(rank, visit, now, next_id, horizon)
-            case (Instruction.READ, False) if rank in self.outgoing:
-                self._repeat(rank, header)
-            case (Instruction.READ, True) if rank in self.incoming:
-                self.incoming[rank].answered(now)
-            case (Instruction.NOP, False) if rank in self.incoming:
-                self._answer(rank, header.sequence, now)
-            case (Instruction.NOP, True) if rank in self.outgoing:
-                self.outgoing[rank].acknowledged(header.sequence)
+            case (Instruction.SUM_FORWARD | Instruction.STORE, False) if (rank, sent) in self._incoming:
+                self._arrived((rank, sent), visit, now, next_id, horizon)
+            case (Instruction.READ, False) if rank in self._receivers.get(to, ()):
+                self._repeat(rank, to, header)
+            case (Instruction.READ, True) if (rank, area) in self._incoming:
+                self._incoming[rank, area].answered(now)
+            case (Instruction.NOP, False) if (rank, area) in self._incoming:
+                self._answer((rank, area), header.sequence, now)
+            case (Instruction.NOP, True) if rank in self._receivers.get(to, ()):
+                self._outgoing[to].acknowledged(rank, header.sequence)
             case _:
                 self._stats.malformed += 1
 
@@ -200,12 +220,15 @@ class Chains:
         header = visit.header
         if header.key != self._tag(data[:_TAG], data[_TAG + _TAG_BYTES :]) or header.epoch != self._epoch:
             raise ValueError("not from a member in this epoch, or altered")
-        if header.address >> _RANK_BIT != self._rank or header.length > self._together * self._descriptor.block_bytes:
+        if (
+            header.address >> _RANK_BIT not in (self._rank, EVERYONE)
+            or header.length > self._together * self._descriptor.block_bytes
+        ):
             raise ValueError("for another rank, or too long")
         return visit
 
-    def _arrived(self, rank: int, visit: Visit, now: float, next_id: int, horizon: int) -> None:
-        header, link = visit.header, self.incoming[rank]
+    def _arrived(self, stream: Stream, visit: Visit, now: float, next_id: int, horizon: int) -> None:
+        header, link = visit.header, self._incoming[stream]
         block_id = self._number_of(header.address)
         known = block_id in self._units
         if id_distance(block_id, next_id) > horizon:
@@ -214,7 +237,7 @@ class Chains:
         if not link.take(header.sequence, now, again=bool(header.flags & Flag.REPEAT)):
             self._stats.duplicates += 1
             return
-        self._ask(rank, link.gaps(now))
+        self._ask(stream, link.gaps(now))
         if known:
             self._visited(block_id, visit)
         elif id_distance(block_id, next_id) >= 0:
@@ -252,61 +275,63 @@ class Chains:
         if not segments:
             ring = unit.way.sums if instruction is Instruction.SUM_FORWARD else unit.way.stores
             following = ring[ring.index(self._rank) + 1 :][: self._segments + 1]
+            if self._multicasts and instruction is Instruction.STORE:
+                following = (EVERYONE,) if ring[0] == self._rank and following else ()
             segments = tuple(self._address(rank, _AREAS[instruction], block_id) for rank in following)
         if not segments:
             return
         peer = segments[0] >> _RANK_BIT
-        if peer not in self.outgoing:
+        if peer not in self._outgoing:
             self._stats.malformed += 1  # its sender knows other rings
             return
-        link = self.outgoing[peer]
+        link = self._outgoing[peer]
         header, short = shortened(MemoryHeader(instruction, segments[0], lane=unit.lane, sequence=link.next), payload)
         link.sent(block_id, (header, segments[1:], short))
         self._post(peer, header, segments[1:], short)
 
     # What is missing
 
-    def _ask(self, rank: int, gaps: Sequence[Gap]) -> None:
+    def _ask(self, stream: Stream, gaps: Sequence[Gap]) -> None:
         """READ packets of these numbers, from the first to the last."""
+        rank, area = stream
         for first, last in gaps:
             self._stats.reads += 1
-            self._post(rank, MemoryHeader(Instruction.READ, self._address(rank, SENT, first), argument=last))
+            self._post(rank, MemoryHeader(Instruction.READ, self._address(rank, area, first), argument=last))
 
-    def _repeat(self, rank: int, header: MemoryHeader) -> None:
+    def _repeat(self, rank: int, to: int, header: MemoryHeader) -> None:
         """Send again what was sent from one number to another; if nothing was, say that there is nothing."""
-        packets = self.outgoing[rank].between(self._number_of(header.address), header.argument & ID_MASK)
+        packets = self._outgoing[to].between(self._number_of(header.address), header.argument & ID_MASK)
         for each, segments, short in packets:
             self._post(rank, each._replace(flags=each.flags | Flag.REPEAT), segments, short)
         self._stats.retransmissions += len(packets)
         if not packets:
             reply = MemoryHeader(Instruction.READ, flags=Flag.REPLY, status=MemoryStatus.BUSY)
-            self._post(rank, reply._replace(address=self._address(rank, SENT, 0)))
+            self._post(rank, reply._replace(address=self._address(rank, _area(to), 0)))
 
-    def _answer(self, rank: int, following: int, now: float) -> None:
+    def _answer(self, stream: Stream, following: int, now: float) -> None:
         """The other end tells the number of its next packet. Tell it the first that is missing here."""
-        link = self.incoming[rank]
+        link, (rank, area) = self._incoming[stream], stream
         link.expect(following)
-        self._ask(rank, link.gaps(now))
-        self._post(
-            rank, MemoryHeader(Instruction.NOP, self._address(rank, SENT, 0), flags=Flag.REPLY, sequence=link.lacking)
-        )
+        self._ask(stream, link.gaps(now))
+        nop = MemoryHeader(Instruction.NOP, self._address(rank, area, 0), flags=Flag.REPLY, sequence=link.lacking)
+        self._post(rank, nop)
 
     def tell(self, gone: Collection[int]) -> None:
         """Tell the others how much was sent; they answer how much of it they have."""
-        for rank in [rank for rank, link in self.outgoing.items() if not link.settled and rank not in gone]:
-            link = self.outgoing[rank]
-            self._post(rank, MemoryHeader(Instruction.NOP, self._address(rank, SENT, 0), sequence=link.next))
+        for rank, to in self.unsettled(gone):
+            number = self._outgoing[to].next
+            self._post(rank, MemoryHeader(Instruction.NOP, self._address(rank, _area(to), 0), sequence=number))
 
     def poll(self, now: float, *, waiting: bool, listened: bool) -> list[Frame]:
         """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long; but only if it
         has ``listened``: whatever has come is taken."""
-        for rank, link in self.incoming.items() if listened or not waiting else ():
-            self._ask(rank, link.overdue(now, waiting=waiting))
+        for stream, link in self._incoming.items() if listened or not waiting else ():
+            self._ask(stream, link.overdue(now, waiting=waiting))
         frames, self._frames = self._frames, []
         return frames
 
     def next_deadline(self) -> float | None:
-        return min((link.due for link in self.incoming.values() if link.due is not None), default=None)
+        return min((link.due for link in self._incoming.values() if link.due is not None), default=None)
 
     # Frames
 
@@ -330,6 +355,10 @@ class Chains:
         for part in parts:
             tag.update(part)
         return int.from_bytes(tag.digest(), "big")
+
+
+def _area(to: int) -> int:
+    return SENT_TO_ALL if to == EVERYONE else SENT
 
 
 def turned(payload: Lanes, width: int) -> Lanes:

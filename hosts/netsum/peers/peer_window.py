@@ -297,7 +297,7 @@ class PeerWindow:
     @property
     def _settled(self) -> bool:
         """Whether the others have what they need from this member."""
-        return self.mailer.settled and (self.chains is None or self.chains.settled(self.mailer.gone))
+        return self.mailer.settled and (self.chains is None or not self.chains.unsettled(self.mailer.gone))
 
     def leave(self, transport: Transport) -> None:
         until = time.monotonic() + LINGER
@@ -323,11 +323,10 @@ class PeerWindow:
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
             return "waiting for " + "; ".join(words), tuple(causes)
-        if self.chains is not None:  # those that answer by TCP
-            silent = tuple(rank for rank, link in self.chains.incoming.items() if link.unanswered >= QUESTIONS)
-            if silent:
-                who = ", ".join(map(str, silent))
-                return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
+        silent = () if self.chains is None else self.chains.silent(QUESTIONS)  # those that answer by TCP
+        if silent:
+            who = ", ".join(map(str, silent))
+            return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
         unknown = [str(rank) for rank in others if not self._has_told(rank)]
         if unknown:
             return f"whom it waits for is not known: rank {', '.join(unknown)} cannot have answered yet", ()

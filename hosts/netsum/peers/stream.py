@@ -1,4 +1,4 @@
-"""The two ends of a stream of numbered packets from one member to another. The receiver asks for what is lost. No clock."""
+"""The two ends of a stream of numbered packets from one member to another, or to all. The receiver asks for what is lost."""
 
 from __future__ import annotations
 
@@ -114,21 +114,20 @@ class Outgoing(Generic[Kept]):
     def __init__(self) -> None:
         self.next = FIRST
         self._kept: dict[int, tuple[int, Kept]] = {}  # in ascending order
-        self._lacks = FIRST
+        self._lacks: dict[int, int] = {}  # by receiver, the first number that it lacks
 
-    @property
-    def settled(self) -> bool:
-        """Whether the other end has said that it has everything."""
-        return self._lacks == self.next
+    def settled(self, receiver: int) -> bool:
+        """Whether this receiver has said that it has everything."""
+        return self._lacks.get(receiver, FIRST) == self.next
 
     def sent(self, block_id: int, packet: Kept) -> None:
         self._kept[self.next] = block_id, packet
         self.next = (self.next + 1) & ID_MASK
 
-    def acknowledged(self, number: int) -> None:
-        """The other end lacks this number, and none before it."""
-        if id_distance(number, self._lacks) > 0:
-            self._lacks = number
+    def acknowledged(self, receiver: int, number: int) -> None:
+        """It lacks this number, and none before it."""
+        if id_distance(number, self._lacks.get(receiver, FIRST)) > 0:
+            self._lacks[receiver] = number
 
     def between(self, first: int, last: int) -> list[Kept]:
         """What was sent from one number to another, as far as it is kept."""

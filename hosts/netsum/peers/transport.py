@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from netsum.descriptor import Descriptor, is_chain
+from netsum.descriptor import MULTICAST, Descriptor, is_chain
 from netsum.errors import JoinError
 from netsum.home import stays_home
 from netsum.peers.connections import PATIENCE, BrokenError, Incoming, Outgoing
 from netsum.peers.seal import Identity
 from netsum.peers.wire import DATAGRAM, DATAGRAM_HEAD, HEAD, RANK, RECORD, is_datagram, message_bytes
 from netsum.transports.base import Packet
+from netsum.transports.multicast import group_of, join_group, send_from
 from netsum.transports.only_from import hear_only
 from netsum.transports.sockets import BATCH, SocketBatch, parse_address
+from netsum.wire.schema import EVERYONE
 
 UNPROVEN: Final = 64
 """Most connections that have not yet proven to be a member's, besides one for each member; the oldest makes room."""
@@ -116,13 +118,29 @@ class PeerTransport:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._datagrams: SocketBatch | None = None
+        self._group: SocketBatch | None = None
+        self._places = dict(self._peers)  # where datagrams go
         if is_chain(descriptor.algorithm):
-            hear_only(sock.datagrams, self._peers.values())
-            self._datagrams = SocketBatch(sock.datagrams)
-            self._selector.register(sock.datagrams, selectors.EVENT_READ, self._read_datagrams)
+            self._open_datagrams(sock.datagrams, descriptor)
         self._fileno = self._selector.fileno()  # kept, because another thread may ask while we close
         self._next_look = 0.0
         self._closed = False
+
+    def _open_datagrams(self, sock: socket.socket, descriptor: Descriptor) -> None:
+        hear_only(sock, self._peers.values())
+        self._datagrams = SocketBatch(sock)
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._read_datagrams, self._datagrams))
+        if descriptor.algorithm != MULTICAST:
+            return
+        host, group = str(sock.getsockname()[0]), group_of(bytes.fromhex(descriptor.peer_key))
+        try:
+            send_from(sock, host)
+            self._group = join_group(group, host, self._peers.values())
+        except OSError as error:
+            self._selector.close()
+            raise JoinError(f"cannot join the multicast group {group[0]} at {host}: {error.strerror}") from error
+        self._places[EVERYONE] = group
+        self._selector.register(self._group.sock, selectors.EVENT_READ, partial(self._read_datagrams, self._group))
 
     @property
     def last_error(self) -> str | None:
@@ -135,12 +153,11 @@ class PeerTransport:
             raise OSError("the transport is closed")
         for packet in packets:
             first = memoryview(packet[0])
-            if first[0] not in self._outgoing:
-                continue
-            if not is_datagram(first):
+            if is_datagram(first):
+                if self._datagrams is not None and first[0] in self._places:
+                    self._datagrams.send_to((first[DATAGRAM_HEAD:], *packet[1:]), self._places[first[0]])
+            elif first[0] in self._outgoing:
                 self._outgoing[first[0]].send((first[RANK.size :], *packet[1:]), self._selector)
-            elif self._datagrams is not None:
-                self._datagrams.send_to((first[DATAGRAM_HEAD:], *packet[1:]), self._peers[first[0]])
 
     def recv(self, timeout: float | None) -> list[memoryview]:
         if self._closed:
@@ -181,11 +198,10 @@ class PeerTransport:
             self._unproven[incoming] = None
             self._selector.register(incoming, selectors.EVENT_READ, partial(self._read, incoming))
 
-    def _read_datagrams(self, _selector: selectors.BaseSelector, _events: int) -> None:
-        assert self._datagrams is not None
+    def _read_datagrams(self, batch: SocketBatch, _selector: selectors.BaseSelector, _events: int) -> None:
         # The packet itself says whose it is, and proves it.
         head = RANK.pack(0) + DATAGRAM
-        self._come += [memoryview(b"".join((head, packet))) for packet in self._datagrams.recv(0.0)]
+        self._come += [memoryview(b"".join((head, packet))) for packet in batch.recv(0.0)]
 
     def _read(self, incoming: Incoming, _selector: selectors.BaseSelector, _events: int) -> None:
         if incoming.fileno() < 0:
@@ -232,5 +248,7 @@ class PeerTransport:
         for outgoing in self._outgoing.values():
             outgoing.close(self._selector)
         self._selector.close()
+        if self._group is not None:
+            self._group.close()
         if self._owned is not None:
             self._owned.close()

@@ -107,13 +107,21 @@ def compare(
 
 def _table(switch: str, rate_mbps: int, rows: Sequence[Row]) -> Any:
     columns = "workers", ">size\n(B)", "algorithm", ">time\n(us)", ">p99\n(us)", ">algbw\n(GB/s)", ">busbw\n(GB/s)"
-    more = ">link\n(arrays)", ">stored\n(arrays)", ">of the\nlink", ">of its\npayload", ">times\nthe ring", ">#wrong"
+    more = (
+        ">link\n(arrays)",
+        ">sent\n(arrays)",
+        ">stored\n(arrays)",
+        ">of the\nlink",
+        ">of its\npayload",
+        ">times\nthe ring",
+        ">#wrong",
+    )
     cells = (
         (
             *(str(row.line.workers), str(row.line.size), row.algorithm, f"{row.line.seconds[0] * 1e6:.0f}"),
             f"{row.line.percentile(0, 99) * 1e6:.0f}",
             *(f"{row.line.algbw(0):.5f}", f"{row.line.busbw(0):.5f}"),
-            f"{row.line.link[0] / row.line.size:.2f}",
+            *(f"{nbytes / row.line.size:.2f}" for nbytes in (row.line.link[0], row.line.sent[0])),
             "" if row.algorithm == GLOO else f"{row.line.stored[0] / row.line.size:.2f}",
             *(f"{row.line.link_share(0):.1%}", f"{row.payload_share:.1%}"),
             "" if row.over_ring is None else f"{row.over_ring:.2f}",
