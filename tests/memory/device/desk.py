@@ -60,7 +60,10 @@ class Desk:
         data = payload.tobytes() if isinstance(payload, np.ndarray) else bytes(payload)
         self.sequence += 1
         given: Mapping[str, Any] = {
-            "length": len(data), "key": KEYS.write, "client": self.client, "sequence": self.sequence,
+            "length": len(data),
+            "key": KEYS.write,
+            "client": self.client,
+            "sequence": self.sequence,
             **fields,
         }
         segments = given.get("segments", ())
