@@ -115,11 +115,11 @@ class Program:
         row.table_id = self.object_id("tables", item.TABLE)
         key = self._key(item.TABLE)
         for name in key:
-            field, value = row.match.add(field_id=key[name].id), encode_int(item.match[name], key[name].bits)
+            field, number = row.match.add(field_id=key[name].id), encode_int(item.match[name], key[name].bits)
             if name in item.PREFIX:
-                field.lpm.value, field.lpm.prefix_len = value, item.match[item.PREFIX[name]]
+                field.lpm.value, field.lpm.prefix_len = number, item.match[item.PREFIX[name]]
             else:
-                field.exact.value = value
+                field.exact.value = number
         if not key_only:
             action = row.action.action
             action.action_id = self.object_id("actions", item.ACTION)

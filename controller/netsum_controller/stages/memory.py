@@ -40,8 +40,8 @@ class RegionEntry(Entry):
 
 @dataclass(frozen=True)
 class ShardEntry(Entry):
-    """A shard of a region in its ``epoch``: its primary is device ``device``, behind ``port``. All its devices are the replicas of
-    multicast group ``group``; 0 if there is only the primary."""
+    """A shard of a region in its ``epoch``: its primary is device ``device``, behind ``port``. All its devices are the replicas
+    of multicast group ``group``; 0 if there is only the primary."""
 
     TABLE: ClassVar = "shard"
     ACTION: ClassVar = "shard_here"
