@@ -1,4 +1,5 @@
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
+// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4
@@ -394,7 +395,7 @@ header memory_h {
     bit<16>   replica;         // on a reply: the device's number in the shard's group, 0 is the primary
     bit<32>   epoch;           // 0 from clients: the switch writes the shard's epoch
     bit<32>   region;          // 0 from clients: the switch writes the region's id
-    bit<32>   sequence;        // serial number of the client's instruction, from 1
+    bit<32>   sequence;        // serial number of the client's instruction, from 1; never wraps
     bit<64>   client;          // random number of the client's life
     bit<64>   key;             // access key of the region; 0 on a reply
     bit<64>   address;         // virtual address of the first byte

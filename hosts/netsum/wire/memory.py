@@ -31,7 +31,8 @@ SEGMENT_BYTES: Final = 8
 
 CLIENT_WINDOW: Final = 256
 """Instructions that a client may have under way: it sends sequence s once all up to s - CLIENT_WINDOW are complete. So a device
-need not keep more replies of a client than these."""
+need not keep more replies of a client than these. When its numbers are used up, a client takes a new number for itself."""
+LAST_SEQUENCE: Final = (1 << 32) - 1
 
 MEMORY_FIELDS: Final = (
     Field("version", 4, "version of this header"),
@@ -46,7 +47,7 @@ MEMORY_FIELDS: Final = (
     Field("replica", 16, "on a reply: the device's number in the shard's group, 0 is the primary"),
     Field("epoch", 32, "0 from clients: the switch writes the shard's epoch"),
     Field("region", 32, "0 from clients: the switch writes the region's id"),
-    Field("sequence", 32, "serial number of the client's instruction, from 1"),
+    Field("sequence", 32, "serial number of the client's instruction, from 1; never wraps"),
     Field("client", 64, "random number of the client's life"),
     Field("key", 64, "access key of the region; 0 on a reply"),
     Field("address", 64, "virtual address of the first byte"),
@@ -72,7 +73,7 @@ class Instruction(IntEnum):
     FETCH_ADD = 7  # ADD, and the reply brings what was there before
     COMPARE_SWAP = 8  # payload: expected, wanted (half each); the reply brings what was there before
     COPY = 9  # `length` bytes from the address in `argument`
-    OPTIMIZE = 10  # the payload is a worker's gradient: `argument` is step << 32 | worker
+    OPTIMIZE = 10  # the payload is a worker's gradient; `argument`: step (high half), worker (low half)
     LOOKUP = 11  # the payload is keys; the reply brings their rows
     PUSH = 12  # the payload is keys, then their gradients; `argument` as in OPTIMIZE
     # Among devices:
@@ -115,7 +116,7 @@ class LaneType(IntEnum):
 class MemoryStatus(IntEnum):
     """Outcome of an instruction, on its reply. All but OK and MISMATCH are refusals: nothing was done."""
 
-    OK = 0
+    OK = 0  # done
     MALFORMED = 1  # lengths, segments or version make no sense
     UNSUPPORTED = 2  # no such instruction, or not in this kind of region
     NO_REGION = 3  # no region has that address

@@ -104,7 +104,7 @@ local MEMORY = {
     {name = "replica", doc = "on a reply: the device's number in the shard's group, 0 is the primary", offset = 10, bytes = 2, kind = ftypes.UINT16},
     {name = "epoch", doc = "0 from clients: the switch writes the shard's epoch", offset = 12, bytes = 4, kind = ftypes.UINT32},
     {name = "region", doc = "0 from clients: the switch writes the region's id", offset = 16, bytes = 4, kind = ftypes.UINT32},
-    {name = "sequence", doc = "serial number of the client's instruction, from 1", offset = 20, bytes = 4, kind = ftypes.UINT32},
+    {name = "sequence", doc = "serial number of the client's instruction, from 1; never wraps", offset = 20, bytes = 4, kind = ftypes.UINT32},
     {name = "client", doc = "random number of the client's life", offset = 24, bytes = 8, kind = ftypes.UINT64},
     {name = "key", doc = "access key of the region; 0 on a reply", offset = 32, bytes = 8, kind = ftypes.UINT64},
     {name = "address", doc = "virtual address of the first byte", offset = 40, bytes = 8, kind = ftypes.UINT64},
