@@ -1,1 +1,1 @@
-"""Memory in the network: regions of virtual addresses, the devices that hold their shards, and who is whose primary."""
+"""Memory in the network: regions, their shards, and the devices that hold them."""
