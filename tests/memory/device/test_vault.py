@@ -224,7 +224,7 @@ def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    os.write = full  # type: ignore[assignment]
+    os.write = full
     try:
         with pytest.raises(DeviceError, match=r"journal.*No space left.*what was not answered has not been done"):
             desk.write(BASE, b"12345678")
