@@ -1,0 +1,80 @@
+"""Kinds of regions: what their shards do beyond reading and writing. A kind is plugged in by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from netsum.wire.memory import MemoryStatus
+
+from netsum_memory import checks, execute
+from netsum_memory.execute import Outcome, Result
+from netsum_memory.message import Message
+from netsum_memory.region import Region
+from netsum_memory.store import Store
+
+
+class Kind(Protocol):
+    """A shard's contents. Everything is done in the order of the shard's log, with the same arguments on every device and again
+    after a restart, so it must depend on nothing else: not on time, not on chance."""
+
+    def check(self, message: Message) -> MemoryStatus:
+        """What is wrong with an instruction, without a look at memory; OK if nothing."""
+
+    def execute(self, message: Message, position: int) -> Outcome:
+        """Do an instruction that changes memory, the log's number ``position``."""
+
+    def read(self, message: Message) -> Result:
+        """Answer an instruction that changes nothing."""
+
+    def save(self) -> bytes:
+        """What the Store does not hold, for a checkpoint or for another device."""
+
+    def load(self, saved: bytes) -> None:
+        """Become what :meth:`save` saved."""
+
+    def close(self) -> None:
+        """The shard leaves this device, or the device ends."""
+
+
+Factory = Callable[[Region, int, Store], Kind]
+KINDS: Final[dict[str, Factory]] = {}
+"""By the region's ``kind``. A factory gets region, shard and store; ValueError says what is wrong with the region's options."""
+
+
+class ArrayKind:
+    """Plain memory with arithmetic."""
+
+    def __init__(self, region: Region, shard: int, store: Store) -> None:  # noqa: ARG002 - as all factories
+        self._region, self._store = region, store
+
+    def check(self, message: Message) -> MemoryStatus:
+        return checks.check(self._region, message.header)
+
+    def execute(self, message: Message, position: int) -> Outcome:  # noqa: ARG002
+        return execute.execute(message, self._store)
+
+    def read(self, message: Message) -> Result:
+        return execute.look(message, self._store)
+
+    def save(self) -> bytes:
+        return b""
+
+    def load(self, saved: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+KINDS["array"] = ArrayKind
+
+
+def make_kind(region: Region, shard: int, store: Store) -> Kind:
+    """Raises ValueError if there is no such kind, or if its options are wrong."""
+    factory = KINDS.get(region.kind)
+    if factory is None:
+        raise ValueError(
+            f"region {region.name} is of kind {region.kind!r}; this device knows {', '.join(sorted(KINDS))}"
+        )
+    return factory(region, shard, store)

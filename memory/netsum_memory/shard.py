@@ -1,0 +1,151 @@
+"""One shard on this device: its contents, the log of what was done to them, and the replies that were given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from netsum.wire.memory import Instruction, MemoryStatus
+from netsum.wire.memory_codec import MemoryHeader
+
+from netsum_memory import execute, message
+from netsum_memory.execute import Result
+from netsum_memory.kinds import Kind
+from netsum_memory.message import Address, Message, Send
+from netsum_memory.region import Assignment
+from netsum_memory.store import Store
+from netsum_memory.windows import Absent, Noted, Windows
+
+RECORDS: Final = 1024
+"""The last instructions that a shard keeps, for devices that lack some."""
+
+Route = Callable[[int], Address]
+"""To whom a packet for a virtual address goes."""
+Journal = Callable[["Shard", Message], None]
+
+
+class Reply(NamedTuple):
+    """``header`` is the request's, or as much of it as is known."""
+
+    header: MemoryHeader
+    result: Result
+
+
+class Shard:
+    """Knows nothing of other devices: in what order instructions come, and when replies may leave, is an
+    :class:`~netsum_memory.ordering.Ordering`'s to say.
+
+    Attributes:
+        position: of the last instruction done; the first has position 1.
+        number: this device's place in the group, 0 for the primary.
+        whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
+        journal: is told of each instruction done.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        host: str,
+        store: Store,
+        kind: Kind,
+        *,
+        homes: dict[int, Address],
+        route: Route,
+    ) -> None:
+        self.host, self.store, self.kind = host, store, kind
+        self.region, self.index = assignment.region, assignment.shard
+        self.position = 0
+        self.whole = True
+        self.windows = Windows()
+        self.journal: Journal | None = None
+        self._homes, self._route = homes, route
+        self._records: deque[Message] = deque(maxlen=RECORDS)
+        self.assign(assignment)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take part in another epoch."""
+        self.assignment = assignment
+        self.region = assignment.region
+        self.epoch, self.group, self.lost = assignment.epoch, assignment.group, assignment.lost
+        number = assignment.number(self.host)
+        self.number = len(self.group) if number is None else number
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self.region.id, self.index
+
+    @property
+    def primary(self) -> bool:
+        return self.number == 0
+
+    def known(self, header: MemoryHeader) -> Noted | Absent:
+        """What became of this instruction."""
+        return self.windows.find(header.client, header.sequence)
+
+    def apply(self, done: Message) -> list[Reply]:
+        """Do an instruction that is NEW, next in the log; returns the replies that it brings about."""
+        self.position += 1
+        self._records.append(done)
+        if self.journal is not None:
+            self.journal(self, done)
+        outcome = self.kind.execute(done, self.position)
+        self.windows.note(done.header, outcome.result)
+        replies = [] if outcome.result is None else [Reply(done.header, outcome.result)]
+        for client, sequence, result in outcome.others:
+            noted = self.windows.settle(client, sequence, result)
+            if noted is not None:
+                replies.append(Reply(noted.header(client, sequence, *self.id), result))
+        return replies
+
+    def record(self, position: int) -> Message | None:
+        """The log's instruction at this position, if it is still kept."""
+        back = self.position - position
+        return self._records[-1 - back] if 0 <= back < len(self._records) else None
+
+    def repeated(self, header: MemoryHeader, noted: Noted | Absent) -> list[Reply]:
+        """The replies to an instruction that is not NEW."""
+        if isinstance(noted, Absent):
+            return [Reply(header, Result(MemoryStatus.EXPIRED))]
+        return [] if noted.result is None else [Reply(header, noted.result)]
+
+    def answers(self, replies: Sequence[Reply]) -> list[Send]:
+        """The replies as packets."""
+        sends = []
+        for header, result in replies:
+            home = self._homes.get(header.client)
+            if home is not None:
+                sends.append((home, self._pack(header, result)))
+        return sends
+
+    def _pack(self, header: MemoryHeader, result: Result) -> bytes:
+        return message.reply(
+            header._replace(region=self.region.id, shard=self.index),
+            result.status,
+            result.payload,
+            replica=self.number,
+            epoch=self.epoch,
+            argument=result.argument,
+            lane=result.lane,
+        )
+
+    def look(self, asked: Message) -> list[Send]:
+        """Do what changes nothing here: answer, or send a chain's packet on."""
+        if asked.header.instruction == Instruction.SUM_FORWARD:
+            onward = execute.pass_on(asked, self.store)
+            return [(self._route(onward.header.address), onward.pack())]
+        return self.answers([Reply(asked.header, self.kind.read(asked))])
+
+    def begin_install(self) -> None:
+        """Another device's contents are going to be copied into the store."""
+        self.whole = False
+        self.position = 0
+        self.windows = Windows()
+        self._records.clear()
+
+    def install(self, position: int, windows: bytes, kind: bytes) -> None:
+        """The store holds another device's contents as of ``position``; take the rest of them."""
+        self.windows = Windows.load(windows)
+        self.kind.load(kind)
+        self.position, self.whole = position, True
+        self._records.clear()
