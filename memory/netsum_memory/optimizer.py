@@ -65,6 +65,7 @@ class Block:
     """What is kept of a block beside its parameters, which lie in the region's memory.
 
     Attributes:
+        length: bytes of its parameters, which all pushes are as long as; 0 before the first.
         applied: steps made.
         gradients: of the step to come, by worker.
         early: pushes of the step after it. Where a quorum makes steps, blocks of one model can be a step apart for who was late.
@@ -76,6 +77,7 @@ class Block:
         counted: how many gradients the last step is made of.
     """
 
+    length: int = 0
     applied: int = 0
     state: State = field(default_factory=dict)
     gradients: dict[int, Floats] = field(default_factory=dict)

@@ -53,6 +53,7 @@ def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
         return len(data)
 
     return {
+        "length": block.length,
         "applied": block.applied,
         "state": [[name, put(array.tobytes())] for name, array in sorted(block.state.items())],
         "gradients": [[worker, put(array.tobytes())] for worker, array in sorted(block.gradients.items())],
@@ -73,6 +74,7 @@ def _block(described: dict[str, Any], reader: _Reader) -> Block:
     early = [_push(each, reader) for each in described["early"]]
     towards = described["towards"]
     return Block(
+        length=described["length"],
         applied=described["applied"],
         state=state,
         gradients=gradients,

@@ -13,8 +13,7 @@ from netsum.wire.memory import MAX_PAYLOAD
 
 from netsum_memory.optimizer_rules import Floats
 
-STATE: Final = {"sgd": lambda _: 0, "adagrad": lambda dim: dim, "rowwise_adagrad": lambda _: 1}
-"""Numbers that the optimizer keeps of a row, by the row's width."""
+OPTIMIZERS: Final = ("sgd", "adagrad", "rowwise_adagrad")
 MOST_DIM: Final = (MAX_PAYLOAD - 8) // 4
 
 
@@ -40,7 +39,7 @@ class TableOptions:
     @property
     def width(self) -> int:
         """Numbers of a row with the optimizer's."""
-        return self.dim + STATE[self.optimizer](self.dim)
+        return self.dim + {"sgd": 0, "adagrad": self.dim, "rowwise_adagrad": 1}[self.optimizer]
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> TableOptions:
@@ -59,8 +58,8 @@ class TableOptions:
     def _check(self) -> None:
         if not 1 <= self.dim <= MOST_DIM:
             raise ValueError(f"dim is 1 to {MOST_DIM}, so that a row and its key fit a packet, not {self.dim}")
-        if self.optimizer not in STATE:
-            raise ValueError(f"optimizer of a table is one of {', '.join(STATE)}, not {self.optimizer!r}")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer of a table is one of {', '.join(OPTIMIZERS)}, not {self.optimizer!r}")
         for name, least in (("ram_rows", 1), ("disk", 1 << 20), ("lr", 0), ("eps", 0), ("initial", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is at least {least}, not {getattr(self, name)}")

@@ -1,11 +1,11 @@
 """One shard's rows: hot ones in RAM, the others on disk.
 
-Eviction: the least recently used row goes first. Admission (TinyLFU): where RAM is full, a row from the disk comes in only if it was
-used more often of late than the row that would have to go; otherwise it is read and written on disk. So one pass over many keys
-does not drive out what is hot.
+Eviction: the least recently used row goes first. Admission (TinyLFU): where RAM is full, a row from the disk comes in only if it
+was used more often of late than the row that would have to go; otherwise it is read and written on disk. So one pass over many
+keys does not drive out what is hot.
 
-A change in RAM is on disk when its row is evicted, or at a checkpoint; until then the device's journal has it. Each row has the position
-in the shard's log of its last change, so the journal may be replayed over rows that are further.
+A change in RAM is on disk when its row is evicted, or at a checkpoint; until then the device's journal has it. Each row has the
+position in the shard's log of its last change, so the journal may be replayed over rows that are further.
 """
 
 from __future__ import annotations
