@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from netsum.wire.memory import Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
@@ -22,7 +22,19 @@ RECORDS: Final = 1024
 
 Route = Callable[[int], Address]
 """To whom a packet for a virtual address goes."""
-Journal = Callable[["Shard", Message], None]
+
+
+class Journal(Protocol):
+    """Keeps what outlives the process."""
+
+    def done(self, shard: Shard, done: Message) -> None:
+        """It did this, the last in its log."""
+
+    def changed(self, shard: Shard) -> None:
+        """It is in another epoch, or its contents have become void."""
+
+    def installed(self, shard: Shard) -> None:
+        """It has got contents that it was not told of."""
 
 
 class Reply(NamedTuple):
@@ -40,7 +52,7 @@ class Shard:
         position: of the last instruction done; the first has position 1.
         number: this device's place in the group, 0 for the primary.
         whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
-        journal: is told of each instruction done.
+        journal: is told what is to be kept; None if nothing is.
     """
 
     def __init__(
@@ -88,7 +100,7 @@ class Shard:
         self.position += 1
         self._records.append(done)
         if self.journal is not None:
-            self.journal(self, done)
+            self.journal.done(self, done)
         outcome = self.kind.execute(done, self.position)
         self.windows.note(done.header, outcome.result)
         replies = [] if outcome.result is None else [Reply(done.header, outcome.result)]
@@ -142,6 +154,8 @@ class Shard:
         self.position = 0
         self.windows = Windows()
         self._records.clear()
+        if self.journal is not None:
+            self.journal.changed(self)
 
     def install(self, position: int, windows: bytes, kind: bytes) -> None:
         """The store holds another device's contents as of ``position``; take the rest of them."""
@@ -149,3 +163,5 @@ class Shard:
         self.kind.load(kind)
         self.position, self.whole = position, True
         self._records.clear()
+        if self.journal is not None:
+            self.journal.installed(self)
