@@ -117,6 +117,8 @@ class Holdings:
         store = self._stores.get(region.id)
         if store is None:
             store = Store(region, None if self._vault is None else self._vault.regions)
+            if self._vault is not None:
+                store.commit = self._vault.commit
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
@@ -127,7 +129,7 @@ class Holdings:
 
     def _drop(self, name: tuple[int, int]) -> None:
         shard = self._held.pop(name).shard
-        shard.kind.close()
+        shard.kind.close(gone=True)
         number, store = name[0], self._stores[name[0]]
         if self._vault is not None:
             self._vault.dropped(shard)
@@ -190,7 +192,7 @@ class Holdings:
         holding = self._held.pop(name, None)
         if holding is None:
             return
-        holding.shard.kind.close()
+        holding.shard.kind.close(gone=True)
         number = name[0]
         if any(region == number for region, _ in self._held):
             shard = holding.shard
@@ -201,6 +203,6 @@ class Holdings:
 
     def close(self) -> None:
         for holding in self.all():
-            holding.shard.kind.close()
+            holding.shard.kind.close(gone=False)
         for store in self._stores.values():
             store.close()

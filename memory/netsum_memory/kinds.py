@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final, Protocol
 
 from netsum.wire.memory import MemoryStatus
@@ -27,14 +28,15 @@ class Kind(Protocol):
     def read(self, message: Message) -> Result:
         """Answer an instruction that changes nothing."""
 
-    def save(self) -> bytes:
-        """What the Store does not hold, for a checkpoint or for another device."""
+    def save(self, *, elsewhere: bool) -> bytes:
+        """What the Store does not hold, for a checkpoint, or for another device (``elsewhere``). At a checkpoint, what is in
+        files of the kind's own may be left out, if they have all that was done so far."""
 
     def load(self, saved: bytes) -> None:
         """Become what :meth:`save` saved."""
 
-    def close(self) -> None:
-        """The shard leaves this device, or the device ends."""
+    def close(self, *, gone: bool) -> None:
+        """The device ends, or the shard leaves it (``gone``), and the kind's own files go with it."""
 
 
 Factory = Callable[[Region, int, Store], Kind]
@@ -57,24 +59,31 @@ class ArrayKind:
     def read(self, message: Message) -> Result:
         return execute.look(message, self._store)
 
-    def save(self) -> bytes:
+    def save(self, *, elsewhere: bool) -> bytes:  # noqa: ARG002
         return b""
 
     def load(self, saved: bytes) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, *, gone: bool) -> None:
         pass
 
 
 KINDS["array"] = ArrayKind
+_ELSEWHERE: Final = {
+    "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
+    "table": ("netsum_memory.tables", "TableKind"),
+}
+"""Kinds that are imported when there is such a region: tables need lmdb."""
 
 
 def make_kind(region: Region, shard: int, store: Store) -> Kind:
     """Raises ValueError if there is no such kind, or if its options are wrong."""
+    if region.kind not in KINDS and region.kind in _ELSEWHERE:
+        module, name = _ELSEWHERE[region.kind]
+        KINDS[region.kind] = getattr(import_module(module), name)
     factory = KINDS.get(region.kind)
     if factory is None:
-        raise ValueError(
-            f"region {region.name} is of kind {region.kind!r}; this device knows {', '.join(sorted(KINDS))}"
-        )
+        known = ", ".join(sorted(KINDS.keys() | _ELSEWHERE))
+        raise ValueError(f"region {region.name} is of kind {region.kind!r}; this device knows {known}")
     return factory(region, shard, store)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from netsum.wire.memory import ADDRESS_STEP, Instruction, LaneType, MemoryStatus
+from netsum.wire.memory import Instruction, LaneType, MemoryStatus
 
 from netsum_memory import checks
 from netsum_memory.execute import Other, Outcome, Result
@@ -49,8 +49,10 @@ class ParametersKind(ArrayKind):
         gradient = header.lane == LaneType.FLOAT32
         if not gradient and header.length != {LaneType.BYTES: 0, LaneType.FLOAT64: _NORMS}.get(LaneType(header.lane)):
             return MemoryStatus.TYPE
-        if header.address % ADDRESS_STEP or header.length % 4 or (gradient and not header.length):
+        if header.address % self.options.block or header.length % 4 or (gradient and not header.length):
             return MemoryStatus.ALIGNMENT
+        if gradient and header.length > self.options.block:
+            return MemoryStatus.CROSSES
         if header.argument & 0xFFFFFFFF >= self.options.workers:
             return MemoryStatus.BOUNDS
         if (gradient and header.argument >> 32 == 0) or not settings_valid(message.segments):
@@ -74,7 +76,7 @@ class ParametersKind(ArrayKind):
         with np.errstate(all="ignore"):
             return _outcome(push, block.take(self.options, parameters, push))
 
-    def save(self) -> bytes:
+    def save(self, *, elsewhere: bool) -> bytes:  # noqa: ARG002 - the same for both
         return save(self.blocks)
 
     def load(self, saved: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import BLOCK, Floats, State, combined, direction, finish, square_sum, total
+from netsum_memory.optimizer_rules import Floats, State, combined, direction, finish, square_sum, total
 
 
 class LocalOptimizer:
@@ -26,13 +26,13 @@ class LocalOptimizer:
             options = self.options.with_settings(settings[number] if settings else ())
             pushed = combined([worker[number].reshape(-1) for worker in gradients], options.mean)
             towards = direction(options, layer, pushed, state, self.steps)
-            norms = (norm_squared(layer), norm_squared(towards)) if options.layers else None
+            norms = (self._norm_squared(layer), self._norm_squared(towards)) if options.layers else None
             finish(options, layer, towards, state, norms)
 
-
-def norm_squared(layer: Floats) -> float:
-    """The norm's square of a layer, summed by blocks as the memory does."""
-    return total(square_sum(layer[start : start + BLOCK]) for start in range(0, layer.size, BLOCK))
+    def _norm_squared(self, layer: Floats) -> float:
+        """The norm's square of a layer, summed by blocks as the memory does."""
+        block = self.options.block // 4
+        return total(square_sum(layer[start : start + block]) for start in range(0, layer.size, block))
 
 
 def elastic(options: Options, centre: Floats, parameters: Floats) -> None:

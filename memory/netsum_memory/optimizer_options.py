@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from netsum.wire.memory import ADDRESS_STEP
+
 OPTIMIZERS: Final = ("sgd", "adam", "adamw", "lars", "lamb")
 LAYERWISE: Final = ("lars", "lamb")
 """Their step of a layer depends on norms of the whole layer."""
 MODES: Final = ("synchronous", "stale", "elastic")
 TRUST: Final = {"lars": 1e-3, "lamb": 1.0}
 MOST_WORKERS: Final = 65535
+LEAST_BLOCK: Final = 64
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Options:
         mode: "synchronous": a step is made of all workers' gradients; "stale": each is applied when it comes, and its worker
             goes on once nobody is more than ``staleness`` steps behind it; "elastic": workers push parameters, and these and the
             memory's attract each other.
+        block: bytes that one instruction is about, a power of two that the network's packets can carry; norms are summed by it.
         moving_rate: of "elastic": the share of the difference by which both move.
     """
 
@@ -50,6 +54,7 @@ class Options:
     mode: str = "synchronous"
     staleness: int = 0
     moving_rate: float = 0.5
+    block: int = ADDRESS_STEP
 
     @property
     def needed(self) -> int:
@@ -99,6 +104,11 @@ class Options:
             raise ValueError(f"staleness is 0 or more steps, not {self.staleness}")
         if self.mode == "stale" and self.optimizer in LAYERWISE:
             raise ValueError(f"{self.optimizer} needs norms of whole layers, so its mode is synchronous")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if not LEAST_BLOCK <= self.block <= ADDRESS_STEP or self.block & (self.block - 1):
+            raise ValueError(f"block is a power of two from {LEAST_BLOCK} to {ADDRESS_STEP} bytes, not {self.block}")
         if self.nesterov and (self.momentum <= 0 or self.dampening):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
         for name, most in (("beta1", 1.0), ("beta2", 1.0), ("moving_rate", 1.0 + 2**-52)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,6 @@ from netsum_memory.optimizer_options import Options
 Floats = npt.NDArray[np.float32]
 State = dict[str, Floats]
 """What the optimizer keeps of each parameter beside its value, by torch's names."""
-BLOCK: Final = 2048
-"""Parameters in one instruction. Norms are summed by these, so a layer begins with a block."""
 
 
 def combined(gradients: Sequence[Floats], mean: bool) -> Floats:

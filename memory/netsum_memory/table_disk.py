@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from netsum_memory.optimizer_rules import Floats
 
 _FIRST_SIZE: Final = 64 << 20
+_BUFFER: Final = 256
+"""Rows that are written together."""
 
 
 class Rows(NamedTuple):
@@ -27,11 +30,22 @@ class Rows(NamedTuple):
 
 
 class Disk:
-    """One shard's file. A commit is not forced to the disk, so it outlives the process, but not the machine, before a sync."""
+    """One shard's file. Rows are written some hundreds at a time, and not forced to the disk: they outlive the process, but not
+    the machine, before a sync."""
 
-    def __init__(self, width: int, path: Path | None, most: int) -> None:
-        """``path``: None if nothing is to outlive the process; then the file has no name, and goes with it. Raises OSError."""
-        self._lmdb = _lmdb()
+    def __init__(
+        self,
+        width: int,
+        path: Path | None,
+        most: int,
+        before_writing: Callable[[], None] = lambda: None,
+        buffer: int = _BUFFER,
+    ) -> None:
+        """``path``: None if nothing is to outlive the process; then the file has no name, and goes with it. ``before_writing``
+        has the journal keep what is about to be written, or a row could be further than the log. Raises OSError."""
+        self._lmdb, self._before_writing = _lmdb(), before_writing
+        self._waiting: dict[bytes, bytes] = {}
+        self._buffer = buffer
         self._record = np.dtype([("position", "<u8"), ("values", "<f4", (width,))])
         self._path, self._most = path, most
         self._environment = self._open(path)
@@ -55,16 +69,25 @@ class Disk:
         names = _names(keys)
         with self._environment.begin() as transaction:
             found = dict(transaction.cursor().getmulti(names))
+        if self._waiting:
+            found |= {name: self._waiting[name] for name in names if name in self._waiting}
         there = np.array([name in found for name in names], np.bool_)
         return there, self._rows(keys[there], [found[name] for name in names if name in found])
 
     def write(self, rows: Rows) -> None:
         """Raises OSError if the file may not grow that far."""
-        if not rows.keys.size:
-            return
         records = np.empty(rows.keys.size, self._record)
         records["position"], records["values"] = rows.positions, rows.values
-        pairs = list(zip(_names(rows.keys), (record.tobytes() for record in records), strict=True))
+        self._waiting.update(zip(_names(rows.keys), (record.tobytes() for record in records), strict=True))
+        if len(self._waiting) >= self._buffer:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        self._before_writing()
+        pairs = sorted(self._waiting.items())
+        self._waiting = {}
         while True:
             try:
                 with self._environment.begin(write=True) as transaction:
@@ -80,21 +103,20 @@ class Disk:
         self._environment.set_mapsize(min(2 * size, self._most))
 
     def all(self) -> Rows:
+        self._write()
         with self._environment.begin() as transaction:
             pairs = list(transaction.cursor())
         keys = np.frombuffer(b"".join(name for name, _ in pairs), ">u8").astype(np.uint64)
         return self._rows(keys, [value for _, value in pairs])
 
     def clear(self) -> None:
+        self._waiting = {}
         with self._environment.begin(write=True) as transaction:
             transaction.drop(self._environment.open_db(None, transaction), delete=False)
 
-    @property
-    def count(self) -> int:
-        return int(self._environment.stat()["entries"])
-
     def sync(self) -> None:
         """What was written outlives the machine."""
+        self._write()
         self._environment.sync(True)
 
     def close(self, *, remove: bool) -> None:

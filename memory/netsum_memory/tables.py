@@ -29,7 +29,7 @@ class TableKind:
         self._region, self._shard = region, shard
         path = None if store.folder is None else store.folder / f"{region.id}.{shard}.table"
         capacity = max(1, self.options.ram_rows // region.shards)
-        self.rows = TableRows(self.options, Disk(self.options.width, path, self.options.disk), capacity)
+        self.rows = TableRows(self.options, Disk(self.options.width, path, self.options.disk, store.commit), capacity)
 
     def check(self, message: Message) -> MemoryStatus:
         header = message.header
@@ -64,7 +64,7 @@ class TableKind:
         rows, hits = self.rows.lookup(np.frombuffer(message.payload, "<u8"))
         return Result(payload=rows.tobytes(), argument=hits)
 
-    def save(self, elsewhere: bool) -> bytes:
+    def save(self, *, elsewhere: bool) -> bytes:
         """The rows themselves are on disk once this returns; only another device needs them all."""
         if not elsewhere:
             self.rows.flush()
@@ -82,5 +82,5 @@ class TableKind:
         values = np.frombuffer(saved, "<f4", offset=2 * _KEY * count).reshape(count, self.options.width)
         self.rows.replace(Rows(keys, positions, values))
 
-    def close(self, gone: bool) -> None:
+    def close(self, *, gone: bool) -> None:
         self.rows.close(remove=gone)

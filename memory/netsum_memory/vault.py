@@ -168,7 +168,7 @@ class Vault:
         """Begin a new journal. Raises :class:`DeviceError`."""
         assert self._journal is not None
         self._journal.commit()
-        states = [(_state(shard), shard.windows.save(), shard.kind.save()) for shard in shards]
+        states = [(_state(shard), shard.windows.save(), shard.kind.save(elsewhere=False)) for shard in shards]
         try:
             self._number += 1
             checkpoint.write(self._path("checkpoint"), states, stores, fsync=self._fsync)

@@ -9,9 +9,10 @@ import numpy as np
 from netsum.wire.memory import LaneType
 from netsum_memory.optimizer import Answer, Block, Push
 from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import BLOCK, Floats, total
+from netsum_memory.optimizer_rules import Floats, total
 from netsum_memory.optimizer_state import load, save
 
+BLOCK = 2048
 SIZES = (BLOCK + 700, 10, 2 * BLOCK)
 
 

@@ -194,6 +194,7 @@ def test_elastic_averaging_pulls_both_ways() -> None:
         ({"mode": "stale", "workers": 2, "quorum": 1}, "nobody waits"),
         ({"mode": "later"}, "mode is one of"),
         ({"nesterov": True}, "nesterov needs"),
+        ({"block": 1000}, "block is a power of two from 64 to 8192 bytes"),
         ({"beta1": 1.0}, "beta1 is from 0 to 1"),
     ],
 )
