@@ -28,15 +28,15 @@ class Kind(Protocol):
     def read(self, message: Message) -> Result:
         """Answer an instruction that changes nothing."""
 
-    def save(self, *, elsewhere: bool) -> bytes:
-        """What the Store does not hold, for a checkpoint, or for another device (``elsewhere``). At a checkpoint, what is in
-        files of the kind's own may be left out, if they have all that was done so far."""
+    def save(self, elsewhere: bool) -> bytes:
+        """What the Store does not hold: for a checkpoint, beside which a kind may have files of its own, or, ``elsewhere``,
+        for another device."""
 
     def load(self, saved: bytes) -> None:
-        """Become what :meth:`save` saved."""
+        """Become what :meth:`save` saved; nothing (``b""``) for another device's that has nothing yet."""
 
-    def close(self, *, gone: bool) -> None:
-        """The device ends, or the shard leaves it (``gone``), and the kind's own files go with it."""
+    def close(self, gone: bool) -> None:
+        """The device ends; or the shard is ``gone`` from it, and with it all files."""
 
 
 Factory = Callable[[Region, int, Store], Kind]
@@ -59,13 +59,13 @@ class ArrayKind:
     def read(self, message: Message) -> Result:
         return execute.look(message, self._store)
 
-    def save(self, *, elsewhere: bool) -> bytes:  # noqa: ARG002
+    def save(self, elsewhere: bool) -> bytes:  # noqa: ARG002
         return b""
 
     def load(self, saved: bytes) -> None:
         pass
 
-    def close(self, *, gone: bool) -> None:
+    def close(self, gone: bool) -> None:
         pass
 
 

@@ -76,7 +76,7 @@ class ParametersKind(ArrayKind):
         with np.errstate(all="ignore"):
             return _outcome(push, block.take(self.options, parameters, push))
 
-    def save(self, *, elsewhere: bool) -> bytes:  # noqa: ARG002 - the same for both
+    def save(self, elsewhere: bool) -> bytes:  # noqa: ARG002 - the same for both
         return save(self.blocks)
 
     def load(self, saved: bytes) -> None:

@@ -64,7 +64,7 @@ class TableKind:
         rows, hits = self.rows.lookup(np.frombuffer(message.payload, "<u8"))
         return Result(payload=rows.tobytes(), argument=hits)
 
-    def save(self, *, elsewhere: bool) -> bytes:
+    def save(self, elsewhere: bool) -> bytes:
         """The rows themselves are on disk once this returns; only another device needs them all."""
         if not elsewhere:
             self.rows.flush()
@@ -82,5 +82,5 @@ class TableKind:
         values = np.frombuffer(saved, "<f4", offset=2 * _KEY * count).reshape(count, self.options.width)
         self.rows.replace(Rows(keys, positions, values))
 
-    def close(self, *, gone: bool) -> None:
+    def close(self, gone: bool) -> None:
         self.rows.close(remove=gone)

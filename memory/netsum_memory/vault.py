@@ -203,4 +203,4 @@ def _event(entry: bytes) -> Kept | Again:
     what, region, shard, position = _DONE.unpack_from(entry)
     if what == b"X":
         return Again((region, shard))
-    return Again((region, shard), position, message.parse(memoryview(entry)[_DONE.size :]))
+    return Again((region, shard), position, message.parse_record(memoryview(entry)[_DONE.size :]))
