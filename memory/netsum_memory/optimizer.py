@@ -21,7 +21,8 @@ from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_rules import Floats, State, combined, direction, finish, square_sum
 
 ASK: Final = 0
-"""As the step of a push without payload: how far is the block? The last step's number asks for its shares of the norms."""
+"""As the step of a push without payload: how far is the block (mode synchronous), or the worker? The reply has as payload how many
+steps were made of any gradients, in 8 bytes. The last step's number asks for the block's shares of the norms."""
 LEAVE: Final = 2**32 - 1
 """As the step of a push without payload: the worker pushes no more."""
 
@@ -68,7 +69,6 @@ class Block:
         length: bytes of its parameters, which all pushes are as long as; 0 before the first.
         applied: steps made.
         gradients: of the step to come, by worker.
-        early: pushes of the step after it. Where a quorum makes steps, blocks of one model can be a step apart for who was late.
         clocks: modes stale and elastic: the last step of each worker.
         left: workers that push no more.
         settings: of the step to come, alike from all workers.
@@ -81,7 +81,6 @@ class Block:
     applied: int = 0
     state: State = field(default_factory=dict)
     gradients: dict[int, Floats] = field(default_factory=dict)
-    early: list[Push] = field(default_factory=list)
     waiting: list[Waiter] = field(default_factory=list)
     clocks: dict[int, int] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
@@ -96,7 +95,7 @@ class Block:
         if push.lane == LaneType.BYTES:
             return self._without_payload(options, parameters, push)
         if push.lane == LaneType.FLOAT64:
-            return self._second_phase(options, parameters, push)
+            return [self._second_phase(options, parameters, push)]
         values = np.frombuffer(push.values, np.float32)
         if options.mode == "elastic":
             return [self._attract(options, parameters, push, values)]
@@ -106,7 +105,8 @@ class Block:
 
     def _without_payload(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
         step = self.applied if options.mode == "synchronous" else self.clocks.get(push.worker, 0)
-        answer = Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.BYTES, step << 32, b"")
+        made = self.applied.to_bytes(8, "little")
+        answer = Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.BYTES, step << 32, made)
         if push.step == self.applied + (self.towards is not None) and push.step != ASK and self.shares is not None:
             return [self._norms(push, 0, push.step)]
         if push.step != LEAVE:
@@ -129,11 +129,8 @@ class Block:
     def _gather(self, options: Options, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
         if push.step <= self.applied:
             return [_parameters(push, parameters, self.applied, 0)]
-        if push.step > self.applied + 2:
+        if push.step > self.applied + 1:
             return [_refusal(push, MemoryStatus.MISMATCH, self.applied)]
-        if push.step == self.applied + 2:
-            self.early.append(push)
-            return []
         if self.towards is not None:
             return [self._norms(push, 0, push.step)]
         if self.settings is None:
@@ -161,12 +158,7 @@ class Block:
             self.towards, self.shares = towards, (square_sum(parameters), square_sum(towards))
             return [self._norms(waiter, self.counted * waiter.counted, waiter.step) for waiter in waiting]
         self._move(of_step, parameters, towards, None)
-        done = [_parameters(waiter, parameters, self.applied, self.counted * waiter.counted) for waiter in waiting]
-        return [*done, *self._take_early(options, parameters)]
-
-    def _take_early(self, options: Options, parameters: Floats) -> list[Answer]:
-        early, self.early = self.early, []
-        return [answer for push in early for answer in self.take(options, parameters, push)]
+        return [_parameters(waiter, parameters, self.applied, self.counted * waiter.counted) for waiter in waiting]
 
     def _move(self, options: Options, parameters: Floats, towards: Floats, norms: tuple[float, float] | None) -> None:
         finish(options, parameters, towards, self.state, norms)
@@ -178,16 +170,15 @@ class Block:
         argument = step << 32 | counted
         return Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.FLOAT64, argument, payload)
 
-    def _second_phase(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
+    def _second_phase(self, options: Options, parameters: Floats, push: Push) -> Answer:
         if push.step <= self.applied:
-            return [_parameters(push, parameters, self.applied, self.counted)]
+            return _parameters(push, parameters, self.applied, self.counted)
         if push.step > self.applied + 1 or self.towards is None:
-            return [_refusal(push, MemoryStatus.MISMATCH, self.applied)]
+            return _refusal(push, MemoryStatus.MISMATCH, self.applied)
         norms = np.frombuffer(push.values, np.float64)
         of_step = options.with_settings(self.settings or ())
         self._move(of_step, parameters, self.towards, (float(norms[0]), float(norms[1])))
-        done = _parameters(push, parameters, self.applied, self.counted)
-        return [done, *self._take_early(options, parameters)]
+        return _parameters(push, parameters, self.applied, self.counted)
 
     # Downpour: each gradient is applied when it comes
 

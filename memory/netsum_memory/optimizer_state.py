@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from netsum.wire.memory import LaneType
 
-from netsum_memory.optimizer import Block, Push, Waiter
+from netsum_memory.optimizer import Block, Waiter
 
 _LENGTH: Final = struct.Struct(">Q")
 
@@ -57,7 +56,6 @@ def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
         "applied": block.applied,
         "state": [[name, put(array.tobytes())] for name, array in sorted(block.state.items())],
         "gradients": [[worker, put(array.tobytes())] for worker, array in sorted(block.gradients.items())],
-        "early": [_described_push(push, put(push.values)) for push in block.early],
         "waiting": block.waiting,
         "clocks": sorted(block.clocks.items()),
         "left": sorted(block.left),
@@ -71,14 +69,12 @@ def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
 def _block(described: dict[str, Any], reader: _Reader) -> Block:
     state = {name: reader.floats(length) for name, length in described["state"]}
     gradients = {worker: reader.floats(length) for worker, length in described["gradients"]}
-    early = [_push(each, reader) for each in described["early"]]
     towards = described["towards"]
     return Block(
         length=described["length"],
         applied=described["applied"],
         state=state,
         gradients=gradients,
-        early=early,
         waiting=[Waiter(*waiter) for waiter in described["waiting"]],
         clocks=dict(described["clocks"]),
         left=set(described["left"]),
@@ -87,12 +83,3 @@ def _block(described: dict[str, Any], reader: _Reader) -> Block:
         shares=None if described["shares"] is None else tuple(described["shares"]),
         counted=described["counted"],
     )
-
-
-def _described_push(push: Push, length: int) -> list[Any]:
-    return [push.client, push.sequence, push.step, push.worker, int(push.lane), length, push.settings]
-
-
-def _push(described: list[Any], reader: _Reader) -> Push:
-    client, sequence, step, worker, lane, length, settings = described
-    return Push(client, sequence, step, worker, LaneType(lane), reader.take(length), tuple(settings))
